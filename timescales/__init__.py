@@ -1,0 +1,25 @@
+"""Gated recurrent networks whose memory has a controlled time scale, and the papers' experiments with them."""
+
+from __future__ import annotations
+
+import importlib
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "timescales.rnn": ("RNN", "LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM"),
+    "timescales.cells": ("Cell", "LSTMCell", "URLSTMCell", "PLSTMCell"),
+}
+_MODULE = {name: module for module, names in _WHERE.items() for name in names}
+__all__ = [*_MODULE, "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazy (PEP 562), so that `train.py --help` does not wait for torch.
+    if name in _MODULE:
+        return getattr(importlib.import_module(_MODULE[name]), name)
+    raise AttributeError(f"module 'timescales' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,90 @@
+"""What every cell is: the parameters of one layer and one step of its equations. No time loop, no clock.
+
+To write a cell: name the gates, list the fields of the state, and give `act`, `step` and `timescales`.
+Shapes in this package: S steps, B batch, I input, H hidden, G gates; `...` is any leading shape.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Weights(NamedTuple):
+    """The values an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None."""
+
+    ih: Tensor
+    hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor | None = None
+
+
+class Cell(nn.Module):
+    """One layer's parameters and one step of mathematics, elementwise over (..., H).
+
+    `gates` names the row blocks of the weights in their order; `State` lists what is carried from step to step, `h`
+    (the output) first; `biases` is 2 where torch has two bias vectors, else 1. All parameters start uniform on
+    +-1/sqrt(H), drawn in torch's order, so that an LSTM built after the same seed equals torch.nn.LSTM's.
+    """
+
+    gates: ClassVar[tuple[str, ...]]
+    State: ClassVar[Any]
+    biases: ClassVar[int] = 1
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        self.input_size, self.hidden_size = input_size, hidden_size
+        rows = len(self.gates) * hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
+        for name in ("bias_ih", "bias_hh") if self.biases == 2 else ("bias",):
+            self.register_parameter(name, nn.Parameter(torch.empty(rows)))
+        bound = 1.0 / math.sqrt(hidden_size)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def rows(self, gate: str) -> slice:
+        """The rows of the weights that belong to a gate."""
+        k = self.gates.index(gate)
+        return slice(k * self.hidden_size, (k + 1) * self.hidden_size)
+
+    def initial_state(self, *batch: int) -> Any:
+        """The state before the first step: zeros (*batch, H) in every field, in the parameters' type and place."""
+        fields = len(self.State._fields)
+        return self.State(*(self.weight_hh.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
+
+    def weights(self) -> Weights:
+        """The weight values to use now; gradients flow from them to the parameters."""
+        if self.biases == 2:
+            return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return Weights(self.weight_ih, self.weight_hh, self.bias)
+
+    def bias_total(self, gate: str) -> Tensor:
+        """A gate's pre-activation at zero input and state, (..., H)."""
+        _, _, bias_ih, bias_hh = self.weights()
+        bias = bias_ih if bias_hh is None else bias_ih + bias_hh
+        return bias[..., self.rows(gate)]
+
+    def act(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
+        """Gate activations by name, each (..., H).
+
+        gx, gh: the input's and the recurrent share of the pre-activations, (..., G*H); dt: time since the last step.
+        """
+        raise NotImplementedError
+
+    def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
+        """The next state: the activations of `act` and the update."""
+        raise NotImplementedError
+
+    def timescales(self) -> Tensor:
+        """Characteristic time of each unit in steps, (H,): -1 / ln f at zero input and state."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"

@@ -1,0 +1,54 @@
+"""Cells whose forget gate is refined by a second gate (Gu et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from timescales.cells.lstm import LSTMCell
+
+
+class URLSTMCell(LSTMCell):
+    """UR-LSTM: uniform gate init and a refine gate in the place of the input gate.
+
+    Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020, listing 2 and Eqs. 10-12.
+
+        f = sigmoid(. + b)    r = sigmoid(. - b)    o = sigmoid(.)    u = tanh(.)         . = gx + gh
+        g = 2 r f + (1 - 2 r) f^2                   (between f^2 at r = 0 and 1 - (1 - f)^2 at r = 1)
+        c' = g c + (1 - g) u
+        h' = o tanh c'
+
+    Init: b = `gate_bias` = logit U[1/H, 1 - 1/H], trainable, beside the linear map's own bias.
+    forget_init takes any other law too: "default" with no law is the paper's R- gate without offsets.
+    """
+
+    gates = ("forget", "refine", "cell", "output")
+    biases = 1
+    counter = "refine"
+    default_init = "uniform"
+
+    class Act(NamedTuple):  # type: ignore[assignment]
+        forget: Tensor  # the effective gate g
+        refine: Tensor
+        cell: Tensor
+        output: Tensor
+
+    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> Act:  # type: ignore[override]
+        f, r, u, o = (gx + gh).chunk(4, -1)
+        f, r = f.sigmoid(), r.sigmoid()
+        return self.Act(refined(f, r), r, u.tanh(), o.sigmoid())
+
+    def step(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> LSTMCell.State:
+        g, _, u, o = self.act(gx, gh, state, dt)
+        c = g * state.c + (1.0 - g) * u
+        return self.State(o * c.tanh(), c)
+
+    def timescales(self) -> Tensor:
+        g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
+        return -1.0 / g.log()
+
+
+def refined(f: Tensor, r: Tensor) -> Tensor:
+    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 12)."""
+    return f * (2.0 * r + (1.0 - 2.0 * r) * f)

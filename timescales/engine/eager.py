@@ -1,0 +1,40 @@
+"""The time loop in plain torch: the readable truth that every other engine is tested against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.cells.cell import Cell, Weights
+
+
+def run(
+    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """Run a cell over a sequence.
+
+    x: (S, B, I); dt: (S, B) time since the previous step; mask: (S, B), 0 where a step does not exist.
+    Returns the outputs h of every step, (S, B, H), and the final state. A masked step holds every field of the state,
+    so its output is the held h. A leading replica dimension, x (S, R, B, I) with weights (R, G*H, I), works too.
+    """
+    outputs = []
+    # unbind, never gx[t]: under autograd each indexing would allocate a gradient of the whole sequence.
+    projected = project(x, weights.ih, weights.bias_ih).unbind(0)
+    steps = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
+    masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
+    for t, gx in enumerate(projected):
+        new = cell.step(gx, project(state.h, weights.hh, weights.bias_hh), state, steps[t])
+        if masks is not None:
+            new = type(new)(*(torch.where(masks[t], after, before) for after, before in zip(new, state, strict=True)))
+        state = new
+        outputs.append(state.h)
+    return (torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)), state
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W^T + b, with or without a leading replica dimension on W and b."""
+    if weight.dim() == 2:
+        return torch.nn.functional.linear(x, weight, bias)
+    return x @ weight.mT if bias is None else x @ weight.mT + bias.unsqueeze(-2)

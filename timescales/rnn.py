@@ -1,0 +1,303 @@
+"""Stacked layers over a cell, called like torch.nn.LSTM.
+
+    rnn = PLSTM(10, 128)
+    output, state = rnn(x)                    # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
+    output, state = rnn(more, state)          # carry the state on
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from timescales import engine as engines
+from timescales.cells import Cell, LSTMCell, PLSTMCell, URLSTMCell
+
+# What torch.nn.LSTM takes and we do not: how to get the same here.
+MENDS = {
+    "bias": "every cell here has its biases: zero and freeze them if you must",
+    "bidirectional": "run a second RNN over x.flip(0) and concatenate the outputs",
+    "proj_size": "put an nn.Linear after the RNN",
+    "device": "build the module, then call .to(device)",
+    "dtype": "build the module, then call .to(dtype)",
+}
+
+
+class RNN(nn.Module):
+    """Layers of cells, the first reading the input and each later one the output of the one before.
+
+    cells: one cell per layer; dropout: on the outputs of every layer but the last, in training;
+    batch_first: x, output, dt and mask are (B, S, ...) instead of (S, B, ...); engine: the time loop
+    ("auto", or a name of `timescales.engine.NAMES`).
+    """
+
+    def __init__(
+        self, cells: Sequence[Cell], *, batch_first: bool = False, dropout: float = 0.0, engine: str = "auto"
+    ) -> None:
+        super().__init__()
+        if not cells:
+            raise ValueError("num_layers must be at least 1")
+        for below, above in zip(cells, cells[1:], strict=False):
+            if above.input_size != below.hidden_size:
+                raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
+        if engine not in engines.NAMES:
+            raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
+        self.layers = nn.ModuleList(cells)
+        self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
+
+    @property
+    def input_size(self) -> int:
+        return self.layers[0].input_size  # type: ignore[return-value]
+
+    @property
+    def hidden_size(self) -> int:
+        """Units of the last layer: the size of the output."""
+        return self.layers[-1].hidden_size  # type: ignore[return-value]
+
+    def forward(
+        self, x: Tensor, state: Sequence[Any] | None = None, dt: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        """Run the layers over x.
+
+        x: (S, B, I). state: what an earlier call returned, or None for zeros. dt: (S, B), time since the previous step
+        (used as given, the first included). mask: (S, B), 0 where a step does not exist; it holds the state.
+        Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
+        """
+        self._check(x, state, dt, mask)
+        if self.batch_first:
+            x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
+        states = []
+        for k, cell in enumerate(self.layers):
+            if k and self.dropout:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+            run = engines.pick(self.engine, cell, x)
+            before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
+            x, after = run(cell, x, cell.weights(), before, dt, mask)
+            states.append(after)
+        return (x.transpose(0, 1) if self.batch_first else x), tuple(states)
+
+    def _check(self, x: Tensor, state: Sequence[Any] | None, dt: Tensor | None, mask: Tensor | None) -> None:
+        if isinstance(x, nn.utils.rnn.PackedSequence):
+            raise ValueError("packed sequences are not taken: pad them and give mask (S, B), 0 at the padding")
+        if x.dim() < 3:
+            raise ValueError(f"x must be (S, B, input), not {tuple(x.shape)}; for one sequence use x.unsqueeze(1)")
+        if x.shape[-1] != self.input_size:
+            raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
+        for name, value in (("dt", dt), ("mask", mask)):
+            if value is not None and value.shape != x.shape[:-1]:
+                raise ValueError(f"{name} must be {tuple(x.shape[:-1])}, like x without its features: "
+                                 f"it is {tuple(value.shape)}")  # fmt: skip
+        if state is not None and len(state) != len(self.layers):
+            raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
+
+    def timescales(self) -> list[Tensor]:
+        """Characteristic times in steps, (H,) for each layer."""
+        return [cell.timescales().detach() for cell in self.layers]
+
+    def extra_repr(self) -> str:
+        return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
+
+
+def _refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
+    """Say what to do instead of an argument that these modules do not have."""
+    harmless = {"bias": True, "bidirectional": False, "proj_size": 0, "device": None, "dtype": None}
+    for key, value in unknown.items():
+        if key in MENDS:
+            if value != harmless[key]:
+                raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {MENDS[key]}")
+            continue
+        known = [p for p in inspect.signature(type(rnn)).parameters if p != "unknown"]
+        near = difflib.get_close_matches(key, known, 1)
+        raise ValueError(f"{type(rnn).__name__} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:
+    """(input, hidden) of each layer; hidden_size is one number or one per layer."""
+    if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
+        raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
+    hidden = list(hidden_size) if isinstance(hidden_size, Sequence) else [hidden_size] * num_layers
+    if len(hidden) != num_layers:
+        raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
+    return list(zip([input_size, *hidden], hidden, strict=False))
+
+
+def _per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
+    if not is_list:
+        return [value] * num_layers
+    if len(value) != num_layers:
+        raise ValueError(f"{name} lists {len(value)} layers, num_layers is {num_layers}")
+    return list(value)
+
+
+class LSTM(RNN):
+    """Long short-term memory with a chosen law for the forget bias; see `LSTMCell`.
+
+    hidden_size, forget_init and frozen are one value for all layers or a list with one per layer.
+    forget_init: "default" (torch's), a number, "uniform", or a mapping such as {"law": "chrono", "T_max": 750}
+    (see `timescales.inits`). frozen: names of the gates whose biases are not trained, e.g. ("input", "forget").
+    Raises ValueError, with the mend in the text, for values out of range and for what only torch.nn.LSTM has.
+    """
+
+    cell_class: type[LSTMCell] = LSTMCell
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        *,
+        forget_init: Any = None,
+        frozen: Sequence[Any] = (),
+        engine: str = "auto",
+        **unknown: Any,
+    ) -> None:
+        _refuse(self, unknown)
+        sizes = _sizes(input_size, hidden_size, num_layers)
+        inits = _per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
+        nested = any(not isinstance(entry, str) for entry in frozen)
+        frozen = _per_layer("frozen", frozen, num_layers, nested)
+        cells = [
+            self.cell_class(i, h, forget_init=init, frozen=gates)
+            for (i, h), init, gates in zip(sizes, inits, frozen, strict=True)
+        ]
+        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
+
+    @classmethod
+    def from_torch(cls, other: nn.LSTM) -> LSTM:
+        """An LSTM with the weights of a torch.nn.LSTM; the two give equal outputs."""
+        if other.bidirectional or other.proj_size or not other.bias:
+            raise ValueError("only a one-directional torch.nn.LSTM with biases and without proj_size converts")
+        rnn = LSTM(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)
+        rnn.to(other.weight_ih_l0.device, other.weight_ih_l0.dtype)
+        with torch.no_grad():
+            for k, cell in enumerate(rnn.layers):
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                    getattr(cell, name).copy_(getattr(other, f"{name}_l{k}"))
+        return rnn
+
+    def to_torch(self) -> nn.LSTM:
+        """A torch.nn.LSTM that gives equal outputs; needs layers of one size and the LSTM's own gates."""
+        sizes = {cell.hidden_size for cell in self.layers}
+        if self.cell_class is not LSTMCell or len(sizes) != 1:
+            raise ValueError("only LSTM cells with equal hidden_size in every layer convert to torch.nn.LSTM")
+        first = self.layers[0].weight_ih
+        other = nn.LSTM(
+            self.input_size, self.hidden_size, len(self.layers), batch_first=self.batch_first, dropout=self.dropout
+        ).to(first.device, first.dtype)  # fmt: skip
+        with torch.no_grad():
+            for k, cell in enumerate(self.layers):
+                for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), cell.weights(), strict=True):
+                    getattr(other, f"{name}_l{k}").copy_(value)
+        return other
+
+
+class ChronoLSTM(LSTM):
+    """LSTM with chrono initialisation: forget bias log U[1, T_max - 1], input bias its negative.
+
+    Source: Tallec & Ollivier 2018. T_max: the longest time scale expected, in steps. `T_max="auto"` in a configuration
+    is filled from the task's horizon.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        *,
+        T_max: float,
+        frozen: Sequence[Any] = (),
+        engine: str = "auto",
+        **unknown: Any,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, batch_first, dropout,
+            forget_init={"law": "chrono", "T_max": T_max}, frozen=frozen, engine=engine, **unknown,
+        )  # fmt: skip
+
+
+class MTSLSTM(LSTM):
+    """Multi-timescale LSTM: assigned time scales, held fixed (Mahto, Vo, Turek & Huth 2021).
+
+    One layer: InvGamma(alpha, scale) quantiles. Three layers: T = 3 and T = 4, half the units each; InvGamma
+    quantiles; a free layer. The forget bias is Eq. 5, the input bias its negative.
+
+    Differs: the authors' code freezes all four gates' biases (`freeze_gates="ifgo"`; the paper, and the default here,
+    "if"); the published run had ln(T - 1) in layer 1 (`layer1_bias="log_t_minus_1"`); its last quantile unit has T = 0
+    (`quantiles="authors"`). For other numbers of layers, give `LSTM` a list of forget_init and frozen.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        *,
+        alpha: float = 0.56,
+        scale: float = 1.0,
+        freeze_gates: str = "if",
+        layer1_bias: str = "eq5",
+        quantiles: str = "interior",
+        engine: str = "auto",
+        **unknown: Any,
+    ) -> None:
+        if num_layers not in (1, 3):
+            raise ValueError(f"MTSLSTM has 1 or 3 layers, not {num_layers}; for others give LSTM a list of forget_init")
+        if freeze_gates not in ("if", "ifgo"):
+            raise ValueError(f"freeze_gates must be if or ifgo, not {freeze_gates!r}")
+        quantile = {"law": "inverse_gamma", "alpha": alpha, "scale": scale, "quantiles": quantiles}
+        short = {"law": "assigned", "timescales": (3.0, 4.0), "form": layer1_bias}
+        gates = ("input", "forget") if freeze_gates == "if" else LSTMCell.gates
+        super().__init__(
+            input_size, hidden_size, num_layers, batch_first, dropout,
+            forget_init=[quantile] if num_layers == 1 else [short, quantile, "default"],
+            frozen=[gates] if num_layers == 1 else [gates, gates, ()],
+            engine=engine, **unknown,
+        )  # fmt: skip
+
+
+class URLSTM(LSTM):
+    """UR-LSTM: uniform gate init and refine gate (Gu et al. 2020, listing 2); see `URLSTMCell`."""
+
+    cell_class = URLSTMCell
+
+
+class PLSTM(RNN):
+    """Power-law LSTM (Chien et al. 2021); see `PLSTMCell` for the equations and the meaning of each argument."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        *,
+        coupled: bool = True,
+        epsilon: float = 1e-3,
+        power: str | float = "learned",
+        power_init: Sequence[float] = (0.0, 1.0),
+        epsilon_form: str = "paper",
+        engine: str = "auto",
+        **unknown: Any,
+    ) -> None:
+        _refuse(self, unknown)
+        cells = [
+            PLSTMCell(
+                i, h, coupled=coupled, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form
+            )
+            for i, h in _sizes(input_size, hidden_size, num_layers)
+        ]
+        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
