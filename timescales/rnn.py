@@ -1,8 +1,8 @@
 """Stacked layers over a cell, called like torch.nn.LSTM.
 
-    rnn = PLSTM(10, 128)
-    output, state = rnn(x)                    # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
-    output, state = rnn(more, state)          # carry the state on
+rnn = PLSTM(10, 128)
+output, state = rnn(x)                    # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
+output, state = rnn(more, state)          # carry the state on
 """
 
 from __future__ import annotations

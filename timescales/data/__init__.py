@@ -1,0 +1,1 @@
+"""Data sets on disk: find them, or download them with their checksums."""

@@ -1,0 +1,78 @@
+"""MNIST as idx files, raw or gzipped: found under the data root, or downloaded by torchvision."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timescales.data.root import MissingData, data_root
+
+FILES = (
+    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
+)  # fmt: skip
+FOLDERS = ("MNIST/raw", "mnist/raw", "mnist", "MNIST", ".")
+
+
+def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Training images (N, 784) and labels (N,), then test images and labels, all uint8.
+
+    root: see `data_root`. Raises MissingData, saying where it looked, if the files are not there and cannot be
+    downloaded, and ValueError for a file that is not what its name says.
+    """
+    base = data_root(root)
+    paths = find(base) or _download(base)
+    arrays = [read_idx(path) for path in paths]
+    for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
+        if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
+            raise ValueError(f"{path}: {images.shape} images with {labels.shape} labels are not MNIST's")
+    images, labels, test_images, test_labels = (torch.from_numpy(array) for array in arrays)
+    return images.flatten(1), labels, test_images.flatten(1), test_labels
+
+
+def find(base: Path) -> list[Path] | None:
+    """The four files in one of the usual folders under base, raw or .gz; None if any is missing."""
+    for folder in FOLDERS:
+        found = [p for name in FILES for p in (base / folder / name, base / folder / f"{name}.gz") if p.is_file()]
+        names = [p.name.removesuffix(".gz") for p in found]
+        if set(names) == set(FILES):
+            return [found[names.index(name)] for name in FILES]
+    return None
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An idx file of bytes as an array; two zero bytes, type 8, the number of dimensions, each size, the data."""
+    try:
+        data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
+    except (OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise ValueError(f"{path} is not an idx file of bytes: delete it and fetch it again")
+    shape = np.frombuffer(data, ">i4", data[3], 4) if len(data) >= 4 + 4 * data[3] else np.array([-1])
+    body = np.frombuffer(data, np.uint8, offset=min(len(data), 4 + 4 * data[3]))
+    if shape.prod(dtype=np.int64) != len(body):
+        raise ValueError(f"{path} is cut short or damaged: delete it and fetch it again")
+    return body.reshape(shape).copy()
+
+
+def _download(base: Path) -> list[Path]:
+    """Fetch MNIST into base with torchvision, which checks md5 sums."""
+    try:
+        from torchvision.datasets import MNIST
+
+        MNIST(str(base), train=True, download=True)
+    # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise MissingData(
+            f"MNIST is not under {base.resolve()} (looked in {', '.join(FOLDERS)}) and could not be downloaded "
+            f"({reason}). Put the four idx files (raw or .gz) into {base.resolve() / FOLDERS[0]}, "
+            "or give another place with data_root=DIR or TIMESCALES_DATA"
+        ) from error
+    found = find(base)
+    assert found is not None, "torchvision reported success but left no files"
+    return found

@@ -1,0 +1,113 @@
+"""What every task is: data, loss, metrics and the level of chance. No model, no optimizer, no clock.
+
+Shapes: S steps, B batch, I input, C classes. Sequences are time-major, (S, B, ...).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SPLITS = ("train", "valid", "test")
+EVAL_BATCH = 500  # evaluation needs no gradients: one size for every task, whatever it trains with
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a model must know of a task.
+
+    input: "one_hot" (x holds whole numbers below input_size, (S, B)) or "real" (x is (S, B, input_size)).
+    readout: "all" (logits at every step, (S, B, output_size)) or "last" (from the final state, (B, output_size)).
+    horizon: the longest time (steps) over which something must be remembered; chrono's T_max="auto" is this.
+    select: the validation metric that chooses the best step, and whether more ("max") or less ("min") of it is better.
+    """
+
+    input: str
+    input_size: int
+    output_size: int
+    readout: str
+    horizon: int
+    select: tuple[str, str] = ("accuracy", "max")
+
+
+class Batch(NamedTuple):
+    """x: (S, B) or (S, B, I); target: whatever the task's loss reads; mask: (S, B), 0 where a step does not exist;
+    dt: (S, B), time since the previous step."""
+
+    x: Tensor
+    target: Tensor
+    mask: Tensor | None = None
+    dt: Tensor | None = None
+
+
+class Task:
+    """Data and rules of one task; `spec` is set in __init__.
+
+    The same seed gives the same data on every device: every random draw comes from a CPU generator that is a pure
+    function of (seed, split, epoch, step), so a resumed run needs no more than its counters.
+    """
+
+    spec: Spec
+
+    def __init__(self, *, batch_size: int, seed: int, device: str | torch.device, **sizes: int) -> None:
+        for name, value in {"batch_size": batch_size, **sizes}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
+
+    def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
+        """A CPU generator that depends on these and the seed alone."""
+        digest = hashlib.sha256(f"{self.seed}/{split}/{epoch}/{step}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+    def size(self, split: str) -> int:
+        """Number of sequences in a split (for "train": in one epoch)."""
+        raise NotImplementedError
+
+    def steps_per_epoch(self) -> int:
+        """Training batches in one epoch."""
+        return -(-self.size("train") // self.batch_size)
+
+    def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """Batches of a split on the task's device, from batch number `start` on; the last may be smaller."""
+        size = self.batch_size if split == "train" else EVAL_BATCH
+        n = self.size(split)
+        for step in range(start, -(-n // size)):
+            yield self.batch(split, epoch, step, step * size, min(n, (step + 1) * size))
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        """Sequences first..end-1 of a split in the given epoch, as batch number `step`."""
+        raise NotImplementedError
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The scalar to descend, in nats."""
+        raise NotImplementedError
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        """Per metric its sum over the batch and how many items it sums over; "loss" is among them."""
+        raise NotImplementedError
+
+    def chance(self) -> float:
+        """Loss in nats of the best predictor that ignores the input."""
+        raise NotImplementedError
+
+    def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
+        """A word if the paper's protocol ends the run after this epoch's validation, else None."""
+        return None
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ValueError naming the choices if value is none of them."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; not {value!r}")
+
+
+def class_metrics(logits: Tensor, target: Tensor) -> dict[str, tuple[Tensor, int]]:
+    """Loss and accuracy of classes: logits (B, C), target (B,)."""
+    loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
+    return {"loss": (loss, len(target)), "accuracy": ((logits.argmax(-1) == target).sum(), len(target))}
