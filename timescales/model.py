@@ -34,6 +34,6 @@ class SequenceModel(nn.Module):
         x = batch.x
         if self.spec.input == "one_hot":
             x = torch.nn.functional.one_hot(x, self.spec.input_size)
-        output, state = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
+        output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        return Output(self.readout(output if self.spec.readout == "all" else state[-1].h), state)
+        return Output(self.readout(output if self.spec.readout == "all" else after[-1].h), after)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,24 +43,24 @@ class RNN(nn.Module):
         super().__init__()
         if not cells:
             raise ValueError("num_layers must be at least 1")
-        for below, above in zip(cells, cells[1:], strict=False):
+        for below, above in itertools.pairwise(cells):
             if above.input_size != below.hidden_size:
                 raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
         if engine not in engines.NAMES:
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
-        self.layers = nn.ModuleList(cells)
+        self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
         self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
 
     @property
     def input_size(self) -> int:
-        return self.layers[0].input_size  # type: ignore[return-value]
+        return self.layers[0].input_size
 
     @property
     def hidden_size(self) -> int:
         """Units of the last layer: the size of the output."""
-        return self.layers[-1].hidden_size  # type: ignore[return-value]
+        return self.layers[-1].hidden_size
 
     def forward(
         self, x: Tensor, state: Sequence[Any] | None = None, dt: Tensor | None = None, mask: Tensor | None = None
@@ -177,7 +178,8 @@ class LSTM(RNN):
         if other.bidirectional or other.proj_size or not other.bias:
             raise ValueError("only a one-directional torch.nn.LSTM with biases and without proj_size converts")
         rnn = LSTM(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)
-        rnn.to(other.weight_ih_l0.device, other.weight_ih_l0.dtype)
+        first = next(other.parameters())
+        rnn.to(first.device, first.dtype)
         with torch.no_grad():
             for k, cell in enumerate(rnn.layers):
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):

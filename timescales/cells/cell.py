@@ -33,6 +33,11 @@ class Cell(nn.Module):
     gates: ClassVar[tuple[str, ...]]
     State: ClassVar[Any]
     biases: ClassVar[int] = 1
+    weight_ih: nn.Parameter
+    weight_hh: nn.Parameter
+    bias: nn.Parameter
+    bias_ih: nn.Parameter
+    bias_hh: nn.Parameter
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

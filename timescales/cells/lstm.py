@@ -33,6 +33,11 @@ class LSTMCell(Cell):
     biases = 2
     counter: ClassVar[str] = "input"  # the gate that gets -b under a tied law
     default_init: ClassVar[str] = "default"
+    gate_bias: nn.Parameter | None
+    frozen_rows: Tensor
+    fixed_bias: Tensor
+    fixed_bias_ih: Tensor
+    fixed_bias_hh: Tensor
 
     class State(NamedTuple):
         h: Tensor

@@ -30,8 +30,8 @@ def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor,
     for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
             raise ValueError(f"{path}: {images.shape} images with {labels.shape} labels are not MNIST's")
-    images, labels, test_images, test_labels = (torch.from_numpy(array) for array in arrays)
-    return images.flatten(1), labels, test_images.flatten(1), test_labels
+    train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
+    return train.flatten(1), train_labels, test.flatten(1), test_labels
 
 
 def find(base: Path) -> list[Path] | None:

@@ -55,7 +55,8 @@ class Copy(Task):
         )  # fmt: skip
         check_choice("layout", layout, ("paper", "authors", "tallec", "gu"))
         check_choice("score", score, ("all", "answers"))
-        if T < (smallest := 1 if layout in ("authors", "tallec") else 0):
+        smallest = 1 if layout in ("authors", "tallec") else 0
+        if smallest > T:
             raise ValueError(f"T must be at least {smallest} in layout {layout}, not {T}")
         self.T, self.layout, self.score, self.fresh = T, layout, score, fresh
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}

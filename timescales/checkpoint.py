@@ -1,0 +1,41 @@
+"""Checkpoints: tensors, dicts, lists and plain numbers, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from timescales.record import write_atomic
+from timescales.schema import ConfigError
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint atomically."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """A checkpoint's content on a device; None if there is none. Raises ConfigError for a damaged one."""
+    if not path.is_file():
+        return None
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path} is damaged: delete it, or start over with resume=false") from error
+
+
+def rng_state() -> dict[str, Any]:
+    """States of torch's random generators (dropout draws from them)."""
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"].cpu())
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])

@@ -1,0 +1,134 @@
+"""One clear line for every bad input, naming the nearest right thing; exit status 1. Imports no torch."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from timescales.schema import ConfigError, nearest
+
+# A run directory that cannot be made or written.
+PLACES = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR)
+
+
+class SweepFailed(Exception):
+    """Some jobs of a sweep did not finish; each has been named already."""
+
+
+def run(main: Callable[[], object]) -> None:
+    """Call a Hydra main; what people got wrong becomes one line and exit status 1; a bug keeps its traceback."""
+    whole = "HYDRA_FULL_ERROR" in os.environ
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
+    try:
+        main()
+    except KeyboardInterrupt as interrupt:
+        print(f"\ninterrupted {interrupt}: saved; the same command continues (resume=true)", file=sys.stderr)
+        sys.exit(130)
+    except SweepFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Exception as error:
+        line = None if whole else one_line(error, sys.argv[1:])
+        if line is None:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        sys.exit(1)
+
+
+def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
+    """For the function under @hydra.main: ends a single run that cannot be with its one line; a sweep goes on."""
+
+    @functools.wraps(function)
+    def guarded(cfg: DictConfig) -> str:
+        try:
+            return function(cfg)
+        except Exception as error:
+            line = one_line(error, sys.argv[1:])
+            if line is None or HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise
+            # Leaving by SystemExit keeps Hydra from adding lines of its own.
+            print(f"error: {line}", file=sys.stderr)
+            sys.exit(1)
+
+    return guarded
+
+
+def one_line(error: BaseException, overrides: list[str]) -> str | None:
+    """The one line for an error that is a person's to mend; None for any other, which is a bug of ours."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename and error.errno in PLACES:
+        return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return None
+    text = f"{error}\n{error.__cause__ or ''}"
+    if isinstance(error, MissingConfigException) and (found := re.search(r"Could not find '([^/']+)/([^']+)'", text)):
+        group, wrong = found.groups()
+        options = choices(group)
+        return f"{group}={wrong}: no such {group}{nearest(wrong, options)} (there are {', '.join(options)})"
+    if isinstance(error, OverrideParseException):
+        first, position = str(error).splitlines()[0], "quote a value with special characters: 'key=\"a,b\"'"
+        return f"{getattr(error, 'override', None) or ''}: cannot be read ({first}); write key=value, {position}"
+    if found := re.search(r"Key '([^']+)' is not in struct\s+full_key: (\S+)", text):
+        return _unknown_key(found.group(2), overrides)
+    if isinstance(error, ConfigCompositionException) and (
+        found := re.search(r"Could not override '([^']+)'|Could not append to config", text)
+    ):
+        key = found.group(1)
+        detail = re.search(r"((?:Value|Cannot|Invalid|Incompatible|field)[^\n]*)\n\s+full_key: (\S+)", text)
+        if detail:
+            return f"{detail.group(2)}: {detail.group(1)}"
+        return _unknown_key(key, overrides) if key else text.splitlines()[0]
+    if found := re.search(r"Missing mandatory value: (\S+)", text):
+        return f"{found.group(1)} has no value: give {found.group(1)}=..."
+    if found := re.search(r"([^\n]*)\n\s+full_key: (\S+)", text):
+        return f"{found.group(2)}: {found.group(1)}"
+    return " ".join(text.split())
+
+
+def _unknown_key(key: str, overrides: list[str]) -> str:
+    return f"{key}: no such key{nearest(key, known_keys(overrides))}"
+
+
+def conf() -> Path:
+    """The folder of configurations: beside train.py in a checkout, inside the package in an installation."""
+    package = Path(__file__).resolve().parent
+    return next(d for d in (package.parent / "conf", package / "conf") if (d / "config.yaml").is_file())
+
+
+def choices(group: str) -> list[str]:
+    """The names a config group offers."""
+    return sorted(path.stem for path in (conf() / group).glob("*.yaml"))
+
+
+def known_keys(overrides: list[str]) -> list[str]:
+    """All keys of the configuration that the overrides' group choices compose, and the groups' names."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    groups = [d.name for d in conf().iterdir() if d.is_dir()]
+    picked = [o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0])]
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf()), version_base="1.3"):
+        cfg = compose("config", picked)
+    keys: list[str] = []
+
+    def walk(node: object, prefix: str) -> None:
+        for key, value in node.items():  # type: ignore[attr-defined]
+            keys.append(prefix + str(key))
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{key}.")
+
+    walk(OmegaConf.to_container(cfg, resolve=False), "")
+    return keys

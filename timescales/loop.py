@@ -1,0 +1,207 @@
+"""The training loop, in a straight line: fit on "train", choose on "valid"; "test" is read by `evaluate` afterwards."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from timescales import checkpoint
+from timescales.model import SequenceModel
+from timescales.schema import Loop
+from timescales.tasks import Task
+
+Log = Callable[[dict[str, float], int], None]
+
+
+@dataclass
+class Progress:
+    """Where a run stands; with the weights, the optimizer and the random generators this is all a resume needs."""
+
+    step: int = 0
+    best: dict[str, Any] | None = None  # {"metric", "value", "step"}
+    since_best: int = 0  # validations since then
+    curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
+    seconds: float = 0.0
+    stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
+
+
+def fit(
+    model: SequenceModel, task: Task, optimizer: torch.optim.Optimizer, log: Log, settings: Loop, directory: Path
+) -> Progress:
+    """Train until the epochs or steps are done, the task or patience says stop, or the loss is no longer finite.
+
+    Keeps `last.pt` (to continue from) and `best.pt` (weights at the best validation) in `directory`, and continues
+    from last.pt if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
+    saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
+    """
+    device = next(model.parameters()).device
+    progress, running = _resume(model, optimizer, directory, device)
+    per_epoch = task.steps_per_epoch()
+    eval_every = settings.eval_every or per_epoch
+    last_step = settings.last_step(per_epoch)
+    metric, direction = task.spec.select
+    saved = started = time.monotonic()
+
+    def save() -> None:
+        progress.seconds += time.monotonic() - started
+        content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "running": running}
+        checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
+
+    with _Interrupt() as interrupt:
+        while progress.step < last_step and not progress.stopped:
+            epoch, start = divmod(progress.step, per_epoch)
+            for batch in task.batches("train", epoch, start):
+                model.train()
+                optimizer.zero_grad(set_to_none=True)
+                loss = task.loss(model(batch).logits, batch)
+                loss.backward()
+                if settings.clip_norm is not None:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+                optimizer.step()
+
+                progress.step += 1
+                running = running + loss.detach()  # summed on the device: no step waits for its loss
+                values: dict[str, float] = {}
+                if progress.step % settings.log_every == 0 or progress.step == last_step:
+                    n = (progress.step - 1) % settings.log_every + 1
+                    values["train/loss_nats"] = running.item() / n
+                    running = torch.zeros_like(running)
+                    if not math.isfinite(values["train/loss_nats"]):
+                        progress.stopped = "diverged"
+                if not progress.stopped and (progress.step % eval_every == 0 or progress.step == last_step):
+                    found = evaluate(model, task, "valid", settings.max_eval_batches)
+                    values |= {f"valid/{k}": v for k, v in found.items()}
+                    progress.curve.append({"step": progress.step, "epoch": progress.step / per_epoch} | values)
+                    if not math.isfinite(found["loss"]):
+                        progress.stopped = "diverged"
+                    elif better(found[metric], progress.best, direction):
+                        progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
+                        progress.since_best = 0
+                        checkpoint.save(directory / "best.pt", {"model": model.state_dict(), "step": progress.step})
+                    else:
+                        progress.since_best += 1
+                        if settings.patience and progress.since_best >= settings.patience:
+                            progress.stopped = "patience"
+                    progress.stopped = progress.stopped or task.stop(progress.step // per_epoch, found)
+                log(values, progress.step)
+
+                ending = progress.stopped or progress.step == last_step or interrupt.requested
+                if ending or time.monotonic() - saved >= settings.checkpoint_every:
+                    if progress.step == last_step and not progress.stopped:
+                        progress.stopped = "max_steps" if last_step == settings.max_steps else "max_epochs"
+                    save()
+                    saved = started = time.monotonic()
+                if interrupt.requested and not progress.stopped:
+                    raise KeyboardInterrupt(f"at step {progress.step}")
+                if ending:
+                    break
+    return progress
+
+
+def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
+    """Whether a validation value beats the best so far."""
+    return best is None or (value > best["value"] if direction == "max" else value < best["value"])
+
+
+def _resume(
+    model: SequenceModel, optimizer: torch.optim.Optimizer, directory: Path, device: torch.device
+) -> tuple[Progress, torch.Tensor]:
+    found = checkpoint.load(directory / "last.pt", device)
+    if found is None:
+        return Progress(), torch.zeros((), device=device, dtype=next(model.parameters()).dtype)
+    model.load_state_dict(found["model"])
+    optimizer.load_state_dict(found["optimizer"])
+    checkpoint.set_rng_state(found["rng"])
+    return Progress(**found["progress"]), found["running"]
+
+
+def where(directory: Path) -> int:
+    """The step that a run in this directory would continue from."""
+    found = checkpoint.load(directory / "last.pt")
+    return 0 if found is None else found["progress"]["step"]
+
+
+def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop, directory: Path) -> dict[str, Any]:
+    """What the record says of an ended run: metrics at the best validation and, as `last`, at the last step."""
+    diverged = progress.stopped == "diverged"
+    found: dict[str, Any] = {
+        "status": "diverged" if diverged else "finished", "stopped": progress.stopped, "best": progress.best,
+        "curve": progress.curve, "steps": progress.step, "seconds": progress.seconds, "metrics": {}, "last": {},
+    }  # fmt: skip
+    if not diverged:
+        found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", progress.curve[-1])
+    if progress.best is not None:
+        chosen = next(row for row in progress.curve if row["step"] == progress.best["step"])
+        if progress.best["step"] == progress.step and not diverged:
+            found["metrics"] = found["last"]
+        else:
+            model.load_state_dict(checkpoint.load(directory / "best.pt", next(model.parameters()).device)["model"])  # type: ignore[index]
+            found["metrics"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", chosen)
+    return found
+
+
+def _named(test: dict[str, float], split: str, row: dict[str, float]) -> dict[str, float]:
+    return {f"{split}/{k}": v for k, v in test.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}
+
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+
+
+def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
+    """Quantiles (`QUANTILES`) of the units' characteristic times in steps, a list for each layer."""
+    q = torch.tensor(QUANTILES, dtype=torch.float64)
+    return [t.cpu().double().quantile(q, interpolation="nearest").tolist() for t in model.rnn.timescales()]
+
+
+def named(quantiles: list[list[float]]) -> dict[str, float]:
+    """Quantiles as values to log: timescale/layer1/q50 and so on."""
+    return {
+        f"timescale/layer{k + 1}/q{100 * q:.0f}": value
+        for k, layer in enumerate(quantiles)
+        for q, value in zip(QUANTILES, layer, strict=True)
+    }
+
+
+@torch.no_grad()
+def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:
+    """The task's metrics over a split (or its first max_batches batches)."""
+    model.eval()
+    totals: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    for k, batch in enumerate(task.batches(split)):
+        if max_batches is not None and k >= max_batches:
+            break
+        for name, (total, count) in task.metrics(model(batch).logits, batch).items():
+            totals[name] = totals.get(name, 0.0) + total
+            counts[name] = counts.get(name, 0) + count
+    return {name: float(total) / counts[name] for name, total in totals.items()}
+
+
+class _Interrupt:
+    """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one is not held back."""
+
+    def __enter__(self) -> _Interrupt:
+        self.requested = False
+        self.before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self._request)
+        return self
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,176 @@
+"""A run on disk: its lock, its record, files that are written whole or not at all. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from timescales.schema import ConfigError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write(directory: Path, record: dict[str, Any]) -> None:
+    """Write a run's record.json."""
+    write_atomic(directory / "record.json", (json.dumps(record, indent=1, allow_nan=True) + "\n").encode())
+
+
+def read(directory: Path) -> dict[str, Any] | None:
+    """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record."""
+    path = directory / "record.json"
+    try:
+        record = json.loads(path.read_text())
+        return record if record["status"] and record["id"] else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
+
+
+def start(directory: Path, run_id: str, config: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The record of a run that begins or goes on: until it ends, "interrupted". Written, and returned."""
+    before = read(directory) or {}
+    record = {
+        "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
+        "best": None, "curve": [], "timescales": before.get("timescales") or {"start": None, "end": None},
+        "seconds": before.get("seconds", 0.0), "stopped": None, "error": None, "partial": partial(config),
+        "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
+        **provenance(), **more,
+    }  # fmt: skip
+    write(directory, record)
+    return record
+
+
+def update(directory: Path, **changes: Any) -> dict[str, Any]:
+    """Change a run's record; returns it."""
+    record = (read(directory) or {}) | changes
+    if record.keys() > changes.keys() or "id" in record:
+        write(directory, record)
+    return record
+
+
+def partial(config: dict[str, Any]) -> list[str]:
+    """What makes a run's numbers those of a smaller experiment than its configuration names."""
+    return ["loop.max_eval_batches"] if config["loop"]["max_eval_batches"] is not None else []
+
+
+def done(directory: Path, run_id: str) -> bool:
+    """Whether the run in a directory needs nothing more: finished, or diverged for good.
+
+    Raises ConfigError if the directory holds the run of another configuration.
+    """
+    record = read(directory)
+    if record is None:
+        return False
+    if record["id"] != run_id:
+        raise ConfigError(
+            f"{directory} holds the run {record['id']}, this configuration is {run_id}: "
+            "choose another run_dir, or force=true to replace it"
+        )
+    return record["status"] in ("finished", "diverged")
+
+
+def clear(directory: Path) -> None:
+    """Forget a run: its record, checkpoints and curve (its log stays)."""
+    for name in ("record.json", "last.pt", "best.pt", "curve.csv"):
+        (directory / name).unlink(missing_ok=True)
+
+
+def discard_if_empty(directory: Path) -> None:
+    """Remove the directory of a run that never began."""
+    files = {path.name for path in directory.iterdir()}
+    if files <= {"lock", "train.log"}:
+        for name in files:
+            (directory / name).unlink()
+        directory.rmdir()
+
+
+def summary(record: dict[str, Any] | None) -> str:
+    """A run's outcome in one line."""
+    if record is None:
+        return "no record"
+    metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()))
+    return f"{record['status']}: {metrics or record['error'] or 'no metrics'} ({record['seconds']:.0f} s)"
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Hold a run directory. Raises ConfigError if another process holds it: the run is going on there.
+
+    The lock is the operating system's: it ends with its process, however that ends.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise ConfigError(f"{directory} is being run by process {file.read().strip() or '?'} right now") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def provenance() -> dict[str, Any]:
+    """Where numbers come from: the commit (with "+" if the tree was changed) and the versions that matter."""
+    versions = {}
+    for package in ("timescales", "torch", "numpy", "hydra-core"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return {"commit": _commit(), "versions": versions}
+
+
+def _commit() -> str | None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) != ROOT:
+            return None  # installed inside somebody else's repository
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def golden(task: str, model: str) -> str | None:
+    """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed."""
+    import hashlib
+
+    path = ROOT / "tests" / "golden" / "curves.json"
+    if not path.is_file():
+        return None
+    curve = json.loads(path.read_text()).get(f"{task}/{model}")
+    return None if curve is None else hashlib.sha256(json.dumps(curve).encode()).hexdigest()[:12]

@@ -1,0 +1,117 @@
+"""The trunk's types, a run's identity and directory. Imports no torch: a finished run is skipped without it."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+# What does not change a run's numbers, or how many runs there are, is not part of its identity.
+NOT_IDENTITY = (
+    "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
+    "hydra",
+)  # fmt: skip
+NOT_IDENTITY_LOOP = ("checkpoint_every",)
+CHOICES = {"engine": ("auto", "eager"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none")}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run; its text is one line that says how to mend it."""
+
+
+@dataclass
+class Loop:
+    max_epochs: int = 100
+    max_steps: Optional[int] = None  # noqa: UP045 (OmegaConf reads these annotations)
+    eval_every: Optional[int] = None  # noqa: UP045
+    clip_norm: Optional[float] = None  # noqa: UP045
+    patience: Optional[int] = None  # noqa: UP045
+    checkpoint_every: float = 60
+    max_eval_batches: Optional[int] = None  # noqa: UP045
+    log_every: int = 50
+
+    def last_step(self, per_epoch: int) -> int:
+        """The step after which training ends if nothing ends it before."""
+        by_epochs = self.max_epochs * per_epoch
+        return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
+
+
+@dataclass
+class Trunk:
+    paper: Any = MISSING
+    model: Any = MISSING
+    optimizer: Any = MISSING
+    task: Any = MISSING
+    logger: Any = MISSING
+    loop: Loop = field(default_factory=Loop)
+    seed: int = 0
+    device: str = "auto"
+    engine: str = "auto"
+    precision: str = "fp32"
+    deterministic: bool = False
+    data_root: Optional[str] = None  # noqa: UP045
+    run_dir: str = ""
+    resume: bool = True
+    force: bool = False
+
+
+def register() -> None:
+    """Make the trunk and the run_dir resolver known to Hydra."""
+    ConfigStore.instance().store(name="trunk", node=Trunk)
+    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: default_run_dir(_root_), replace=True)
+
+
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dicts, interpolations resolved, without Hydra's own part."""
+    return {key: _plain(cfg, key) for key in cfg if key != "hydra"}  # type: ignore[misc]
+
+
+def identity(cfg: DictConfig) -> str:
+    """Twelve hex digits: the hash of all that decides a run's numbers."""
+    kept = {key: _plain(cfg, key) for key in cfg if key not in NOT_IDENTITY}
+    kept["loop"] = {k: v for k, v in kept["loop"].items() if k not in NOT_IDENTITY_LOOP}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _plain(cfg: DictConfig, key: Any) -> Any:
+    value = cfg[key]
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def slug(cfg: DictConfig) -> str:
+    """A run's directory name: what it is at a glance, then its identity."""
+    return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
+
+
+def default_run_dir(cfg: DictConfig) -> str:
+    return f"runs/{slug(cfg)}"
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise ConfigError for values of the trunk that no run can have."""
+    for key, choices in CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if value not in choices:
+            raise ConfigError(f"{key} must be one of {', '.join(choices)}; not {value}{nearest(value, choices)}")
+    kinds = ("auto", "cpu", "cuda", "mps")
+    if cfg.device.split(":")[0] not in kinds:
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; not {cfg.device}{nearest(cfg.device, kinds)}")
+    loop = cfg.loop
+    for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
+        if loop[key] is not None and loop[key] < 1:
+            raise ConfigError(f"loop.{key} must be at least 1{'' if key == 'max_epochs' else ' or null'}: {loop[key]}")
+    if loop.clip_norm is not None and not loop.clip_norm > 0:
+        raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")
+    if not loop.checkpoint_every >= 0:
+        raise ConfigError(f"loop.checkpoint_every is in seconds, at least 0; not {loop.checkpoint_every}")
+
+
+def nearest(wrong: str, right: Any) -> str:
+    """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
+    near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""

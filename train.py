@@ -1,0 +1,63 @@
+"""Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from timescales import cli, record, schema
+
+schema.register()
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+@cli.job
+def main(cfg: DictConfig) -> str:
+    """Run one composed configuration, unless it is finished already; returns the run's status."""
+    schema.check(cfg)
+    directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
+    if not cfg.force and record.done(directory, run_id):
+        print(f"finished, skipped: {directory} (force=true runs it again)\n  {record.summary(record.read(directory))}")
+        return "skipped"
+    with record.lock(directory):
+        if cfg.force or not cfg.resume:
+            record.clear(directory)
+        try:
+            return train(schema.resolved(cfg), schema.slug(cfg), run_id, directory)
+        except schema.ConfigError:
+            record.discard_if_empty(directory)
+            raise
+        except Exception as error:
+            logging.getLogger(__name__).exception("the run failed")
+            record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+            raise
+
+
+def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> str:
+    """Build, fit, test, and write the record."""
+    from timescales import build, loggers, loop  # here, not above: --help does not wait for torch
+
+    model, task, optimizer = build.build(config)
+    found = record.start(directory, run_id, config, parameters=sum(p.numel() for p in model.parameters()))
+    settings = schema.Loop(**config["loop"])
+    begun = loop.where(directory)
+    log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)
+    try:
+        if begun == 0:
+            found["timescales"]["start"] = loop.timescale_quantiles(model)
+            log(loop.named(found["timescales"]["start"]), 0)
+        progress = loop.fit(model, task, optimizer, log, settings, directory)
+        found["timescales"]["end"] = loop.timescale_quantiles(model)
+        log(loop.named(found["timescales"]["end"]), progress.step)
+        outcome = loop.outcome(model, task, progress, settings, directory)
+        found = record.update(directory, **found | outcome)
+        print(f"{directory}\n  {record.summary(found)}")
+        return found["status"]
+    finally:
+        log.finish(record.read(directory))
+
+
+if __name__ == "__main__":
+    cli.run(main)
