@@ -40,19 +40,20 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
     from timescales import build, loggers, loop  # here, not above: --help does not wait for torch
 
     model, task, optimizer = build.build(config)
-    found = record.start(directory, run_id, config, parameters=sum(p.numel() for p in model.parameters()))
+    parameters = sum(p.numel() for p in model.parameters())
+    times = {"start": loop.timescale_quantiles(model), "end": None}
+    record.start(directory, run_id, config, parameters=parameters, timescales=times)
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)
     log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)
     try:
         if begun == 0:
-            found["timescales"]["start"] = loop.timescale_quantiles(model)
-            log(loop.named(found["timescales"]["start"]), 0)
+            log(loop.named(times["start"]), 0)
         progress = loop.fit(model, task, optimizer, log, settings, directory)
-        found["timescales"]["end"] = loop.timescale_quantiles(model)
-        log(loop.named(found["timescales"]["end"]), progress.step)
+        times["end"] = loop.timescale_quantiles(model)
+        log(loop.named(times["end"]), progress.step)
         outcome = loop.outcome(model, task, progress, settings, directory)
-        found = record.update(directory, **found | outcome)
+        found = record.update(directory, timescales=times, **outcome)
         print(f"{directory}\n  {record.summary(found)}")
         return found["status"]
     finally:

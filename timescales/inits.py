@@ -56,6 +56,11 @@ def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
     return torch.where(q <= 0, torch.inf, torch.where(q >= 1, 0.0, timescale))
 
 
+def is_number(value: object) -> bool:
+    """Whether value is a finite real number (True and False are none)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 @dataclass(frozen=True)
 class Law:
     """A law for the forget bias. `tied`: the input (or refine) gate's bias is set to its negative."""
@@ -74,6 +79,10 @@ class Constant(Law):
     b: float = 1.0
     tied = False
 
+    def __post_init__(self) -> None:
+        if not is_number(self.b):
+            raise ValueError(f"a constant forget bias must be a finite number, not {self.b!r}")
+
     def bias(self, n: int) -> Tensor:
         return torch.full((n,), float(self.b), dtype=torch.float64)
 
@@ -85,7 +94,7 @@ class Chrono(Law):
     T_max: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.T_max, bool) or not isinstance(self.T_max, int | float) or not self.T_max > 2:
+        if not is_number(self.T_max) or not self.T_max > 2:
             raise ValueError(
                 f"chrono's T_max must be a number above 2 (the longest time scale in steps), not {self.T_max!r}"
             )
@@ -121,8 +130,8 @@ class InverseGamma(Law):
     quantiles: str = "interior"
 
     def __post_init__(self) -> None:
-        if not (self.alpha > 0 and self.scale > 0):
-            raise ValueError(f"inverse_gamma needs alpha and scale above 0, not {self.alpha} and {self.scale}")
+        if not all(is_number(value) and value > 0 for value in (self.alpha, self.scale)):
+            raise ValueError(f"inverse_gamma needs numbers alpha and scale above 0, not {self.alpha!r}, {self.scale!r}")
         if self.quantiles not in ("interior", "authors"):
             raise ValueError(f"inverse_gamma quantiles must be interior or authors, not {self.quantiles!r}")
 
@@ -146,10 +155,12 @@ class Assigned(Law):
     form: str = "eq5"
 
     def __post_init__(self) -> None:
-        if not self.timescales or not all(t > (1 if self.form == "log_t_minus_1" else 0) for t in self.timescales):
-            raise ValueError(f"assigned time scales must be above 0 (above 1 for log_t_minus_1): {self.timescales}")
         if self.form not in ("eq5", "log_t_minus_1"):
             raise ValueError(f"assigned form must be eq5 or log_t_minus_1, not {self.form!r}")
+        least = 1 if self.form == "log_t_minus_1" else 0
+        times = self.timescales
+        if not isinstance(times, tuple) or not times or not all(is_number(t) and t > least for t in times):
+            raise ValueError(f"assigned timescales must be a list of numbers above {least}, not {times!r}")
 
     def bias(self, n: int) -> Tensor:
         values = torch.tensor(self.timescales, dtype=torch.float64)
@@ -172,10 +183,10 @@ def forget_law(spec: Law | Mapping | str | float | None) -> Law | None:
     if spec is None or spec == "default" or isinstance(spec, Law):
         return None if spec == "default" else spec  # type: ignore[return-value]
     if isinstance(spec, int | float) and not isinstance(spec, bool):
-        return Constant(float(spec))
+        return Constant(spec)
     arguments = dict(spec) if isinstance(spec, Mapping) else {"law": spec}
     name = arguments.pop("law", None)
-    if name not in LAWS:
+    if not isinstance(name, str) or name not in LAWS:
         raise ValueError(f"forget_init must be default, a number, or one of {', '.join(LAWS)}; not {spec!r}")
     law = LAWS[name]
     known = [field.name for field in dataclasses.fields(law)]

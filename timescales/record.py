@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -59,11 +61,9 @@ def read(directory: Path) -> dict[str, Any] | None:
 
 def start(directory: Path, run_id: str, config: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The record of a run that begins or goes on: until it ends, "interrupted". Written, and returned."""
-    before = read(directory) or {}
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
-        "best": None, "curve": [], "timescales": before.get("timescales") or {"start": None, "end": None},
-        "seconds": before.get("seconds", 0.0), "stopped": None, "error": None, "partial": partial(config),
+        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
         **provenance(), **more,
     }  # fmt: skip
@@ -72,11 +72,12 @@ def start(directory: Path, run_id: str, config: dict[str, Any], **more: Any) -> 
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
-    """Change a run's record; returns it."""
-    record = (read(directory) or {}) | changes
-    if record.keys() > changes.keys() or "id" in record:
-        write(directory, record)
-    return record
+    """Change a run's record; returns it. A run that failed before it had one leaves none."""
+    record = read(directory)
+    if record is None:
+        return changes
+    write(directory, record | changes)
+    return record | changes
 
 
 def partial(config: dict[str, Any]) -> list[str]:
@@ -143,12 +144,15 @@ def lock(directory: Path) -> Iterator[None]:
 
 
 def provenance() -> dict[str, Any]:
-    """Where numbers come from: the commit (with "+" if the tree was changed) and the versions that matter."""
+    """Where numbers come from: the commit ("+" if the tree was changed), versions, threads and machine."""
+    import torch  # called by a run that trains, which has it already
+
     versions = {}
     for package in ("timescales", "torch", "numpy", "hydra-core"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    return {"commit": _commit(), "versions": versions}
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
 
 
 def _commit() -> str | None:
@@ -167,9 +171,7 @@ def _commit() -> str | None:
 
 def golden(task: str, model: str) -> str | None:
     """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed."""
-    import hashlib
-
-    path = ROOT / "tests" / "golden" / "curves.json"
+    path = ROOT / "tests" / "golden_curves.json"
     if not path.is_file():
         return None
     curve = json.loads(path.read_text()).get(f"{task}/{model}")

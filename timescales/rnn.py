@@ -74,6 +74,7 @@ class RNN(nn.Module):
         self._check(x, state, dt, mask)
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
+        dt = None if dt is None else dt.to(self.layers[0].weight_hh.dtype)
         states = []
         for k, cell in enumerate(self.layers):
             if k and self.dropout:
@@ -97,6 +98,11 @@ class RNN(nn.Module):
                                  f"it is {tuple(value.shape)}")  # fmt: skip
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
+        for k, (cell, entry) in enumerate(zip(self.layers, state or ())):
+            shape = (*(x.transpose(0, 1) if self.batch_first else x).shape[1:-1], cell.hidden_size)
+            if getattr(entry, "_fields", None) != cell.State._fields or any(v.shape != shape for v in entry):
+                fields = ", ".join(cell.State._fields)
+                raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
 
     def timescales(self) -> list[Tensor]:
         """Characteristic times in steps, (H,) for each layer."""
@@ -184,7 +190,7 @@ class LSTM(RNN):
             for k, cell in enumerate(rnn.layers):
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                     getattr(cell, name).copy_(getattr(other, f"{name}_l{k}"))
-        return rnn
+        return rnn.train(other.training)
 
     def to_torch(self) -> nn.LSTM:
         """A torch.nn.LSTM that gives equal outputs; needs layers of one size and the LSTM's own gates."""
@@ -199,7 +205,7 @@ class LSTM(RNN):
             for k, cell in enumerate(self.layers):
                 for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), cell.weights(), strict=True):
                     getattr(other, f"{name}_l{k}").copy_(value)
-        return other
+        return other.train(self.training)
 
 
 class ChronoLSTM(LSTM):

@@ -36,6 +36,7 @@ class LSTMCell(Cell):
     gate_bias: nn.Parameter | None
     frozen_rows: Tensor
     fixed_bias: Tensor
+    fixed_gate_bias: Tensor
     fixed_bias_ih: Tensor
     fixed_bias_hh: Tensor
 
@@ -82,7 +83,11 @@ class LSTMCell(Cell):
             mask[self.rows(gate)] = True
         self.register_buffer("frozen_rows", mask)
         for name in ("bias_ih", "bias_hh") if self.biases == 2 else ("bias",):
-            self.register_buffer(f"fixed_{name}", getattr(self, name).detach().clone())
+            bias = getattr(self, name).detach()
+            self.register_buffer(f"fixed_{name}", bias.clone())
+            bias[mask] = 0.0  # no longer read; an infinite bias here would turn to NaN under weight decay
+        if self.gate_bias is not None:
+            self.register_buffer("fixed_gate_bias", self.gate_bias.detach().clone())
 
     def weights(self) -> Weights:
         ih, hh, bias_ih, bias_hh = super().weights()
@@ -92,9 +97,11 @@ class LSTMCell(Cell):
             if bias_hh is not None:
                 bias_hh = torch.where(self.frozen_rows, self.fixed_bias_hh, bias_hh)
         if self.gate_bias is not None:
-            b, zero = self.gate_bias, torch.zeros_like(self.gate_bias)
-            signed = {"forget": b, self.counter: -b}
-            bias_ih = bias_ih + torch.cat([signed.get(gate, zero) for gate in self.gates], -1)
+            zero = torch.zeros_like(self.gate_bias)
+            sign = {"forget": 1.0, self.counter: -1.0}
+            used = [self.fixed_gate_bias if gate in self.frozen else self.gate_bias for gate in self.gates]
+            parts = [sign[gate] * b if gate in sign else zero for gate, b in zip(self.gates, used, strict=True)]
+            bias_ih = bias_ih + torch.cat(parts, -1)
         return Weights(ih, hh, bias_ih, bias_hh)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:

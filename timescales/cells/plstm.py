@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.cells.cell import Cell
+from timescales.inits import is_number
 
 
 class PLSTMCell(Cell):
@@ -61,19 +61,20 @@ class PLSTMCell(Cell):
         # An instance's gates, not the class's: the separate form has a fourth block of weights.
         self.gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")  # type: ignore[misc]
         super().__init__(input_size, hidden_size)
-        if not 0.0 < epsilon < 1.0:
-            raise ValueError(f"epsilon must lie between 0 and 1, not {epsilon}")
+        if not is_number(epsilon) or not 0.0 < epsilon < 1.0:
+            raise ValueError(f"epsilon must be a number between 0 and 1, not {epsilon!r}")
         if epsilon_form not in ("paper", "authors"):
             raise ValueError(f"epsilon_form must be paper or authors, not {epsilon_form!r}")
         self.coupled, self.epsilon, self.epsilon_form = coupled, float(epsilon), epsilon_form
         self.floor = self.epsilon if epsilon_form == "authors" else 0.0  # the age right after a full reset
         self.fixed_power: float | None = None
         if power == "learned":
-            if len(power_init) != 2 or not 0.0 <= power_init[0] <= power_init[1] <= 1.0:
-                raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {list(power_init)}")
-            p = torch.empty(hidden_size, dtype=torch.float64).uniform_(*power_init).clamp(1e-4, 1.0 - 1e-4)
+            interval = tuple(power_init) if isinstance(power_init, Sequence) else ()
+            if len(interval) != 2 or not all(map(is_number, interval)) or not 0 <= interval[0] <= interval[1] <= 1:
+                raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {power_init!r}")
+            p = torch.empty(hidden_size, dtype=torch.float64).uniform_(*interval).clamp(1e-4, 1.0 - 1e-4)
             self.power = nn.Parameter(p.logit().to(self.weight_hh.dtype))
-        elif isinstance(power, int | float) and not isinstance(power, bool) and power > 0 and math.isfinite(power):
+        elif is_number(power) and power > 0:  # type: ignore[operator]
             self.fixed_power = float(power)
         else:
             raise ValueError(f"power must be learned or a number above 0, not {power!r}")

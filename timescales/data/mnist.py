@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def read_idx(path: Path) -> np.ndarray:
     """An idx file of bytes as an array; two zero bytes, type 8, the number of dimensions, each size, the data."""
     try:
         data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise ValueError(f"{path} is not an idx file of bytes: delete it and fetch it again")

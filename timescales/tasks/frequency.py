@@ -76,7 +76,7 @@ class Frequency(Task):
     def _draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Times (n, S) and which of them exist, front-padded, float64; (period, shift) (n, 2); labels (n,)."""
 
-        def uniform(low: float | Tensor, high: float | Tensor, *shape: int) -> Tensor:
+        def uniform(low: float, high: float | Tensor, *shape: int) -> Tensor:
             return low + (high - low) * torch.rand(*(shape or (n,)), generator=generator, dtype=torch.float64)
 
         inside = uniform(*BAND)
@@ -85,10 +85,11 @@ class Frequency(Task):
         else:  # uniform on [1, 5] and [6, 100] together
             other = uniform(PERIODS[0], PERIODS[1] - (BAND[1] - BAND[0]))
             other = torch.where(other > BAND[0], other + (BAND[1] - BAND[0]), other)
-        period = torch.where(torch.arange(n) < (n + 1) // 2, inside, other)
+        odd_one = torch.randint(2, (), generator=generator)
+        period = torch.where(torch.arange(n) < (n + odd_one) // 2, inside, other)
         label = ((period >= BAND[0]) & (period <= BAND[1])).long()
-        shift = uniform(0.0, DURATION)
         duration = uniform(SHORTEST, DURATION)
+        shift = uniform(0.0, duration)
         start = uniform(0.0, DURATION - duration)
         if self.sampling == "async":
             count = uniform(SHORTEST, DURATION).long()
@@ -105,7 +106,7 @@ class Frequency(Task):
             most = int(count.max())
             index = torch.arange(most) - (most - count.unsqueeze(1))
             exists = index >= 0
-            time = start.unsqueeze(1) + interval * index.clamp(min=0)
+            time = start.unsqueeze(1) + interval * index.clamp(min=0).double()
         return time, exists, torch.stack([period, shift], 1), label
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:

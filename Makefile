@@ -1,0 +1,51 @@
+# `make help` lists what there is. Every target that needs it creates .venv and installs by itself.
+PYTHON ?= python3
+PY := .venv/bin/python
+MINUTES ?= 9
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format types gpu gpu-pack golden clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv: .venv/installed ## create .venv and install everything, pinned
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "timescales needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 3 minutes on a CPU
+	$(PY) scripts/demo.py
+
+test: .venv/installed lint types ## lint, types and tests
+	$(PY) -m pytest -n 2 -m "not slow and not gpu"
+
+test-slow: .venv/installed ## the real trainings
+	$(PY) -m pytest -m slow
+
+lint: .venv/installed ## ruff: check and format
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: .venv/installed ## ruff: mend what it can
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+types: .venv/installed ## mypy
+	$(PY) -m mypy
+
+golden: .venv/installed ## write the golden curves anew: only when numbers are meant to change
+	$(PY) tests/golden.py
+
+# No .venv here: the machine with the GPU brings its own torch.
+gpu: ## on a machine with a GPU: its tests, then short runs of every model; PYTHON=... picks the interpreter
+	$(PYTHON) scripts/gpu.py --minutes $(MINUTES)
+
+gpu-pack: ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
+	$(PYTHON) scripts/gpu_pack.py
+
+clean: ## remove .venv and caches; runs/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache gpu-pack

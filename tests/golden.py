@@ -1,0 +1,67 @@
+"""The first 20 training losses of every model on every task, in float64: what they are now.
+
+`make golden` writes them into golden_curves.json; test_golden.py compares. A change there is a change of numbers: the
+committed records of that model and task become stale.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from hydra import compose, initialize_config_dir  # noqa: E402
+from synthetic import write_mnist  # noqa: E402
+
+from timescales import build, cli, schema  # noqa: E402
+
+PATH = ROOT / "tests" / "golden_curves.json"
+STEPS = 20
+
+
+def curve(task: str, model: str, data_root: str) -> list[float]:
+    """Training losses of 20 steps of a small model, by the eager engine in float64."""
+    import torch
+
+    small = ["model.hidden_size=6", "task.batch_size=8", "task.train_size=160", "task.valid_size=8", "task.test_size=8"]
+    if task == "copy":
+        small.append("task.T=5")
+    schema.register()
+    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+        cfg = compose(
+            "config",
+            [f"task={task}", f"model={model}", *small, f"data_root={data_root}", "device=cpu", "run_dir=unused"],
+        )
+    network, job, optimizer = build.build(schema.resolved(cfg))
+    network.double()
+    losses = []
+    for batch in job.batches("train"):
+        optimizer.zero_grad()
+        loss = job.loss(network(batch).logits, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.loop.clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    assert len(losses) == STEPS
+    return losses
+
+
+def pairs() -> list[tuple[str, str]]:
+    """Every task with every model."""
+    return [(task, model) for task in cli.choices("task") for model in cli.choices("model")]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as data_root:
+        write_mnist(Path(data_root))
+        curves = {f"{task}/{model}": curve(task, model, data_root) for task, model in pairs()}
+    PATH.write_text(json.dumps(curves, indent=0) + "\n")
+    print(f"{len(curves)} curves written to {PATH.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Does this change numbers? The first 20 losses of every model on every task, in full digits."""
+
+import json
+
+import golden
+import pytest
+
+from timescales import record
+
+CURVES = json.loads(golden.PATH.read_text())
+
+
+@pytest.mark.parametrize(("task", "model"), golden.pairs())
+def test_curve(task, model, mnist_root):
+    # float64: machines differ in the last digits of a sum, which 20 steps of training leave below 1e-9.
+    assert golden.curve(task, model, str(mnist_root)) == pytest.approx(CURVES[f"{task}/{model}"], rel=1e-9)
+
+
+def test_nothing_else_is_stored():
+    assert sorted(CURVES) == sorted(f"{task}/{model}" for task, model in golden.pairs())
+
+
+def test_record_names_its_golden_curve():
+    hashes = [record.golden(task, model) for task, model in golden.pairs()]
+    assert all(len(h) == 12 for h in hashes)
+    assert len(set(hashes)) == len(hashes)
+    assert record.golden("copy", "a cell of one's own") is None
