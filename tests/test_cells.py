@@ -15,7 +15,7 @@ from timescales.engine import eager
 from timescales.model import SequenceModel
 from timescales.tasks import Spec
 
-S, B, I, H = 7, 3, 4, 5
+S, B, I, H = 7, 3, 4, 5  # noqa: E741
 
 CELLS = {
     "lstm": (LSTMCell, {}),
@@ -186,10 +186,7 @@ def test_act_names_the_gates_in_order_and_step_uses_them(name):
     pre = dict(zip(cell.gates, (gx + gh).split(H, -1), strict=True))
     for gate in set(cell.gates) - {"forget"}:
         close(getattr(gates, gate), pre[gate].tanh() if gate == "cell" else pre[gate].sigmoid())
-    if isinstance(cell, URLSTMCell):
-        write = 1.0 - gates.forget
-    else:
-        write = gates.input
+    write = 1.0 - gates.forget if isinstance(cell, URLSTMCell) else gates.input
     close(new.c, gates.forget * state.c + write * gates.cell)
     close(new.h, gates.output * new.c.tanh())
     assert cell.State._fields[0] == "h"
@@ -263,10 +260,12 @@ def test_causality(name):
     dt.requires_grad_()
     output, _ = run(cell, x, random_state(cell, B), dt)
     gx, gdt = torch.autograd.grad(output[3, 1].sum(), [x, dt], allow_unused=True)
-    assert gx[4:].abs().max() == 0 and gx[:, [0, 2]].abs().max() == 0
+    assert gx[4:].abs().max() == 0
+    assert gx[:, [0, 2]].abs().max() == 0
     assert (gx[:4, 1].abs().sum(-1) > 0).all()
     if name in PLSTMS:
-        assert gdt[4:].abs().max() == 0 and (gdt[:4, 1] != 0).all()
+        assert gdt[4:].abs().max() == 0
+        assert (gdt[:4, 1] != 0).all()
     else:
         assert gdt is None
 
@@ -459,9 +458,11 @@ def test_from_torch_and_back(layers, batch_first):
     close(torch.stack([s.h for s in end]), h_end)
     close(torch.stack([s.c for s in end]), c_end)
     close(back(x, (h, c))[0], expected)
-    assert back.batch_first == batch_first and back.num_layers == layers
+    assert back.batch_first == batch_first
+    assert back.num_layers == layers
     for a, b in zip(theirs.parameters(), back.parameters(), strict=True):
-        assert torch.equal(a, b) and a.data_ptr() != b.data_ptr()
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
 
 
 @pytest.mark.parametrize("name", ["lstm_uniform", "lstm_frozen", "chrono", "mts"])
@@ -606,8 +607,10 @@ def test_forget_never_exceeds_1(form, dtype):
         for dt in (0.0, 1e-9, 1e-5, 1e-3, 0.4, 1.0, 100.0):
             for age in (0.0, 1.0, 1e4):
                 gates = plstm_gate(age, r, 0.3, epsilon, torch.tensor(dt, dtype=dtype), form, dtype)
-                assert (gates.forget <= 1.0).all() and (gates.forget > 0.0).all()
-                assert (gates.input >= 0.0).all() and (gates.input < 1.0).all()
+                assert (gates.forget <= 1.0).all()
+                assert (gates.forget > 0.0).all()
+                assert (gates.input >= 0.0).all()
+                assert (gates.input < 1.0).all()
                 assert (gates.age >= 0.0).all()
                 close(
                     gates.forget + gates.input, torch.ones_like(gates.forget), 1e-6 if dtype == torch.float32 else 1e-12
