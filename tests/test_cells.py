@@ -90,15 +90,16 @@ def close_state(a, b, tolerance=1e-12):
 
 
 def by_gate(cell, initial=None):
-    """Weights by gate in NumPy, read from the parameters by name; frozen gates keep the biases of `initial`."""
+    """Weights by gate in NumPy, read from the parameters by name; frozen gates have their biases from `initial`."""
     own = {k: v.detach().numpy() for k, v in cell.named_parameters()}
     biases = [name for name in ("bias", "bias_ih", "bias_hh") if name in own]
     n = cell.hidden_size
     split = {}
     for k, gate in enumerate(cell.gates):
         rows = slice(k * n, (k + 1) * n)
-        source = initial if gate in getattr(cell, "frozen", ()) else own
-        split[gate] = (own["weight_ih"][rows], own["weight_hh"][rows], sum(source[name][rows] for name in biases))
+        frozen = gate in getattr(cell, "frozen", ())
+        bias = initial[gate] if frozen else sum(own[name][rows] for name in biases)
+        split[gate] = (own["weight_ih"][rows], own["weight_hh"][rows], bias)
     return split
 
 
@@ -136,7 +137,8 @@ def test_equals_twin(name, timed, masked):
     dt = times if timed else None if "authors" not in name else torch.ones(S, B, dtype=torch.float64)
     kind, arguments = CELLS[name]
     torch.manual_seed(0)
-    initial = {k: v.detach().double().numpy() for k, v in kind(I, H, **arguments).named_parameters()}
+    fresh = kind(I, H, **arguments).double()
+    initial = {gate: fresh.bias_total(gate).detach().double().numpy() for gate in fresh.gates}
     cell = build(name)
     state = random_state(cell, B)
     mask = mask if masked else None
