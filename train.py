@@ -12,27 +12,28 @@ from timescales import cli, record, schema
 schema.register()
 
 
-@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+@hydra.main(version_base="1.3", config_path=str(cli.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, unless it is finished already; returns the run's status."""
-    schema.check(cfg)
     directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
-    if not cfg.force and record.done(directory, run_id):
-        print(f"finished, skipped: {directory} (force=true runs it again)\n  {record.summary(record.read(directory))}")
-        return "skipped"
-    with record.lock(directory):
-        if cfg.force or not cfg.resume:
-            record.clear(directory)
-        try:
+    try:
+        schema.check(cfg)
+        if not cfg.force and record.done(directory, run_id):
+            print(f"finished, skipped: {directory} (force=true runs it again)")
+            print(f"  {record.summary(record.read(directory))}")
+            return "skipped"
+        with record.lock(directory):
+            if cfg.force or not cfg.resume:
+                record.clear(directory)
             return train(schema.resolved(cfg), schema.slug(cfg), run_id, directory)
-        except schema.ConfigError:
-            record.discard_if_empty(directory)
-            raise
-        except Exception as error:
-            logging.getLogger(__name__).exception("the run failed")
-            record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
-            raise
+    except schema.ConfigError:
+        record.discard_if_empty(directory)  # Hydra had made it
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("the run failed")
+        record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+        raise
 
 
 def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> str:

@@ -1,4 +1,73 @@
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import synthetic
 import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
 # Tensors here are tiny: a second thread costs three times the time of the whole suite.
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["WANDB_MODE"] = "offline"
+
+
+@pytest.fixture(scope="session")
+def mnist_root(tmp_path_factory):
+    """A data root with a small synthetic MNIST."""
+    root = tmp_path_factory.mktemp("data")
+    synthetic.write_mnist(root / "MNIST" / "raw", train=400, test=50)
+    return root
+
+
+class Outcome:
+    def __init__(self, status, out, err):
+        self.status, self.out, self.err = status, out, err
+
+    def __repr__(self):
+        return f"status {self.status}\n--- out\n{self.out}\n--- err\n{self.err}"
+
+
+@pytest.fixture
+def train(monkeypatch, tmp_path):
+    """Call `python train.py ...` in this process, in an empty folder; an Outcome."""
+    from hydra.core.global_hydra import GlobalHydra
+
+    import train as entry
+    from timescales import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        GlobalHydra.instance().clear()
+        out, err, status = io.StringIO(), io.StringIO(), 0
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                cli.run(entry.main)
+            except SystemExit as leaving:
+                status = leaving.code
+        return Outcome(status, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture
+def train_process(tmp_path):
+    """Start `python train.py ...` as a process of its own, in an empty folder."""
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "train.py"), *arguments],
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"},
+        )  # fmt: skip
+
+    return start

@@ -57,7 +57,7 @@ def pairs() -> list[tuple[str, str]]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as data_root:
-        write_mnist(Path(data_root))
+        write_mnist(Path(data_root) / "MNIST" / "raw", train=400, test=50)
         curves = {f"{task}/{model}": curve(task, model, data_root) for task, model in pairs()}
     PATH.write_text(json.dumps(curves, indent=0) + "\n")
     print(f"{len(curves)} curves written to {PATH.relative_to(ROOT)}")

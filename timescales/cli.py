@@ -70,6 +70,8 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
         return str(error)
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
+    if isinstance(error, ValueError) and str(error).startswith("Only one of --run"):
+        return str(error)
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     text = f"{error}\n{error.__cause__ or ''}"

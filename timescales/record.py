@@ -18,11 +18,12 @@ from typing import Any
 from timescales.schema import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
+TEMPORARY = ".unfinished."
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -140,6 +141,8 @@ def lock(directory: Path) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
+            left_by_a_kill.unlink()
         yield
 
 

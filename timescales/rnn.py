@@ -98,7 +98,7 @@ class RNN(nn.Module):
                                  f"it is {tuple(value.shape)}")  # fmt: skip
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
-        for k, (cell, entry) in enumerate(zip(self.layers, state or ())):
+        for k, (cell, entry) in enumerate(zip(self.layers, state or (), strict=False)):
             shape = (*(x.transpose(0, 1) if self.batch_first else x).shape[1:-1], cell.hidden_size)
             if getattr(entry, "_fields", None) != cell.State._fields or any(v.shape != shape for v in entry):
                 fields = ", ".join(cell.State._fields)

@@ -1,0 +1,269 @@
+"""What people type: runs, skips, sweeps, and one clear line for what is wrong."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
+         "model.hidden_size=4", "loop.max_steps=2", "logger=none"]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--cfg", "job"], ["--cfg", "job", "--resolve", "model=plstm"],
+                                       ["--info", "defaults"]], ids=" ".join)  # fmt: skip
+def test_no_torch_before_a_run(arguments, tmp_path):
+    program = f"""
+import sys, runpy
+sys.argv = ['train.py', *{arguments!r}]
+try:
+    runpy.run_path({str(ROOT / "train.py")!r}, run_name='__main__')
+except SystemExit as leaving:
+    assert not leaving.code, leaving.code
+heavy = {{'torch', 'wandb', 'pandas', 'torchvision', 'datasets', 'matplotlib'}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+                          env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "copy" in done.stdout or "defaults" in done.stdout.lower()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
+    first = train(*QUICK, "model=plstm")
+    assert first.status == 0, first
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert directory.name.startswith("copy-plstm-s0-")
+    record = json.loads((directory / "record.json").read_text())
+    assert directory.name.endswith(record["id"])
+    assert record["status"] == "finished"
+    assert record["config"]["model"]["hidden_size"] == 4
+    assert set(record["metrics"]) == {f"{s}/{m}" for s in ("valid", "test")
+                                      for m in ("loss", "accuracy", "sequence_accuracy")}  # fmt: skip
+    assert 0 <= record["metrics"]["test/accuracy"] <= 1
+    assert len(record["timescales"]["start"][0]) == len(record["timescales"]["end"][0]) == 7
+    assert record["parameters"] == 3 * 4 * (10 + 4 + 1) + 4 + 5 * 10
+    for key in ("commit", "versions", "threads", "machine", "seconds", "golden", "seed", "device", "curve", "best"):
+        assert record[key] is not None, key
+    again = train(*QUICK, "model=plstm")
+    assert "finished, skipped" in again.out
+    forced = train(*QUICK, "model=plstm", "force=true")
+    assert "finished, skipped" not in forced.out
+    assert json.loads((directory / "record.json").read_text())["metrics"] == record["metrics"]
+
+
+def test_identity_ignores_what_changes_no_number(train, tmp_path):
+    train(*QUICK)
+    for harmless in (["device=cpu"], ["engine=eager"], ["loop.checkpoint_every=1"], ["logger=csv"], ["resume=false"]):
+        assert "finished, skipped" in train(*QUICK, *harmless).out, harmless
+    for other in (["seed=1"], ["optimizer.lr=0.1"], ["loop.max_steps=3"], ["model=plstm"]):
+        assert "finished, skipped" not in train(*QUICK, *other).out, other
+
+
+def test_a_run_dir_of_ones_own(train, tmp_path):
+    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    assert (tmp_path / "mine" / "record.json").is_file()
+    assert not (tmp_path / "runs").exists()
+    other = train(*QUICK, f"run_dir={tmp_path}/mine", "seed=4")
+    assert other.status == 1
+    assert "choose another run_dir, or force=true" in other.err
+    assert train(*QUICK, f"run_dir={tmp_path}/mine", "seed=4", "force=true").status == 0
+    assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
+
+
+def test_a_run_going_on_elsewhere_is_named(train, tmp_path):
+    from timescales import record
+
+    directory = tmp_path / "mine"
+    with record.lock(directory):
+        outcome = train(*QUICK, f"run_dir={directory}")
+    assert outcome.status == 1
+    assert "is being run by process" in outcome.err
+    assert train(*QUICK, f"run_dir={directory}").status == 0
+
+
+@pytest.mark.parametrize(("wrong", "right"), [
+    ("model=lstn", "did you mean lstm?"),
+    ("task=coppy", "did you mean copy?"),
+    ("optimizer=adm", "did you mean adam?"),
+    ("paper=chein", "did you mean chien?"),
+    ("taks.T=5", "did you mean task.T?"),
+    ("task.TT=5", "did you mean task.T?"),
+    ("sede=1", "did you mean seed?"),
+    ("loop.max_step=1", "did you mean loop.max_steps?"),
+    ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
+    ("loop.max_epochs=x", "loop.max_epochs: Value 'x'"),
+    ("loop.max_epochs=0", "loop.max_epochs must be at least 1"),
+    ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
+    ("loop.checkpoint_every=-1", "at least 0"),
+    ("loop=3", "loop: Invalid type"),
+    ("device=cdua", "did you mean cuda?"),
+    ("engine=egaer", "did you mean eager?"),
+    ("precision=half", "precision must be one of fp32, tf32"),
+    ("logger.name=wand", "did you mean wandb?"),
+    ("task.T=-4", "T must be at least 0"),
+    ("task.T=abc", "task.T must be int, not 'abc'"),
+    ("task.T=1.5", "task.T must be int, not 1.5"),
+    ("task.T=null", "task.T must be int, not None"),
+    ("task.layout=papre", "layout must be one of paper, authors, tallec, gu"),
+    ("task.batch_size=0", "batch_size must be at least 1"),
+    ("model.hidden_size=0", "hidden_size must be a whole number of at least 1"),
+    ("model.dropout=1.5", "dropout must be at least 0 and below 1"),
+    ("model.num_layers=0", "num_layers must be a whole number of at least 1"),
+    ("model.forget_init={law:chrono}", "check T_max"),
+    ("model.frozen=[forgte]", "frozen names the gates"),
+    ("+model.hiden_size=5", "did you mean hidden_size?"),
+    ("optimizer.lr=-1", "learning rate"),
+    ("model._target_=os.system", "model._target_ must lie in timescales or torch"),
+    ("model._target_=timescales.LSTMM", "there is no timescales.LSTMM"),
+    ("task.T=[1", "cannot be read"),
+    ("model", "write key=value"),
+    ("--run", "Only one of --run, --multirun"),
+    ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
+])  # fmt: skip
+def test_one_clear_line(train, tmp_path, wrong, right):
+    outcome = train(*QUICK, wrong, *(["-m"] if wrong == "--run" else []))
+    assert outcome.status == 1, outcome
+    assert len(outcome.err.strip().splitlines()) == 1, outcome
+    assert outcome.err.startswith("error: ")
+    assert right in outcome.err
+    assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
+
+
+def test_missing_data_is_one_clear_line(train, tmp_path):
+    outcome = train("task=pmnist", "logger=none", f"data_root={tmp_path}/nothing")
+    assert outcome.status == 1
+    (line,) = outcome.err.strip().splitlines()
+    assert "MNIST is not under" in line
+    assert "data_root=DIR or TIMESCALES_DATA" in line
+
+
+def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
+    from timescales import loop
+
+    monkeypatch.setattr(loop, "fit", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(*QUICK)
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert "ZeroDivisionError" in (directory / "train.log").read_text()
+    record = json.loads((directory / "record.json").read_text())
+    assert (record["status"], record["error"]) == ("failed", "ZeroDivisionError: division by zero")
+    monkeypatch.undo()
+
+
+def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep = ["-m", *QUICK, "model=lstm,plstm", "seed=0,1"]
+    first = train(*sweep)
+    assert first.status == 0, first
+    assert "4 runs: 0 finished, skipped; 4 to run" in first.out
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+    assert all(len(d.name) < 64 for d in (tmp_path / "runs").iterdir())
+    again = train(*sweep)
+    assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    wider = train("-m", *QUICK, "model=lstm,plstm,lstn", "seed=0,2", "task.T=2,-3")
+    assert wider.status == 1
+    assert "12 runs: 2 finished, skipped; 6 to run" in wider.out
+    assert "did you mean lstm?" in wider.out
+    assert wider.out.count("T must be at least 0") == 4
+    assert "8 of 12 runs failed" in wider.err
+    assert "Traceback" not in wider.out + wider.err
+    assert len(list((tmp_path / "runs").iterdir())) == 6
+
+
+def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
+    from timescales import loop
+
+    original, calls = loop.fit, []
+
+    def fit(*arguments):
+        calls.append(1)
+        return 1 / 0 if len(calls) == 1 else original(*arguments)
+
+    monkeypatch.setattr(loop, "fit", fit)
+    outcome = train("-m", *QUICK, "seed=0,1,2")
+    assert outcome.status == 1
+    assert "ZeroDivisionError: division by zero (traceback in the run's train.log)" in outcome.out
+    statuses = sorted(json.loads(p.read_text())["status"] for p in (tmp_path / "runs").glob("*/record.json"))
+    assert statuses == ["failed", "finished", "finished"]
+
+
+def test_sweep_into_a_directory_of_ones_own(train, tmp_path):
+    assert train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").status == 0
+    assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir()) == ["copy-lstm-s0", "copy-lstm-s1"]
+    assert "2 finished, skipped" in train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").out
+
+
+def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    from timescales import cli, schema
+
+    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+        cfg = compose("config", QUICK)
+    for seed in range(200):
+        cfg.seed = seed
+        directory = tmp_path / "runs" / schema.slug(cfg)
+        directory.mkdir(parents=True)
+        (directory / "record.json").write_text(json.dumps({"id": schema.identity(cfg), "status": "finished"}))
+    begun = time.process_time()
+    outcome = train("-m", *QUICK, f"seed=range(0,200)")  # noqa: F541
+    spent = time.process_time() - begun
+    assert "200 runs: 200 finished, skipped; 0 to run" in outcome.out
+    assert spent < 30  # not a benchmark: composing each of them anew would take minutes
+
+
+def test_damaged_record_is_named(train, tmp_path):
+    train(*QUICK)
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    path.write_text('{"id": "x"')
+    outcome = train(*QUICK)
+    assert outcome.status == 1
+    assert "record.json is damaged" in outcome.err
+    path.unlink()
+    assert train(*QUICK).status == 0
+
+
+def test_resume_false_starts_over(train, tmp_path):
+    from timescales import checkpoint
+
+    train(*QUICK)
+    (directory,) = (tmp_path / "runs").iterdir()
+    record = json.loads((directory / "record.json").read_text())
+    (directory / "record.json").write_text(json.dumps(record | {"status": "interrupted"}))
+    found = checkpoint.load(directory / "last.pt")
+    found["model"]["readout.bias"] += 100.0
+    checkpoint.save(directory / "last.pt", found)
+    assert train(*QUICK, "resume=false").status == 0
+    assert json.loads((directory / "record.json").read_text())["metrics"] == record["metrics"]
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
+    import signal
+
+    overrides = [*QUICK, "loop.max_steps=4000", "task.train_size=80000", f"run_dir={tmp_path}/mine", "logger=csv",
+                 "loop.log_every=1"]  # fmt: skip
+    process = train_process(*overrides)
+    while not (tmp_path / "mine" / "curve.csv").is_file():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "the same command continues" in out
+    assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
+    assert train(*overrides).status == 0
+    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 4000
+
+
+def test_shell_completion_knows_the_models(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "train.py"), "-sc", "query=bash"], capture_output=True, text=True, cwd=tmp_path,
+        env={"COMP_LINE": "python train.py model=p", "COMP_POINT": "23", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert "model=plstm" in done.stdout, done.stderr

@@ -1,0 +1,254 @@
+"""fit, evaluate, checkpoints: determinism, resume, selection, ends."""
+
+import json
+import math
+import os
+import signal
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from timescales import LSTM, PLSTM, checkpoint, loop
+from timescales.model import SequenceModel
+from timescales.schema import ConfigError, Loop
+from timescales.tasks import Copy
+
+SMALL = {"T": 3, "batch_size": 8, "train_size": 40, "valid_size": 16, "test_size": 16}
+
+
+def parts(seed=0, rnn=PLSTM, lr=1e-2, **task):
+    torch.manual_seed(seed)
+    job = Copy(**{**SMALL, **task}, seed=seed)
+    model = SequenceModel(rnn(job.spec.input_size, 6, num_layers=2, dropout=0.3), job.spec)
+    return model, job, torch.optim.Adam(model.parameters(), lr=lr)
+
+
+def fit(directory, settings, log=lambda values, step: None, **kwargs):
+    directory.mkdir(exist_ok=True)
+    model, job, optimizer = parts(**kwargs)
+    return loop.fit(model, job, optimizer, log, settings, directory), model, job
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_two_runs_are_bitwise_equal(tmp_path):
+    (a, model_a, _), (b, model_b, _) = (fit(tmp_path / name, Loop(max_epochs=2)) for name in "ab")
+    assert same(model_a, model_b)
+    assert a.curve == b.curve
+    assert [row["step"] for row in a.curve] == [5, 10]
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])
+def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
+    settings = Loop(max_epochs=3, log_every=2, checkpoint_every=1e9)
+    whole_log, parts_log = [], []
+    whole, model, _ = fit(tmp_path / "whole", settings, lambda v, s: whole_log.append((s, v)))
+
+    def log(values, step):
+        parts_log.append((step, values))
+        if step == stop_after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "parts", settings, log)
+    torch.rand(3)  # whatever happens in between does not matter
+    resumed, resumed_model, _ = fit(tmp_path / "parts", settings, lambda v, s: parts_log.append((s, v)))
+    assert same(model, resumed_model)
+    assert resumed.curve == whole.curve
+    assert resumed.best == whole.best
+    assert parts_log == whole_log
+
+
+def test_second_signal_is_not_held_back():
+    with loop._Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_test_split_is_untouched_until_fitting_has_ended(tmp_path, monkeypatch):
+    seen = []
+    original = Copy.batches
+    monkeypatch.setattr(Copy, "batches", lambda self, split, *a: seen.append(split) or original(self, split, *a))
+    progress, model, job = fit(tmp_path / "run", Loop(max_epochs=2))
+    assert set(seen) == {"train", "valid"}
+    loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    assert seen[-1] == "test"
+
+
+def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
+    values = iter([0.1, 0.4, 0.4, 0.2])
+    weights = {}
+    original = loop.evaluate
+
+    def evaluate(model, job, split, max_batches=None):
+        found = original(model, job, split, max_batches)
+        if split == "valid":
+            found["accuracy"] = next(values)
+            weights[len(weights) + 1] = model.readout.bias.detach().clone()
+        return found
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    progress, model, job = fit(tmp_path / "run", Loop(max_epochs=4))
+    assert progress.best == {"metric": "valid/accuracy", "value": 0.4, "step": 10}  # the first of equals
+    kept = checkpoint.load(tmp_path / "run" / "best.pt")
+    assert kept["step"] == 10
+    assert torch.equal(kept["model"]["readout.bias"], weights[2])
+    outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    assert outcome["metrics"]["valid/accuracy"] == 0.4
+    assert outcome["last"]["valid/accuracy"] == 0.2
+    assert torch.equal(model.readout.bias, weights[2])
+    assert outcome["metrics"]["test/loss"] != outcome["last"]["test/loss"]
+
+
+def test_patience_ends_training(tmp_path, monkeypatch):
+    values = iter([0.3, 0.2, 0.4, 0.3, 0.4, 0.9])
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
+    progress, *_ = fit(tmp_path / "run", Loop(max_epochs=20, patience=2))
+    assert progress.stopped == "patience"
+    assert len(progress.curve) == 5
+
+
+def test_task_ends_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": 1.0, "sequence_accuracy": 0.9995, "loss": 0.0})
+    progress, *_ = fit(tmp_path / "run", Loop(max_epochs=20))
+    assert progress.stopped == "solved"
+    assert progress.step == 5
+
+
+@pytest.mark.parametrize(("settings", "step", "word"), [
+    (Loop(max_epochs=2), 10, "max_epochs"),
+    (Loop(max_epochs=2, max_steps=3), 3, "max_steps"),
+    (Loop(max_epochs=2, max_steps=99), 10, "max_epochs"),
+])  # fmt: skip
+def test_ends(tmp_path, settings, step, word):
+    progress, *_ = fit(tmp_path / "run", settings)
+    assert (progress.step, progress.stopped) == (step, word)
+    assert progress.curve[-1]["step"] == step  # the last step is always validated
+
+
+def test_eval_every(tmp_path):
+    progress, *_ = fit(tmp_path / "run", Loop(max_epochs=2, eval_every=4))
+    assert [row["step"] for row in progress.curve] == [4, 8, 10]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch):
+    original, calls = Copy.loss, []
+
+    def loss(self, logits, batch):
+        calls.append(1)
+        return original(self, logits, batch) * (math.nan if len(calls) == 9 else 1.0)
+
+    monkeypatch.setattr(Copy, "loss", loss)
+    progress, model, job = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=3))
+    assert progress.stopped == "diverged"
+    assert progress.step == 9
+    outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    assert outcome["status"] == "diverged"
+    assert outcome["last"] == {}
+    assert math.isfinite(outcome["metrics"]["test/loss"])  # of the best weights before
+
+
+def test_a_finished_fit_resumes_to_nothing(tmp_path):
+    before, model, _ = fit(tmp_path / "run", Loop(max_epochs=1))
+    after, again, _ = fit(tmp_path / "run", Loop(max_epochs=1), lambda *a: pytest.fail("a step was taken"))
+    assert same(model, again)
+    assert before.curve == after.curve
+
+
+def test_evaluate_weighs_batches_by_their_size():
+    class Uneven:
+        spec = SimpleNamespace(select=("loss", "min"))
+
+        def batches(self, split):
+            yield SimpleNamespace(n=3, value=1.0)
+            yield SimpleNamespace(n=1, value=5.0)
+
+        def metrics(self, logits, batch):
+            return {"loss": (torch.tensor(batch.n * batch.value), batch.n)}
+
+    model = torch.nn.Identity()
+    model.forward = lambda batch: SimpleNamespace(logits=None)
+    assert loop.evaluate(model, Uneven(), "valid") == {"loss": 2.0}
+    assert loop.evaluate(model, Uneven(), "valid", max_batches=1) == {"loss": 1.0}
+
+
+def test_better():
+    best = {"value": 0.5}
+    assert loop.better(0.6, best, "max")
+    assert not loop.better(0.5, best, "max")
+    assert loop.better(0.4, best, "min")
+    assert not loop.better(math.nan, best, "max")
+    assert loop.better(0.0, None, "max")
+
+
+def test_checkpoint_round_trip_and_damage(tmp_path):
+    path = tmp_path / "last.pt"
+    assert checkpoint.load(path) is None
+    content = {"a": torch.arange(3.0), "b": {"c": [1, 2.5, None, "x"]}}
+    checkpoint.save(path, content)
+    found = checkpoint.load(path)
+    assert torch.equal(found["a"], content["a"])
+    assert found["b"] == content["b"]
+    data = path.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"not a checkpoint"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"last\.pt is damaged: delete it"):
+            checkpoint.load(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]  # no temporary file stays
+
+
+def test_a_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"step": 1})
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"step": 2})
+    assert checkpoint.load(path) == {"step": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_learns_a_short_copy(tmp_path):
+    # T = 0 is remembering ten symbols in order; 400 steps take an LSTM visibly below chance (.942 against 1.040 nats).
+    torch.manual_seed(0)
+    job = Copy(T=0, batch_size=32, train_size=6400, valid_size=200, test_size=100)
+    model = SequenceModel(LSTM(10, 64), job.spec)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    progress = loop.fit(model, job, optimizer, lambda v, s: None, Loop(max_epochs=2, clip_norm=1.0), tmp_path)
+    assert progress.curve[-1]["valid/loss"] < 0.95 * job.chance()
+    assert progress.curve[-1]["valid/accuracy"] > 1.5 / 8
+
+
+def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):
+    overrides = ["model=plstm", "task=copy", "task.T=5", "model.hidden_size=8", "task.batch_size=8", "seed=3",
+                 "task.train_size=400", "task.valid_size=50", "task.test_size=50", "logger=csv", "loop.log_every=5",
+                 "loop.max_steps=260", "loop.eval_every=40", "loop.checkpoint_every=0"]  # fmt: skip
+    killed = tmp_path / "killed"
+    process = train_process(*overrides, f"run_dir={killed}")
+    for patience in (12, 35):  # twice, at other places
+        while not (
+            (killed / "curve.csv").is_file() and len((killed / "curve.csv").read_text().splitlines()) > patience
+        ):
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        assert json.loads((killed / "record.json").read_text())["status"] == "interrupted"
+        if patience == 12:
+            process = train_process(*overrides, f"run_dir={killed}")
+    resumed = train(*overrides, f"run_dir={killed}")
+    assert resumed.status == 0, resumed
+    assert train(*overrides, f"run_dir={tmp_path / 'whole'}").status == 0
+    records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("killed", "whole")]
+    for key in ("status", "metrics", "last", "best", "curve", "timescales", "id", "steps", "stopped"):
+        assert records[0][key] == records[1][key], key
+    assert (killed / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
+    last = [checkpoint.load(tmp_path / name / "last.pt") for name in ("killed", "whole")]
+    assert all(torch.equal(last[0]["model"][k], last[1]["model"][k]) for k in last[0]["model"])
+    assert not [p.name for p in killed.iterdir() if p.name.startswith(".")]
