@@ -17,7 +17,7 @@
 #include <omp.h>
 #endif
 #if defined(__SSE__)
-#include <xmmintrin.h>
+#include <immintrin.h>
 #endif
 
 // ---------------------------------------------------------------------------------------------- vectors
@@ -33,80 +33,175 @@ constexpr int LANES = 4, ROWS = 4;
 constexpr int WIDTH = 2 * LANES;  // units per group, columns per tile
 constexpr int LINE = 16;          // floats per cache line
 
-typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef float Reg __attribute__((vector_size(4 * LANES)));
 typedef int32_t Int __attribute__((vector_size(4 * LANES)));
 
 #define INLINE inline __attribute__((always_inline))
 
-static INLINE Vec load(const float* p) {
-    Vec v;
+static INLINE Reg spread(float x) { return Reg{} + x; }
+
+// The pointwise equations are a long chain of operations, each of which wants the result of the one before; N registers
+// of units at once fill each other's waiting.
+template <int N>
+struct Vec {
+    static constexpr int units = N * LANES;
+    Reg r[N];
+};
+template <int N, class F>
+static INLINE Vec<N> map(F f, const Vec<N>& x) {
+    Vec<N> y;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) y.r[i] = f(x.r[i]);
+    return y;
+}
+template <int N, class F>
+static INLINE Vec<N> map(F f, const Vec<N>& x, const Vec<N>& y) {
+    Vec<N> z;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) z.r[i] = f(x.r[i], y.r[i]);
+    return z;
+}
+#define OPERATOR(op)                                                                                                   \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(const Vec<N>& x, const Vec<N>& y) {                                               \
+        return map([](Reg a, Reg b) { return a op b; }, x, y);                                                         \
+    }                                                                                                                  \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(const Vec<N>& x, float y) {                                                       \
+        return map([y](Reg a) { return a op y; }, x);                                                                  \
+    }                                                                                                                  \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(float x, const Vec<N>& y) {                                                       \
+        return map([x](Reg b) { return x op b; }, y);                                                                  \
+    }
+OPERATOR(+)
+OPERATOR(-)
+OPERATOR(*)
+OPERATOR(/)
+#undef OPERATOR
+template <int N>
+static INLINE Vec<N> operator-(const Vec<N>& x) {
+    return map([](Reg a) { return -a; }, x);
+}
+
+static INLINE Reg load_reg(const float* p) {
+    Reg v;
     std::memcpy(&v, p, sizeof v);
     return v;
 }
-static INLINE void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
-static INLINE Vec fill(float x) { return Vec{} + x; }
-static INLINE Int bits(Vec v) { return (Int)v; }
-static INLINE Vec real(Int i) { return (Vec)i; }
-static INLINE Vec maximum(Vec a, Vec b) { return a > b ? a : b; }
-static INLINE Vec minimum(Vec a, Vec b) { return a < b ? a : b; }
-
-// The last vector of a row of H numbers may be cut: `n` lanes exist.
-static INLINE Vec load_cut(const float* p, int64_t n) {
-    if (n >= LANES) return load(p);
-    Vec v{};
-    for (int l = 0; l < n; l++) v[l] = p[l];
+static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
+template <class V>
+static INLINE V load(const float* p) {
+    V v;
+#pragma GCC unroll 4
+    for (int i = 0; i < V::units / LANES; i++) v.r[i] = load_reg(p + i * LANES);
     return v;
 }
-static INLINE void store_cut(float* p, Vec v, int64_t n) {
-    if (n >= LANES) return store(p, v);
-    for (int l = 0; l < n; l++) p[l] = v[l];
+template <class V>
+static INLINE void store(float* p, const V& v) {
+#pragma GCC unroll 4
+    for (int i = 0; i < V::units / LANES; i++) store_reg(p + i * LANES, v.r[i]);
 }
 
-// exp(x) - 1 and exp(x), both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
+// The last group of a row of H numbers may be cut: only `n` of it exist.
+template <class V>
+static INLINE V load_cut(const float* p, int64_t n) {
+    if (n >= V::units) return load<V>(p);
+    float whole[V::units] = {};
+    std::memcpy(whole, p, n * sizeof(float));
+    return load<V>(whole);
+}
+template <class V>
+static INLINE void store_cut(float* p, const V& v, int64_t n) {
+    if (n >= V::units) return store(p, v);
+    float whole[V::units];
+    store(whole, v);
+    std::memcpy(p, whole, n * sizeof(float));
+}
+
+static INLINE Int bits(Reg v) { return (Int)v; }
+static INLINE Reg real(Int i) { return (Reg)i; }
+
+// a > b ? a : b and a < b ? a : b, so b where one is not a number. Compilers do not see the instruction in that.
+#if defined(__AVX512F__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
+static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
+#endif
+static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
+
+// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
 // Wanted together because 1 - f must not be computed from a rounded f when f is close to 1.
-struct Exp {
-    Vec value, minus_one;
-};
-static INLINE Exp exponential(Vec x) {
-    x = minimum(maximum(x, fill(-87.0f)), fill(87.0f));  // beyond: no infinities, and no denormals
-    const float magic = 12582912.0f;                     // 1.5 * 2^23: adding it rounds to a whole number
-    Vec shifted = x * 1.44269504f + magic;
-    Vec n = shifted - magic;
-    Vec t = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-    Vec poly = fill(0.00138825073f);
-    poly = poly * t + 0.00836658012f;
-    poly = poly * t + 0.0416672006f;
-    poly = poly * t + 0.166665435f;
-    poly = poly * t + 0.49999997f;
-    Vec small = poly * (t * t) + t;  // exp(t) - 1
-    Vec scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
-    return {scale * small + scale, scale * small + (scale - 1.0f)};
+static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
+    x = clamp(x, -87.0f, 87.0f);      // beyond: no infinities, and no denormals
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Reg shifted = x * 1.44269504f + magic;
+    Reg n = shifted - magic;
+    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
+    Reg small = poly * tt + t;  // exp(t) - 1
+    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
+    value = scale * small + scale;
+    minus_one = scale * small + (scale - 1.0f);
 }
 
 // log(1 + x) for x >= 0, relative error of a few 1e-7 at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
-static INLINE Vec log_one_plus(Vec x) {
-    Vec u = x + 1.0f;
+static INLINE Reg log_one_plus(Reg x) {
+    Reg u = x + 1.0f;
     Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
     Int offset = bits(u) - root, e = offset >> 23;
-    Vec f = real((offset & 0x7FFFFF) + root) - 1.0f;
+    Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
     f = (e == 0) ? x : f;
-    Vec exponent = __builtin_convertvector(e, Vec);
-    Vec poly = fill(-0.0763442963f);
-    poly = poly * f + 0.127615497f;
-    poly = poly * f - 0.131601945f;
-    poly = poly * f + 0.142017618f;
-    poly = poly * f - 0.166233569f;
-    poly = poly * f + 0.200012267f;
-    poly = poly * f - 0.250008225f;
-    poly = poly * f + 0.333333313f;
-    Vec square = f * f;
-    return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * square + f));
+    Reg exponent = __builtin_convertvector(e, Reg), ff = f * f;
+    Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
+    Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
+    Reg poly = high * (ff * ff) + low;
+    return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
 }
 
-static INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + exponential(-x).value); }
-static INLINE Vec hyperbolic_tangent(Vec x) {
-    Vec e = exponential(2.0f * minimum(maximum(x, fill(-20.0f)), fill(20.0f))).minus_one;
-    return e / (e + 2.0f);
+static INLINE Reg at_least_zero(Reg x) { return maximum(Reg{}, x); }
+static INLINE Reg exp_of(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return value;
+}
+static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + exp_of(-x)); }
+static INLINE Reg hyperbolic_tangent(Reg x) {
+    Reg e, minus_one;
+    exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
+    return minus_one / (minus_one + 2.0f);
+}
+// What the weight gradients read is flushed well away from zero, so that products of it are not denormal either.
+static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
+
+template <int N>
+static INLINE void exponential(const Vec<N>& x, Vec<N>& value, Vec<N>& minus_one) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
+}
+#define FUNCTION(name)                                                                                                 \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> name(const Vec<N>& x) {                                                                       \
+        return map([](Reg a) { return name(a); }, x);                                                    \
+    }
+FUNCTION(sigmoid)
+FUNCTION(hyperbolic_tangent)
+FUNCTION(exp_of)
+FUNCTION(log_one_plus)
+FUNCTION(flushed)
+FUNCTION(at_least_zero)
+#undef FUNCTION
+template <int N>
+static INLINE Vec<N> where_negative(const Vec<N>& x, const Vec<N>& yes, const Vec<N>& no) {
+    Vec<N> y;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) y.r[i] = x.r[i] < 0.0f ? yes.r[i] : no.r[i];
+    return y;
 }
 
 // ---------------------------------------------------------------------------------------------- cells
@@ -117,18 +212,22 @@ static INLINE Vec hyperbolic_tangent(Vec x) {
 //             carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
 // h' = o tanh c' in all of them.
 
+template <class V>
 struct Unit {  // what is constant over the sequence, and the step's time
-    Vec power;
+    V power;
     float epsilon, floor, dt;
 };
+template <class V>
 struct Before {
-    Vec c, age;
+    V c, age;
 };
+template <class V>
 struct After {
-    Vec c, age, h;
+    V c, age, h;
 };
+template <class V>
 struct Gradient {
-    Vec dh, dc, dage, dpower;
+    V dh, dc, dage, dpower;
 };
 
 // Long short-term memory (Hochreiter & Schmidhuber 1997; Gers et al. 2000).
@@ -136,16 +235,18 @@ struct Gradient {
 struct LSTM {
     static constexpr int G = 4;
     static constexpr bool aged = false;
-    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
-        Vec i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
-        Vec g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
-        Vec c = f * old.c + i * g;
-        return {c, Vec{}, o * hyperbolic_tangent(c)};
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
+        V i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
+        V g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        V c = f * old.c + i * g;
+        return {c, V{}, o * hyperbolic_tangent(c)};
     }
-    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
-        Vec i = a[0], f = a[1], g = a[2], o = a[3];
-        Vec tc = hyperbolic_tangent(f * old.c + i * g);
-        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
+        V i = a[0], f = a[1], g = a[2], o = a[3];
+        V tc = hyperbolic_tangent(f * old.c + i * g);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
         a[0] = dc * g * i * (1.0f - i);
         a[1] = dc * old.c * f * (1.0f - f);
         a[2] = dc * i * (1.0f - g * g);
@@ -159,20 +260,23 @@ struct LSTM {
 struct Refine {
     static constexpr int G = 4;
     static constexpr bool aged = false;
-    static INLINE Vec gate(Vec f, Vec r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
-    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
-        Vec f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
-        Vec u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
-        Vec keep = gate(f, r);
-        Vec c = keep * old.c + (1.0f - keep) * u;
-        return {c, Vec{}, o * hyperbolic_tangent(c)};
+    template <class V>
+    static INLINE V gate(V f, V r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
+        V f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
+        V u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        V keep = gate(f, r);
+        V c = keep * old.c + (1.0f - keep) * u;
+        return {c, V{}, o * hyperbolic_tangent(c)};
     }
-    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
-        Vec f = a[0], r = a[1], u = a[2], o = a[3];
-        Vec keep = gate(f, r);
-        Vec tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
-        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
-        Vec dkeep = dc * (old.c - u);
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
+        V f = a[0], r = a[1], u = a[2], o = a[3];
+        V keep = gate(f, r);
+        V tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        V dkeep = dc * (old.c - u);
         // d gate / df = 2 r + 2 (1 - 2 r) f;  d gate / dr = 2 f (1 - f)
         a[0] = dkeep * 2.0f * (r + (1.0f - 2.0f * r) * f) * f * (1.0f - f);
         a[1] = dkeep * 2.0f * f * (1.0f - f) * r * (1.0f - r);
@@ -195,60 +299,65 @@ struct PowerLaw {
 
     // Both r and 1 - r are wanted exactly, however close to 0 they are (ages grow without bound while r is tiny, and
     // a full reset leaves only 1 - r of them). So the smaller of the two is what is saved, 1 - r with a minus sign.
+    template <class V>
     struct Reset {
-        Vec r, q;
+        V r, q;
     };
-    static INLINE Reset reset_of(Vec x) {
-        Vec e = exponential(-x).value, r = 1.0f / (1.0f + e);
+    template <class V>
+    static INLINE Reset<V> reset_of(V x) {
+        V e = exp_of(-x), r = 1.0f / (1.0f + e);
         return {r, e * r};
     }
-    static INLINE Vec save(const Reset& s) { return s.r <= s.q ? s.r : -s.q; }
-    static INLINE Reset saved(Vec v) {
-        auto positive = v >= 0.0f;
-        return {positive ? v : 1.0f + v, positive ? 1.0f - v : -v};
-    }
+    template <class V>
+    static INLINE V save(const Reset<V>& s) { return where_negative(s.q - s.r, -s.q, s.r); }
+    template <class V>
+    static INLINE Reset<V> saved(V v) { return {where_negative(v, 1.0f + v, v), where_negative(v, -v, 1.0f - v)}; }
 
+    template <class V>
     struct Forgetting {
-        Vec age, before, excess, L, f, lost;  // lost = 1 - f
+        V age, before, excess, L, f, lost;  // lost = 1 - f
     };
-    static INLINE Forgetting forget(const Reset& s, const Before& old, const Unit& unit) {
-        Forgetting y;
+    template <class V>
+    static INLINE Forgetting<V> forget(const Reset<V>& s, const Before<V>& old, const Unit<V>& unit) {
+        Forgetting<V> y;
         y.age = s.q * (old.age + unit.dt) + s.r * unit.floor;
         y.before = s.q * (old.age + 1.0f) + (s.r * unit.floor + unit.epsilon);
         y.excess = s.q * unit.dt + (s.r - unit.epsilon);
-        y.L = log_one_plus(maximum(y.excess, Vec{}) / y.before);
-        Exp e = exponential(-unit.power * y.L);
-        y.f = e.value;
-        y.lost = -e.minus_one;
+        y.L = log_one_plus(at_least_zero(y.excess) / y.before);
+        V log_f = -unit.power * y.L, minus_lost;
+        exponential(log_f, y.f, minus_lost);
+        y.lost = -minus_lost;
         return y;
     }
 
-    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit& unit) {
-        Reset s = reset_of(a[0]);
-        Forgetting y = forget(s, old, unit);
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>& unit) {
+        Reset<V> s = reset_of(a[0]);
+        Forgetting<V> y = forget(s, old, unit);
         a[0] = save(s);
-        Vec i = y.lost;
+        V i = y.lost;
         if constexpr (!coupled) i = a[1] = sigmoid(a[1]);
-        Vec g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
-        Vec c = y.f * old.c + i * g;
+        V g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
+        V c = y.f * old.c + i * g;
         return {c, y.age, o * hyperbolic_tangent(c)};
     }
-    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit& unit, Gradient& d) {
-        Reset s = saved(a[0]);
-        Forgetting y = forget(s, old, unit);
-        Vec g = a[G - 2], o = a[G - 1], i = y.lost;
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>& unit, Gradient<V>& d) {
+        Reset<V> s = saved(a[0]);
+        Forgetting<V> y = forget(s, old, unit);
+        V g = a[G - 2], o = a[G - 1], i = y.lost;
         if constexpr (!coupled) i = a[1];
-        Vec tc = hyperbolic_tangent(y.f * old.c + i * g);
-        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
-        Vec df = coupled ? dc * (old.c - g) : dc * old.c;
+        V tc = hyperbolic_tangent(y.f * old.c + i * g);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        V df = coupled ? dc * (old.c - g) : dc * old.c;
         if constexpr (!coupled) a[1] = dc * g * i * (1.0f - i);
         a[G - 2] = dc * i * (1.0f - g * g);
         a[G - 1] = d.dh * tc * o * (1.0f - o);
         d.dc = dc * y.f;
-        Vec dlog = -df * y.f;  // gradient of p L
-        d.dpower += dlog * y.L;
-        Vec dL = y.excess >= 0.0f ? dlog * unit.power : Vec{};  // none where L is held at 0
-        Vec dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
+        V dlog = -df * y.f;  // gradient of p L
+        d.dpower = d.dpower + dlog * y.L;
+        V dL = where_negative(y.excess, V{}, dlog * unit.power);  // none where L is held at 0
+        V dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
         // d age'/dr = floor - (age + dt), d before/dr = floor - (age + 1), dr/dz = r q
         a[0] = -(s.r * s.q) * (dbefore * (old.age + (1.0f - unit.floor)) + dage * (old.age + (unit.dt - unit.floor)));
         d.dage = s.q * (dbefore + dage);
@@ -263,11 +372,11 @@ struct PowerLaw {
 template <int R, bool packed>
 static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
     constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
-    Vec sum[UNROLL][R][2] = {};
+    Reg sum[UNROLL][R][2] = {};
     if (accumulate)
-        for (int i = 0; i < R; i++) sum[0][i][0] = load(c + i * ldc), sum[0][i][1] = load(c + i * ldc + LANES);
-    auto step = [&](int64_t k, Vec(&s)[R][2]) __attribute__((always_inline)) {
-        Vec b0 = load(b + k * WIDTH), b1 = load(b + k * WIDTH + LANES);
+        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
 #pragma GCC unroll 16
         for (int i = 0; i < R; i++) {
             float x = packed ? a[k * ROWS + i] : a[i * lda + k];
@@ -283,8 +392,8 @@ static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* 
 #pragma GCC unroll 16
     for (int i = 0; i < R; i++) {
         for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
-        store(c + i * ldc, sum[0][i][0]);
-        store(c + i * ldc + LANES, sum[0][i][1]);
+        store_reg(c + i * ldc, sum[0][i][0]);
+        store_reg(c + i * ldc + LANES, sum[0][i][1]);
     }
 }
 
@@ -397,11 +506,15 @@ struct Flush {
     unsigned before = _mm_getcsr();
     Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
     ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+    uint64_t before;
+    Flush() {
+        asm volatile("mrs %0, fpcr" : "=r"(before));
+        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
+    }
+    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
 #endif
 };
-
-// What the weight gradients read is flushed further away from zero, so that products of it are not denormal either.
-static INLINE Vec flushed(Vec v) { return (maximum(v, -v) < 1e-30f) ? Vec{} : v; }
 
 static int thread_number() {
 #ifdef _OPENMP
@@ -436,7 +549,7 @@ static Share share(const Problem& p, const Layout& w, int G) {
         double rows = ceil_div(p.B, team / sharers), groups = ceil_div(w.groups, sharers);
         double bytes = groups * WIDTH * G * w.in * 4;                // of weights, read once per step
         double cost = groups * G * w.in * (rows > 4 ? rows : 4) + (bytes > 262144 ? bytes / 8 : bytes / 32);
-        if (sharers > 1) cost += 4000;                               // the barrier
+        if (sharers > 1) cost += 20000;  // the barrier, on a machine that has other things to do
         if (cost < least) least = cost, best = sharers;
     }
     int64_t slices = team / best, me = thread_number();
@@ -477,22 +590,22 @@ static void copy_units(const Problem& p, const Share& me, const float* from, int
             to[b * to_row + u] = from && u < end ? from[b * from_row + u] : 0.0f;
 }
 
-template <class Cell>
+template <class Cell, class V>
 static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
     const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
     float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t * w.act_step;
     float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
-    for (int64_t u = group * WIDTH; u < (group + 1) * WIDTH; u += LANES) {
-        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+    int64_t u = group * WIDTH;
+        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
         for (int64_t b = me.rows.from; b < me.rows.to; b++) {
             int64_t at = b * w.unit_row + u;
-            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
-            After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
+            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
+            After<V> now{old.c, old.age, load_cut<V>(in + b * w.in_row + u, p.H - u)};
             if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
                 if (p.dt) unit.dt = p.dt[t * p.B + b];
                 float* z = act + b * w.act_row + u;
-                Vec a[Cell::G];
-                for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+                V a[Cell::G];
+                for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
                 now = Cell::forward(a, old, unit);
                 for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
             }
@@ -501,7 +614,6 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
             store_cut(next + b * w.in_row + u, now.h, p.H - u);
             store_cut(p.output + (t * p.B + b) * p.H + u, now.h, p.H - u);
         }
-    }
 }
 
 template <class Cell>
@@ -521,13 +633,14 @@ static void forward(const Problem& p) {
         barrier();
         for (int64_t t = 0; t < p.S; t++) {
             const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
-                for (int64_t g = 0; g < Cell::G; g++) {
-                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + g * w.units + group * WIDTH;
-                    const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
-                    product(me.rows.size(), w.in, in, w.in_row, tiles, z, w.act_row, false);
+            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
+                pair = group + 1 < me.groups.to ? 2 : 1;
+                for (int64_t n = group * Cell::G; n < (group + pair) * Cell::G; n++) {
+                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + n % Cell::G * w.units + n / Cell::G * WIDTH;
+                    product(me.rows.size(), w.in, in, w.in_row, w.weights + n * w.in * WIDTH, z, w.act_row, false);
                 }
-                pointwise_forward<Cell>(p, w, me, t, group);
+                if (pair == 2) pointwise_forward<Cell, Vec<4>>(p, w, me, t, group);
+                else pointwise_forward<Cell, Vec<2>>(p, w, me, t, group);
             }
             if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
             if (me.sharers > 1) barrier();
@@ -559,36 +672,35 @@ static void pack_weights_back(const Problem& p, const Layout& w) {
     }
 }
 
-template <class Cell>
+template <class Cell, class V>
 static void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
     const float *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
     float *act = w.act + t * w.act_step, *dpower = w.dpower + thread_number() * w.units;
-    for (int64_t u = group * WIDTH; u < (group + 1) * WIDTH; u += LANES) {
-        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
-        Vec power_sum = load(dpower + u);
+    int64_t u = group * WIDTH;
+        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
+        V power_sum = load<V>(dpower + u);
         for (int64_t b = me.rows.from; b < me.rows.to; b++) {
             int64_t at = b * w.unit_row + u;
             float* z = act + b * w.act_row + u;
-            Vec a[Cell::G], dh = load(w.dh + at);
-            if (p.d_output) dh += load_cut(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
+            V a[Cell::G], dh = load<V>(w.dh + at);
+            if (p.d_output) dh = dh + load_cut<V>(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
             if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
                 store(w.dh + at, dh);
-                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, V{});
                 continue;
             }
             if (p.dt) unit.dt = p.dt[t * p.B + b];
-            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
-            Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
-            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
+            Gradient<V> d{dh, load<V>(w.dc + at), Cell::aged ? load<V>(w.dage + at) : V{}, power_sum};
+            for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
             Cell::backward(a, old, unit, d);
             for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
-            store(w.dh + at, Vec{});  // the product with the weights comes on top
+            store(w.dh + at, V{});  // the product with the weights comes on top
             store(w.dc + at, d.dc);
             if (Cell::aged) store(w.dage + at, d.dage);
             power_sum = d.dpower;
         }
         store(dpower + u, power_sum);
-    }
 }
 
 // dh += dz_t U for one group of units.
@@ -674,9 +786,12 @@ static void backward(const Problem& p) {
         if (Cell::aged) copy_units(p, me, p.d_age_last, p.H, w.dage, w.unit_row, true);
         barrier();
         for (int64_t t = p.S - 1; t >= 0; t--) {
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
-                if (t + 1 < p.S) recur_back(w, me, t + 1, group);
-                pointwise_backward<Cell>(p, w, me, t, group);
+            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
+                pair = group + 1 < me.groups.to ? 2 : 1;
+                for (int64_t n = group; n < group + pair; n++)
+                    if (t + 1 < p.S) recur_back(w, me, t + 1, n);
+                if (pair == 2) pointwise_backward<Cell, Vec<4>>(p, w, me, t, group);
+                else pointwise_backward<Cell, Vec<2>>(p, w, me, t, group);
             }
             if (me.sharers > 1) barrier();
         }

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from timescales.cells import LSTMCell, PLSTMCell, URLSTMCell
 from timescales.cells.cell import Cell, Weights
@@ -131,8 +130,8 @@ def compile_to(file: Path, compiler: list[str]) -> None:
     print(f"timescales: compiling the fused engine with {compiler[0]}, once ({file})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         made = Path(scratch) / file.name
-        for flags in (FLAGS, [flag for flag in FLAGS if flag != "-fopenmp"]):  # without OpenMP: one thread
-            command = [*compiler, *flags, str(SOURCE), "-o", str(made)]
+        for left_out in ((), ("-fopenmp",), ("-fopenmp", "-march=native")):  # without OpenMP: one thread
+            command = [*compiler, *(flag for flag in FLAGS if flag not in left_out), str(SOURCE), "-o", str(made)]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode == 0:
                 break
@@ -270,8 +269,11 @@ class Fused(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        if (
+            torch.is_grad_enabled()
+        ):  # create_graph=True; torch's once_differentiable would let some cases pass in silence
+            raise RuntimeError("the fused engine has no second derivatives: for create_graph=True use engine='eager'")
         *plain, output = ctx.saved_tensors
         workspace, ctx.workspace = ctx.workspace, None
         if workspace is None:  # a second backward through a retained graph: the first used the activations up
@@ -283,11 +285,11 @@ class Fused(torch.autograd.Function):
         d_output, *d_last = grads
         d_output = None if d_output is None else _rows(d_output)
         d_last = [None if d is None else d.contiguous() for d in d_last]
-        weights = any(wanted[1:4])
+        wanted = [wanted[0], *[any(wanted[1:4])] * 3, *wanted[4:8]]  # the weights' gradients are one product
         results = [
-            torch.empty_like(t, memory_format=torch.contiguous_format) if t is not None and want else None
-            for t, want in zip((x, ih, hh, bias, power, h, c, age), (wanted[0], weights, weights, weights, *wanted[4:8]), strict=True)
-        ]  # fmt: skip
+            t.new_empty(t.shape) if t is not None and want else None
+            for t, want in zip((x, ih, hh, bias, power, h, c, age), wanted, strict=True)
+        ]
         problem = _problem(ctx.kernel, True, plain, workspace)
         problem.output = output.data_ptr()
         if d_output is not None:
@@ -300,7 +302,7 @@ class Fused(torch.autograd.Function):
         return None, None, *results, None, None
 
 
-def _rows(x: Tensor) -> Tensor:
+def _rows(x: Any) -> Tensor:
     """x (S, B, n) with its last dimension contiguous; steps and rows may lie anywhere (batch_first)."""
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
@@ -312,7 +314,7 @@ def _point(problem: Problem, names: tuple[str, ...], tensors: Any) -> None:
 
 def _problem(kernel: Kernel, keep: bool, plain: Any, workspace: Workspace | None) -> Problem:
     x, hh = plain[0], plain[2]
-    (S, B, I), H = x.shape, hh.shape[-1]  # noqa: E741, N806
+    (S, B, I), H = x.shape, hh.shape[-1]  # noqa: E741
     problem = Problem(kernel.number, torch.get_num_threads(), S, B, I, H, keep, kernel.epsilon, kernel.floor)
     problem.x_step, problem.x_row = x.stride()[:2]
     _point(problem, ("x", "ih", "hh", "bias", "power", "h", "c", "age", "dt", "mask"), plain)
