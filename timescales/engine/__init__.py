@@ -7,13 +7,21 @@ from collections.abc import Callable
 from torch import Tensor
 
 from timescales.cells.cell import Cell
-from timescales.engine import eager
+from timescales.engine import eager, fused
 
-NAMES = ("auto", "eager")
+NAMES = ("auto", "eager", "fused")
 
 
 def pick(name: str, cell: Cell, x: Tensor) -> Callable:
-    """The engine to run `cell` over `x` with: the named one, or with "auto" the fastest that can."""
+    """The engine to run `cell` over `x` with: the named one, or with "auto" the fastest that can.
+
+    Raises ValueError, with what to do about it, where the named engine cannot run.
+    """
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
-    return eager.run
+    if name == "eager":
+        return eager.run
+    reason = fused.why_not(cell, x)
+    if reason and name == "fused":
+        raise ValueError(f"the fused engine cannot run here: {reason}")
+    return eager.run if reason else fused.run

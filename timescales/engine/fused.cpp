@@ -1,0 +1,846 @@
+// The time loop of a gated recurrent layer on the CPU: forward and exact backward, float32.
+//
+// Four parts: vectors and their functions; the cells (each cell's mathematics stands here once, forward and backward
+// next to each other); matrix products; the loops over time, written once for all cells.
+//
+// Everything a step needs is done while its numbers are in cache: for 16 units at a time, the product with the weights
+// writes the pre-activations of their gates, and the pointwise equations follow at once. Backward mirrors it, and
+// writes the gradients of the pre-activations over the saved activations. Threads own a slice of the batch for the
+// whole sequence and never wait for each other; only where the batch is small (or the weights large) do they share the
+// units instead, with one barrier per step.
+//
+// Letters: S steps, B batch, I input, H hidden, G gates. A plain C interface at the end; no other library.
+
+#include <cstdint>
+#include <cstring>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+// ---------------------------------------------------------------------------------------------- vectors
+
+// One matrix tile keeps ROWS x 2 vectors of sums in registers; the rest of the registers hold the operands.
+#if defined(__AVX512F__)
+constexpr int LANES = 16, ROWS = 12;
+#elif defined(__AVX__)
+constexpr int LANES = 8, ROWS = 6;
+#else
+constexpr int LANES = 4, ROWS = 4;
+#endif
+constexpr int WIDTH = 2 * LANES;  // units per group, columns per tile
+constexpr int LINE = 16;          // floats per cache line
+
+typedef float Reg __attribute__((vector_size(4 * LANES)));
+typedef int32_t Int __attribute__((vector_size(4 * LANES)));
+
+#define INLINE inline __attribute__((always_inline))
+
+static INLINE Reg spread(float x) { return Reg{} + x; }
+
+// The pointwise equations are a long chain of operations, each of which wants the result of the one before; N registers
+// of units at once fill each other's waiting.
+template <int N>
+struct Vec {
+    static constexpr int units = N * LANES;
+    Reg r[N];
+};
+template <int N, class F>
+static INLINE Vec<N> map(F f, const Vec<N>& x) {
+    Vec<N> y;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) y.r[i] = f(x.r[i]);
+    return y;
+}
+template <int N, class F>
+static INLINE Vec<N> map(F f, const Vec<N>& x, const Vec<N>& y) {
+    Vec<N> z;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) z.r[i] = f(x.r[i], y.r[i]);
+    return z;
+}
+#define OPERATOR(op)                                                                                                   \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(const Vec<N>& x, const Vec<N>& y) {                                               \
+        return map([](Reg a, Reg b) { return a op b; }, x, y);                                                         \
+    }                                                                                                                  \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(const Vec<N>& x, float y) {                                                       \
+        return map([y](Reg a) { return a op y; }, x);                                                                  \
+    }                                                                                                                  \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> operator op(float x, const Vec<N>& y) {                                                       \
+        return map([x](Reg b) { return x op b; }, y);                                                                  \
+    }
+OPERATOR(+)
+OPERATOR(-)
+OPERATOR(*)
+OPERATOR(/)
+#undef OPERATOR
+template <int N>
+static INLINE Vec<N> operator-(const Vec<N>& x) {
+    return map([](Reg a) { return -a; }, x);
+}
+
+static INLINE Reg load_reg(const float* p) {
+    Reg v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
+template <class V>
+static INLINE V load(const float* p) {
+    V v;
+#pragma GCC unroll 4
+    for (int i = 0; i < V::units / LANES; i++) v.r[i] = load_reg(p + i * LANES);
+    return v;
+}
+template <class V>
+static INLINE void store(float* p, const V& v) {
+#pragma GCC unroll 4
+    for (int i = 0; i < V::units / LANES; i++) store_reg(p + i * LANES, v.r[i]);
+}
+
+// The last group of a row of H numbers may be cut: only `n` of it exist.
+template <class V>
+static INLINE V load_cut(const float* p, int64_t n) {
+    if (n >= V::units) return load<V>(p);
+    float whole[V::units] = {};
+    std::memcpy(whole, p, n * sizeof(float));
+    return load<V>(whole);
+}
+template <class V>
+static INLINE void store_cut(float* p, const V& v, int64_t n) {
+    if (n >= V::units) return store(p, v);
+    float whole[V::units];
+    store(whole, v);
+    std::memcpy(p, whole, n * sizeof(float));
+}
+
+static INLINE Int bits(Reg v) { return (Int)v; }
+static INLINE Reg real(Int i) { return (Reg)i; }
+
+// a > b ? a : b and a < b ? a : b, so b where one is not a number. Compilers do not see the instruction in that.
+#if defined(__AVX512F__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
+static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
+#endif
+static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
+
+// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
+// Wanted together because 1 - f must not be computed from a rounded f when f is close to 1.
+static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
+    x = clamp(x, -87.0f, 87.0f);      // beyond: no infinities, and no denormals
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Reg shifted = x * 1.44269504f + magic;
+    Reg n = shifted - magic;
+    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
+    Reg small = poly * tt + t;  // exp(t) - 1
+    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
+    value = scale * small + scale;
+    minus_one = scale * small + (scale - 1.0f);
+}
+
+// log(1 + x) for x >= 0, relative error of a few 1e-7 at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
+static INLINE Reg log_one_plus(Reg x) {
+    Reg u = x + 1.0f;
+    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    Int offset = bits(u) - root, e = offset >> 23;
+    Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
+    f = (e == 0) ? x : f;
+    Reg exponent = __builtin_convertvector(e, Reg), ff = f * f;
+    Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
+    Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
+    Reg poly = high * (ff * ff) + low;
+    return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
+}
+
+static INLINE Reg at_least_zero(Reg x) { return maximum(Reg{}, x); }
+static INLINE Reg exp_of(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return value;
+}
+static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + exp_of(-x)); }
+static INLINE Reg hyperbolic_tangent(Reg x) {
+    Reg e, minus_one;
+    exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
+    return minus_one / (minus_one + 2.0f);
+}
+// What the weight gradients read is flushed well away from zero, so that products of it are not denormal either.
+static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
+
+template <int N>
+static INLINE void exponential(const Vec<N>& x, Vec<N>& value, Vec<N>& minus_one) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
+}
+#define FUNCTION(name)                                                                                                 \
+    template <int N>                                                                                                   \
+    static INLINE Vec<N> name(const Vec<N>& x) {                                                                       \
+        return map([](Reg a) { return name(a); }, x);                                                    \
+    }
+FUNCTION(sigmoid)
+FUNCTION(hyperbolic_tangent)
+FUNCTION(exp_of)
+FUNCTION(log_one_plus)
+FUNCTION(flushed)
+FUNCTION(at_least_zero)
+#undef FUNCTION
+template <int N>
+static INLINE Vec<N> where_negative(const Vec<N>& x, const Vec<N>& yes, const Vec<N>& no) {
+    Vec<N> y;
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) y.r[i] = x.r[i] < 0.0f ? yes.r[i] : no.r[i];
+    return y;
+}
+
+// ---------------------------------------------------------------------------------------------- cells
+//
+// A cell has G gates, perhaps an age, and two functions on one vector of units.
+//   forward:  `a` holds the G pre-activations and leaves as what backward wants to know; returns the new c, age, h.
+//   backward: `a` holds what forward left and leaves as the G gradients of the pre-activations. Comes in with dh and the
+//             carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
+// h' = o tanh c' in all of them.
+
+template <class V>
+struct Unit {  // what is constant over the sequence, and the step's time
+    V power;
+    float epsilon, floor, dt;
+};
+template <class V>
+struct Before {
+    V c, age;
+};
+template <class V>
+struct After {
+    V c, age, h;
+};
+template <class V>
+struct Gradient {
+    V dh, dc, dage, dpower;
+};
+
+// Long short-term memory (Hochreiter & Schmidhuber 1997; Gers et al. 2000).
+//   i, f, o = sigmoid; g = tanh; c' = f c + i g
+struct LSTM {
+    static constexpr int G = 4;
+    static constexpr bool aged = false;
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
+        V i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
+        V g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        V c = f * old.c + i * g;
+        return {c, V{}, o * hyperbolic_tangent(c)};
+    }
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
+        V i = a[0], f = a[1], g = a[2], o = a[3];
+        V tc = hyperbolic_tangent(f * old.c + i * g);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        a[0] = dc * g * i * (1.0f - i);
+        a[1] = dc * old.c * f * (1.0f - f);
+        a[2] = dc * i * (1.0f - g * g);
+        a[3] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * f;
+    }
+};
+
+// Refine gate (Gu et al. 2020, listing 2 and Eqs. 10-12).
+//   f, r, o = sigmoid; u = tanh; gate = 2 r f + (1 - 2 r) f^2; c' = gate c + (1 - gate) u
+struct Refine {
+    static constexpr int G = 4;
+    static constexpr bool aged = false;
+    template <class V>
+    static INLINE V gate(V f, V r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
+        V f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
+        V u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        V keep = gate(f, r);
+        V c = keep * old.c + (1.0f - keep) * u;
+        return {c, V{}, o * hyperbolic_tangent(c)};
+    }
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
+        V f = a[0], r = a[1], u = a[2], o = a[3];
+        V keep = gate(f, r);
+        V tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        V dkeep = dc * (old.c - u);
+        // d gate / df = 2 r + 2 (1 - 2 r) f;  d gate / dr = 2 f (1 - f)
+        a[0] = dkeep * 2.0f * (r + (1.0f - 2.0f * r) * f) * f * (1.0f - f);
+        a[1] = dkeep * 2.0f * f * (1.0f - f) * r * (1.0f - r);
+        a[2] = dc * (1.0f - keep) * (1.0f - u * u);
+        a[3] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * keep;
+    }
+};
+
+// Power-law LSTM in its age form (Chien et al. 2021, Eqs. 4-8 and appendix A.1; see timescales/cells/plstm.py).
+//   r, o = sigmoid; q = 1 - r; g = tanh
+//   age'   = q (age + dt) + r floor
+//   before = q (age + 1)  + r floor + epsilon
+//   L = ln((age' + 1) / before) = ln(1 + (r + q dt - epsilon) / before), at least 0;   f = exp(-p L)
+//   i = 1 - f (coupled) or a sigmoid gate of its own;   c' = f c + i g
+template <bool coupled>
+struct PowerLaw {
+    static constexpr int G = coupled ? 3 : 4;
+    static constexpr bool aged = true;
+
+    // Both r and 1 - r are wanted exactly, however close to 0 they are (ages grow without bound while r is tiny, and
+    // a full reset leaves only 1 - r of them). So the smaller of the two is what is saved, 1 - r with a minus sign.
+    template <class V>
+    struct Reset {
+        V r, q;
+    };
+    template <class V>
+    static INLINE Reset<V> reset_of(V x) {
+        V e = exp_of(-x), r = 1.0f / (1.0f + e);
+        return {r, e * r};
+    }
+    template <class V>
+    static INLINE V save(const Reset<V>& s) { return where_negative(s.q - s.r, -s.q, s.r); }
+    template <class V>
+    static INLINE Reset<V> saved(V v) { return {where_negative(v, 1.0f + v, v), where_negative(v, -v, 1.0f - v)}; }
+
+    template <class V>
+    struct Forgetting {
+        V age, before, excess, L, f, lost;  // lost = 1 - f
+    };
+    template <class V>
+    static INLINE Forgetting<V> forget(const Reset<V>& s, const Before<V>& old, const Unit<V>& unit) {
+        Forgetting<V> y;
+        y.age = s.q * (old.age + unit.dt) + s.r * unit.floor;
+        y.before = s.q * (old.age + 1.0f) + (s.r * unit.floor + unit.epsilon);
+        y.excess = s.q * unit.dt + (s.r - unit.epsilon);
+        y.L = log_one_plus(at_least_zero(y.excess) / y.before);
+        V log_f = -unit.power * y.L, minus_lost;
+        exponential(log_f, y.f, minus_lost);
+        y.lost = -minus_lost;
+        return y;
+    }
+
+    template <class V>
+    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>& unit) {
+        Reset<V> s = reset_of(a[0]);
+        Forgetting<V> y = forget(s, old, unit);
+        a[0] = save(s);
+        V i = y.lost;
+        if constexpr (!coupled) i = a[1] = sigmoid(a[1]);
+        V g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
+        V c = y.f * old.c + i * g;
+        return {c, y.age, o * hyperbolic_tangent(c)};
+    }
+    template <class V>
+    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>& unit, Gradient<V>& d) {
+        Reset<V> s = saved(a[0]);
+        Forgetting<V> y = forget(s, old, unit);
+        V g = a[G - 2], o = a[G - 1], i = y.lost;
+        if constexpr (!coupled) i = a[1];
+        V tc = hyperbolic_tangent(y.f * old.c + i * g);
+        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        V df = coupled ? dc * (old.c - g) : dc * old.c;
+        if constexpr (!coupled) a[1] = dc * g * i * (1.0f - i);
+        a[G - 2] = dc * i * (1.0f - g * g);
+        a[G - 1] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * y.f;
+        V dlog = -df * y.f;  // gradient of p L
+        d.dpower = d.dpower + dlog * y.L;
+        V dL = where_negative(y.excess, V{}, dlog * unit.power);  // none where L is held at 0
+        V dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
+        // d age'/dr = floor - (age + dt), d before/dr = floor - (age + 1), dr/dz = r q
+        a[0] = -(s.r * s.q) * (dbefore * (old.age + (1.0f - unit.floor)) + dage * (old.age + (unit.dt - unit.floor)));
+        d.dage = s.q * (dbefore + dage);
+    }
+};
+
+// ---------------------------------------------------------------------------------------------- matrix products
+
+// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
+// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA: then UNROLL
+// steps of k get sums of their own.
+template <int R, bool packed>
+static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    Reg sum[UNROLL][R][2] = {};
+    if (accumulate)
+        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
+            s[i][0] += x * b0;
+            s[i][1] += x * b1;
+        }
+    };
+    int64_t k = 0;
+    for (; k + UNROLL <= K; k += UNROLL)
+#pragma GCC unroll 4
+        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
+    for (; k < K; k++) step(k, sum[0]);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) {
+        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
+        store_reg(c + i * ldc, sum[0][i][0]);
+        store_reg(c + i * ldc + LANES, sum[0][i][1]);
+    }
+}
+
+template <bool packed, int R = ROWS>
+static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
+    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The part of 0..n that is the k-th of `parts` nearly equal ones.
+struct Range {
+    int64_t from, to;
+    int64_t size() const { return to - from; }
+};
+static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
+
+// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k that leave b's block in the first-level cache.
+constexpr int64_t BLOCK = 256;
+static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
+    for (int64_t n = 0; n < blocks; n++) {
+        Range k = part(K, n, blocks);
+        for (int64_t m = 0; m < tiles; m++) {
+            Range r = part(rows, m, tiles);
+            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc, ldc, accumulate || n > 0);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- the interface's data
+
+// Tensors are contiguous unless strides are given; a null pointer is a tensor that is not there or not wanted.
+extern "C" struct Problem {
+    int64_t cell, threads, S, B, I, H, keep;  // keep: 1 if backward will follow
+    float epsilon, floor;
+    const float *x, *ih, *hh, *bias, *power;  // (S, B, I), (G*H, I), (G*H, H), (G*H), (H)
+    int64_t x_step, x_row;
+    const float *h, *c, *age;  // initial state, (B, H) each
+    const float* dt;           // (S, B)
+    const uint8_t* mask;       // (S, B)
+    float *output, *h_last, *c_last, *age_last;
+    float* workspace;  // what forward leaves for backward, and scratch
+    // backward: gradients of the results, then of the arguments
+    const float* d_output;
+    int64_t d_output_step, d_output_row;
+    const float *d_h_last, *d_c_last, *d_age_last;
+    float *d_x, *d_ih, *d_hh, *d_bias, *d_power, *d_h, *d_c, *d_age;
+};
+
+// Where things lie in the workspace. Rows are an odd number of cache lines long: rows a power of two apart would
+// compete for the same few places in the cache.
+static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+
+struct Layout {
+    int64_t groups, units, columns;            // units: H rounded up to whole groups; columns: G * units
+    int64_t act_row, unit_row, in, in_row, grad_row;  // in: length of [h, x, 1], what a step multiplies with the weights
+    int64_t act_step, unit_step;               // 0 where only the current step is kept
+    int64_t time_parts;                        // of the weight gradients' sum over S and B
+    float *act, *c, *age;                      // kept: (S, B, columns), (S + 1, B, units) twice
+    float *inputs, *weights;                   // forward: two of (B, in); weights in tiles
+    float* weights_back = nullptr;             // backward from here on
+    float *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;  // (B, units) three times; (threads, units)
+    float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;  // see `sum_gradients`, `input_gradient`
+    int64_t floats = 0;
+
+    Layout(const Problem& p, int G, bool aged) {
+        groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = G * units;
+        act_row = odd_lines(columns), unit_row = odd_lines(units);
+        in = p.H + p.I + 1, in_row = odd_lines(in), grad_row = odd_lines(columns);
+        act_step = p.keep ? p.B * act_row : 0, unit_step = p.keep ? p.B * unit_row : 0;
+        for (time_parts = p.threads; time_parts > 4 && time_parts % 2 == 0;) time_parts /= 2;
+        int64_t slots = p.keep ? p.S : 1;
+        act = take(p, slots * p.B * act_row);
+        c = take(p, (slots + 1) * p.B * unit_row);
+        age = take(p, aged ? (slots + 1) * p.B * unit_row : 0);
+        int64_t kept = floats;
+        inputs = take(p, 2 * p.B * in_row);
+        weights = take(p, columns * in);
+        int64_t forward = floats;
+        floats = kept;  // backward's scratch takes the place of forward's
+        if (p.keep) {
+            weights_back = take(p, columns * (units + ceil_div(p.I, WIDTH) * WIDTH));
+            dh = take(p, p.B * unit_row), dc = take(p, p.B * unit_row), dage = take(p, p.B * unit_row);
+            dpower = take(p, p.threads * units);
+            gradient = take(p, time_parts * in * grad_row);
+            left = take(p, p.threads * left_size()), right = take(p, p.threads * BLOCK * WIDTH);
+            dx = take(p, p.threads * CHUNK * dx_row(p));
+        }
+        if (forward > floats) floats = forward;
+    }
+    static constexpr int64_t CHUNK = 96;  // rows of dx made at a time
+    static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
+    int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK; }
+
+   private:
+    float* take(const Problem& p, int64_t n) {
+        float* place = p.workspace ? p.workspace + floats : nullptr;
+        floats += ceil_div(n, LINE) * LINE;
+        return place;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------- threads
+
+// Denormal numbers make every multiplication crawl, and vanishing gradients are full of them: they are zero in here.
+struct Flush {
+#if defined(__SSE__)
+    unsigned before = _mm_getcsr();
+    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
+    ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+    uint64_t before;
+    Flush() {
+        asm volatile("mrs %0, fpcr" : "=r"(before));
+        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
+    }
+    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
+#endif
+};
+
+static int thread_number() {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+static int team_size() {
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+static void barrier() {
+#pragma omp barrier
+}
+
+// One thread's rows of the batch and groups of units. `sharers` threads have the same rows and must meet every step.
+struct Share {
+    Range rows, groups;
+    int64_t sharer, sharers;
+};
+
+// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step.
+static Share share(const Problem& p, const Layout& w, int G) {
+    int64_t team = team_size(), best = 1;
+    double least = 1e300;
+    for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
+        if (team % sharers) continue;
+        double rows = ceil_div(p.B, team / sharers), groups = ceil_div(w.groups, sharers);
+        double bytes = groups * WIDTH * G * w.in * 4;                // of weights, read once per step
+        double cost = groups * G * w.in * (rows > 4 ? rows : 4) + (bytes > 262144 ? bytes / 8 : bytes / 32);
+        if (sharers > 1) cost += 20000;  // the barrier, on a machine that has other things to do
+        if (cost < least) least = cost, best = sharers;
+    }
+    int64_t slices = team / best, me = thread_number();
+    return {part(p.B, me / best, slices), part(w.groups, me % best, best), me % best, best};
+}
+
+// ---------------------------------------------------------------------------------------------- forward
+
+// Weights in tiles: for each group of units and each gate, (in, WIDTH); units beyond H are zero.
+template <class Cell>
+static void pack_weights(const Problem& p, const Layout& w) {
+    Range mine = part(w.groups * Cell::G, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        int64_t first = n / Cell::G * WIDTH, gate = n % Cell::G;
+        float* to = w.weights + n * w.in * WIDTH;
+        for (int64_t l = 0; l < WIDTH; l++) {
+            bool exists = first + l < p.H;
+            int64_t row = gate * p.H + first + l;
+            for (int64_t k = 0; k < p.H; k++) to[k * WIDTH + l] = exists ? p.hh[row * p.H + k] : 0.0f;
+            for (int64_t k = 0; k < p.I; k++) to[(p.H + k) * WIDTH + l] = exists ? p.ih[row * p.I + k] : 0.0f;
+            to[(w.in - 1) * WIDTH + l] = exists ? p.bias[row] : 0.0f;
+        }
+    }
+}
+
+static void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) {
+    float* in = w.inputs + (t % 2) * p.B * w.in_row;
+    for (int64_t b = rows.from; b < rows.to; b++) {
+        std::memcpy(in + b * w.in_row + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
+        in[b * w.in_row + w.in - 1] = 1.0f;
+    }
+}
+
+static void copy_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* to, int64_t to_row, bool pad) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < (pad ? last : end); u++)
+            to[b * to_row + u] = from && u < end ? from[b * from_row + u] : 0.0f;
+}
+
+template <class Cell, class V>
+static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
+    float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t * w.act_step;
+    float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
+    int64_t u = group * WIDTH;
+        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
+        for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+            int64_t at = b * w.unit_row + u;
+            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
+            After<V> now{old.c, old.age, load_cut<V>(in + b * w.in_row + u, p.H - u)};
+            if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
+                if (p.dt) unit.dt = p.dt[t * p.B + b];
+                float* z = act + b * w.act_row + u;
+                V a[Cell::G];
+                for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
+                now = Cell::forward(a, old, unit);
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
+            }
+            store(c_new + at, now.c);
+            if (Cell::aged) store(age_new + at, now.age);
+            store_cut(next + b * w.in_row + u, now.h, p.H - u);
+            store_cut(p.output + (t * p.B + b) * p.H + u, now.h, p.H - u);
+        }
+}
+
+template <class Cell>
+static void forward(const Problem& p) {
+    Layout w(p, Cell::G, Cell::aged);
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w, Cell::G);
+        Range my_inputs = part(me.rows.size(), me.sharer, me.sharers);
+        my_inputs = {me.rows.from + my_inputs.from, me.rows.from + my_inputs.to};
+        pack_weights<Cell>(p, w);
+        copy_units(p, me, p.h, p.H, w.inputs, w.in_row, false);
+        copy_units(p, me, p.c, p.H, w.c, w.unit_row, true);
+        if (Cell::aged) copy_units(p, me, p.age, p.H, w.age, w.unit_row, true);
+        put_input(p, w, 0, my_inputs);
+        barrier();
+        for (int64_t t = 0; t < p.S; t++) {
+            const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
+            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
+                pair = group + 1 < me.groups.to ? 2 : 1;
+                for (int64_t n = group * Cell::G; n < (group + pair) * Cell::G; n++) {
+                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + n % Cell::G * w.units + n / Cell::G * WIDTH;
+                    product(me.rows.size(), w.in, in, w.in_row, w.weights + n * w.in * WIDTH, z, w.act_row, false);
+                }
+                if (pair == 2) pointwise_forward<Cell, Vec<4>>(p, w, me, t, group);
+                else pointwise_forward<Cell, Vec<2>>(p, w, me, t, group);
+            }
+            if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
+            if (me.sharers > 1) barrier();
+        }
+        copy_units(p, me, p.output + (p.S - 1) * p.B * p.H, p.H, p.h_last, p.H, false);
+        copy_units(p, me, w.c + p.S * w.unit_step, w.unit_row, p.c_last, p.H, false);
+        if (Cell::aged) copy_units(p, me, w.age + p.S * w.unit_step, w.unit_row, p.age_last, p.H, false);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- backward
+
+// weights_back: hh in tiles (columns, WIDTH) for each group of units, then ih the same way for groups of inputs: what
+// the gradients of the pre-activations are multiplied with.
+template <class Cell>
+static void pack_weights_back(const Problem& p, const Layout& w) {
+    int64_t tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
+    Range mine = part(tiles, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        bool recurrent = n < w.groups;
+        const float* from = recurrent ? p.hh : p.ih;
+        int64_t length = recurrent ? p.H : p.I, first = (recurrent ? n : n - w.groups) * WIDTH;
+        for (int64_t k = 0; k < w.columns; k++) {
+            int64_t unit = k % w.units, row = k / w.units * p.H + unit;
+            float* to = w.weights_back + (n * w.columns + k) * WIDTH;
+            for (int64_t l = 0; l < WIDTH; l++)
+                to[l] = unit < p.H && first + l < length ? from[row * length + first + l] : 0.0f;
+        }
+    }
+}
+
+template <class Cell, class V>
+static void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    const float *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
+    float *act = w.act + t * w.act_step, *dpower = w.dpower + thread_number() * w.units;
+    int64_t u = group * WIDTH;
+        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
+        V power_sum = load<V>(dpower + u);
+        for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+            int64_t at = b * w.unit_row + u;
+            float* z = act + b * w.act_row + u;
+            V a[Cell::G], dh = load<V>(w.dh + at);
+            if (p.d_output) dh = dh + load_cut<V>(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
+            if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
+                store(w.dh + at, dh);
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, V{});
+                continue;
+            }
+            if (p.dt) unit.dt = p.dt[t * p.B + b];
+            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
+            Gradient<V> d{dh, load<V>(w.dc + at), Cell::aged ? load<V>(w.dage + at) : V{}, power_sum};
+            for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
+            Cell::backward(a, old, unit, d);
+            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
+            store(w.dh + at, V{});  // the product with the weights comes on top
+            store(w.dc + at, d.dc);
+            if (Cell::aged) store(w.dage + at, d.dage);
+            power_sum = d.dpower;
+        }
+        store(dpower + u, power_sum);
+}
+
+// dh += dz_t U for one group of units.
+static void recur_back(const Layout& w, const Share& me, int64_t t, int64_t group) {
+    product(me.rows.size(), w.columns, w.act + t * w.act_step + me.rows.from * w.act_row, w.act_row,
+            w.weights_back + group * w.columns * WIDTH, w.dh + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true);
+}
+
+// gradient (in, columns) = sum over steps and batch of [h_before, x, 1]^T dz: the gradients of hh, ih and bias at once.
+// Threads share out the steps and the columns; each part of the steps is summed into a matrix of its own.
+static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
+    float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
+    float* gradient = w.gradient + time_part * w.in * w.grad_row;
+    Range rows = part(p.S * p.B, time_part, w.time_parts);
+    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(rows.size(), BLOCK);
+    for (int64_t n = 0; n < blocks || n == 0; n++) {
+        Range block = blocks ? part(rows.size(), n, blocks) : Range{0, 0};
+        for (int64_t k = 0; k < block.size(); k++) {  // a row of [h_before, x, 1], cut into the tiles' rows
+            int64_t row = rows.from + block.from + k, t = row / p.B, b = row % p.B;
+            const float *h = t ? p.output + (row - p.B) * p.H : p.h + b * p.H, *x = p.x + t * p.x_step + b * p.x_row;
+            for (int64_t m = 0; m < tiles; m++) {
+                Range r = part(w.in, m, tiles);
+                float* to = left + (m * block.size() + k) * ROWS;
+                for (int64_t i = r.from; i < r.to; i++) to[i - r.from] = i < p.H ? h[i] : i < p.H + p.I ? x[i - p.H] : 1.0f;
+            }
+        }
+        for (int64_t j = panels.from; j < panels.to; j++) {
+            for (int64_t k = 0; k < block.size(); k++)
+                std::memcpy(right + k * WIDTH, w.act + (rows.from + block.from + k) * w.act_row + j * WIDTH, WIDTH * sizeof(float));
+            for (int64_t m = 0; m < tiles; m++) {
+                Range r = part(w.in, m, tiles);
+                tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
+                              gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
+            }
+        }
+    }
+}
+
+// Add up the parts and turn them: unit by unit into the rows of hh, ih and bias.
+static void write_gradients(const Problem& p, const Layout& w) {
+    Range mine = part(w.columns / LINE, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        int64_t gate = n * LINE / w.units, first = n * LINE % w.units;
+        for (int64_t k = 0; k < w.in; k++) {
+            const float* from = w.gradient + k * w.grad_row + n * LINE;
+            for (int64_t l = 0; l < LINE && first + l < p.H; l++) {
+                float sum = 0.0f;
+                for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
+                int64_t row = gate * p.H + first + l;
+                if (k < p.H) p.d_hh[row * p.H + k] = sum;
+                else if (k < p.H + p.I) p.d_ih[row * p.I + k - p.H] = sum;
+                else p.d_bias[row] = sum;
+            }
+        }
+    }
+}
+
+// dx = dz W for all steps at once.
+static void input_gradient(const Problem& p, const Layout& w) {
+    int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
+    float* dx = w.dx + thread_number() * Layout::CHUNK * row;
+    Range mine = part(rows, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
+        int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
+        for (int64_t j = 0; j < panels; j++)
+            product(n, w.columns, w.act + from * w.act_row, w.act_row, w.weights_back + (w.groups + j) * w.columns * WIDTH,
+                    dx + j * WIDTH, row, false);
+        for (int64_t r = 0; r < n; r++) std::memcpy(p.d_x + (from + r) * p.I, dx + r * row, p.I * sizeof(float));
+    }
+}
+
+template <class Cell>
+static void backward(const Problem& p) {
+    Layout w(p, Cell::G, Cell::aged);
+    std::memset(w.dpower, 0, p.threads * w.units * sizeof(float));
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w, Cell::G);
+        pack_weights_back<Cell>(p, w);
+        copy_units(p, me, p.d_h_last, p.H, w.dh, w.unit_row, true);
+        copy_units(p, me, p.d_c_last, p.H, w.dc, w.unit_row, true);
+        if (Cell::aged) copy_units(p, me, p.d_age_last, p.H, w.dage, w.unit_row, true);
+        barrier();
+        for (int64_t t = p.S - 1; t >= 0; t--) {
+            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
+                pair = group + 1 < me.groups.to ? 2 : 1;
+                for (int64_t n = group; n < group + pair; n++)
+                    if (t + 1 < p.S) recur_back(w, me, t + 1, n);
+                if (pair == 2) pointwise_backward<Cell, Vec<4>>(p, w, me, t, group);
+                else pointwise_backward<Cell, Vec<2>>(p, w, me, t, group);
+            }
+            if (me.sharers > 1) barrier();
+        }
+        if (p.d_h) {
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(w, me, 0, group);
+            copy_units(p, me, w.dh, w.unit_row, p.d_h, p.H, false);
+        }
+        if (p.d_c) copy_units(p, me, w.dc, w.unit_row, p.d_c, p.H, false);
+        if (p.d_age) copy_units(p, me, w.dage, w.unit_row, p.d_age, p.H, false);
+        barrier();
+        if (p.d_hh) {
+            int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;
+            for (int64_t n = thread_number(); n < w.time_parts * column_parts; n += team)
+                sum_gradients(p, w, n / column_parts, part(w.columns / WIDTH, n % column_parts, column_parts));
+            barrier();
+            write_gradients(p, w);
+        }
+        if (p.d_x) input_gradient(p, w);
+    }
+    if (p.d_power)
+        for (int64_t u = 0; u < p.H; u++) {
+            p.d_power[u] = 0.0f;
+            for (int64_t k = 0; k < p.threads; k++) p.d_power[u] += w.dpower[k * w.units + u];
+        }
+}
+
+// ---------------------------------------------------------------------------------------------- the interface
+
+// Calls `use` with the cell that `p.cell` numbers; fused.py has the same list.
+template <class Use>
+static auto with_cell(const Problem& p, Use use) {
+    switch (p.cell) {
+        case 0: return use(LSTM{});
+        case 1: return use(Refine{});
+        case 2: return use(PowerLaw<true>{});
+        default: return use(PowerLaw<false>{});
+    }
+}
+
+// Floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
+extern "C" int64_t timescales_workspace(const Problem* p) {
+    Problem q = *p;
+    q.workspace = nullptr;
+    return with_cell(q, [&](auto cell) { return Layout(q, decltype(cell)::G, decltype(cell)::aged).floats; });
+}
+extern "C" void timescales_forward(const Problem* p) {
+    with_cell(*p, [&](auto cell) { forward<decltype(cell)>(*p); });
+}
+// Uses up what forward left in the workspace.
+extern "C" void timescales_backward(const Problem* p) {
+    with_cell(*p, [&](auto cell) { backward<decltype(cell)>(*p); });
+}
