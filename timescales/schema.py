@@ -17,7 +17,7 @@ NOT_IDENTITY = (
     "hydra",
 )  # fmt: skip
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
-CHOICES = {"engine": ("auto", "eager"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none")}
+CHOICES = {"engine": ("auto", "eager", "fused"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none")}
 
 
 class ConfigError(ValueError):
