@@ -28,9 +28,9 @@ def train() -> dict[str, dict[str, Any]]:
     done = subprocess.run([*command, f"run_dir={FOLDER}"], cwd=ROOT, check=False)
     if done.returncode:
         sys.exit(done.returncode)
-    records = [json.loads(path.read_text()) for path in FOLDER.glob("*/record.json")]
-    newest = sorted(records, key=lambda record: record["commit"] is not None)
-    return {record["config"]["model"]["name"]: record for record in newest if record["status"] == "finished"}
+    paths = sorted(FOLDER.glob("*/record.json"), key=lambda path: path.stat().st_mtime)  # the newest wins
+    records = [json.loads(path.read_text()) for path in paths]
+    return {record["config"]["model"]["name"]: record for record in records if record["status"] == "finished"}
 
 
 def draw(records: dict[str, dict[str, Any]]) -> Path:
@@ -70,7 +70,9 @@ def main() -> None:
               f"{found['seconds']:9.0f}   {100 * PAPER[name]:.2f} %")  # fmt: skip
     print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - begun:.0f} s in all)\n")
     print("Next:")
-    print("  .venv/bin/python train.py model=plstm task=copy task.T=500            # remember ten symbols for 500 steps")
+    print(
+        "  .venv/bin/python train.py model=plstm task=copy task.T=500            # remember ten symbols for 500 steps"
+    )
     print("  .venv/bin/python train.py -m model=lstm,chrono,plstm task=copy task.T=50 seed=0,1   # a sweep")
     print("  .venv/bin/python train.py task=frequency model=plstm --cfg job        # every setting there is")
 

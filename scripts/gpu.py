@@ -1,0 +1,86 @@
+"""On a machine with a GPU: the GPU tests, then short runs of every model on every task, within a number of minutes.
+
+`python scripts/gpu.py --minutes 9 [--device cpu to rehearse]`. Works with the machine's own torch and what `make
+gpu-pack` gathered, without network. Leaves results/gpu/<device>.json, small enough to commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACK = ROOT / "gpu-pack"
+TASKS = ("copy", "frequency", "pmnist")
+MODELS = ("lstm", "chrono", "ur", "mts", "plstm")
+
+
+def environment() -> dict[str, str]:
+    """The environment for the commands below: the packed packages and data where the machine lacks them."""
+    env = dict(os.environ)
+    paths = [str(ROOT)]
+    if importlib.util.find_spec("hydra") is None:
+        if not (PACK / "wheels").is_dir():
+            sys.exit(
+                "hydra is not installed here and gpu-pack/ is not there: run `make gpu-pack` where there is a network"
+            )
+        wheels = [str(path) for path in (PACK / "wheels").glob("*.whl")]
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
+        subprocess.run([*command, "--target", str(PACK / "site"), *wheels], check=True)
+        paths.append(str(PACK / "site"))
+    env["PYTHONPATH"] = os.pathsep.join([*paths, *env.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
+    if (PACK / "data").is_dir():
+        env.setdefault("TIMESCALES_DATA", str(PACK / "data"))
+    return env
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=9.0, help="stop starting new work after this long")
+    parser.add_argument("--device", default="cuda", help="cuda, or cpu to rehearse")
+    parser.add_argument("--steps", type=int, default=100, help="training steps of each run")
+    options = parser.parse_args()
+    end, env, results = time.monotonic() + 60 * options.minutes, environment(), []
+    machine = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu')"],
+        env=env, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    if options.device == "cuda" and machine == "cpu":
+        sys.exit("torch sees no GPU here; --device cpu rehearses")
+    tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "gpu"], cwd=ROOT, env=env, check=False).returncode
+    for task in TASKS:
+        for model in MODELS:
+            if time.monotonic() > end:
+                print(f"{task} {model}: not started, the {options.minutes:g} minutes are over", flush=True)
+                continue
+            folder = ROOT / "runs" / "gpu" / f"{task}-{model}"
+            command = [sys.executable, "train.py", f"task={task}", f"model={model}", f"device={options.device}",
+                       f"loop.max_steps={options.steps}", "loop.max_eval_batches=2", "logger=none", "force=true",
+                       f"run_dir={folder}"]  # fmt: skip
+            done = subprocess.run(command, cwd=ROOT, env=env, check=False)
+            path = folder / "record.json"
+            record = json.loads(path.read_text()) if done.returncode == 0 and path.is_file() else None
+            results.append({
+                "task": task, "model": model, "command": " ".join(command[1:-1]), "status": done.returncode,
+                "steps": record and record["steps"], "seconds": record and record["seconds"],
+                "metrics": record and record["metrics"], "commit": record and record["commit"],
+            })  # fmt: skip
+    folder = ROOT / "results" / "gpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{machine.replace(' ', '-').lower()}.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps({"machine": machine, "tests": tests, "runs": results}, indent=1) + "\n")
+    temporary.replace(path)
+    failed = [f"{r['task']} {r['model']}" for r in results if r["status"]]
+    print(f"{path.relative_to(ROOT)}: {len(results) - len(failed)} of {len(results)} runs finished; GPU tests: {tests}")
+    sys.exit(1 if failed or tests else 0)
+
+
+if __name__ == "__main__":
+    main()
