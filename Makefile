@@ -44,8 +44,8 @@ golden: .venv/installed ## write the golden curves anew: only when numbers are m
 gpu: ## on a machine with a GPU: its tests, then short runs of every model; PYTHON=... picks the interpreter
 	$(PYTHON) scripts/gpu.py --minutes $(MINUTES)
 
-gpu-pack: ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
-	$(PYTHON) scripts/gpu_pack.py
+gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
+	$(PY) scripts/gpu_pack.py
 
 clean: ## remove .venv and caches; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache gpu-pack

@@ -42,7 +42,7 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
 
     model, task, optimizer = build.build(config)
     parameters = sum(p.numel() for p in model.parameters())
-    times = {"start": loop.timescale_quantiles(model), "end": None}
+    times = {"start": loop.timescale_quantiles(model)}
     record.start(directory, run_id, config, parameters=parameters, timescales=times)
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)

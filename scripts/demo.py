@@ -70,11 +70,9 @@ def main() -> None:
               f"{found['seconds']:9.0f}   {100 * PAPER[name]:.2f} %")  # fmt: skip
     print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - begun:.0f} s in all)\n")
     print("Next:")
-    print(
-        "  .venv/bin/python train.py model=plstm task=copy task.T=500            # remember ten symbols for 500 steps"
-    )
-    print("  .venv/bin/python train.py -m model=lstm,chrono,plstm task=copy task.T=50 seed=0,1   # a sweep")
-    print("  .venv/bin/python train.py task=frequency model=plstm --cfg job        # every setting there is")
+    print("  .venv/bin/python train.py model=plstm task=copy task.T=500      # remember ten symbols for 500 steps")
+    print("  .venv/bin/python train.py -m model=lstm,chrono,plstm task=copy task.T=50 seed=0,1        # a sweep")
+    print("  .venv/bin/python train.py model=plstm task=frequency --cfg job                     # every setting")
 
 
 if __name__ == "__main__":

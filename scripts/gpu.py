@@ -27,9 +27,7 @@ def environment() -> dict[str, str]:
     paths = [str(ROOT)]
     if importlib.util.find_spec("hydra") is None:
         if not (PACK / "wheels").is_dir():
-            sys.exit(
-                "hydra is not installed here and gpu-pack/ is not there: run `make gpu-pack` where there is a network"
-            )
+            sys.exit("hydra is missing here and there is no gpu-pack/: run `make gpu-pack` where there is a network")
         wheels = [str(path) for path in (PACK / "wheels").glob("*.whl")]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
         subprocess.run([*command, "--target", str(PACK / "site"), *wheels], check=True)
@@ -47,13 +45,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100, help="training steps of each run")
     options = parser.parse_args()
     end, env, results = time.monotonic() + 60 * options.minutes, environment(), []
-    machine = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else 'cpu')"],
-        env=env, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    question = "import torch as t; print(t.cuda.get_device_name() if t.cuda.is_available() else 'cpu')"
+    machine = subprocess.check_output([sys.executable, "-c", question], env=env, text=True).strip()
     if options.device == "cuda" and machine == "cpu":
         sys.exit("torch sees no GPU here; --device cpu rehearses")
-    tests = subprocess.run([sys.executable, "-m", "pytest", "-m", "gpu"], cwd=ROOT, env=env, check=False).returncode
+    rehearsal = [] if options.device == "cuda" else ["--collect-only"]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", *rehearsal]
+    tests = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     for task in TASKS:
         for model in MODELS:
             if time.monotonic() > end:

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,20 +48,20 @@ def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
         assert word in shown
 
 
-def test_wandb_offline(train, tmp_path, monkeypatch):
-    """A real offline run: one line says so, values and summary are in its file."""
+def test_wandb_offline(train_process, tmp_path, monkeypatch):
+    """A real offline run: one line says so, and W&B's own tool finds values, configuration and summary in it."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    outcome = train(*QUICK, "model=plstm", "logger=wandb")
-    assert outcome.status == 0, outcome
-    assert "W&B: no key, logging offline; later: wandb login && wandb sync" in outcome.err
-    (directory,) = (tmp_path / "runs").iterdir()
+    directory = tmp_path / "mine"
+    out, _ = train_process(*QUICK, "model=plstm", "logger=wandb", f"run_dir={directory}").communicate()
+    assert "W&B: no key, logging offline; later: wandb login && wandb sync" in out
     (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
-    data = run.read_bytes()
-    for word in (b"global_step", b"train/loss_nats", b"timescale/layer1/q50", b"test/accuracy"):
-        assert word in data
+    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
+    shown = subprocess.run(inspect, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):
+        assert word in shown, word
     assert rows(directory / "curve.csv")[-1]["step"] == "4"
 
 

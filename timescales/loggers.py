@@ -85,7 +85,7 @@ class Wandb:
         import wandb
 
         logger = config["logger"]
-        mode = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+        mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
         if mode == "offline" and "WANDB_MODE" not in os.environ:
             print(
                 f"W&B: no key, logging offline; later: wandb login && wandb sync {directory}/wandb/offline-run-*",
