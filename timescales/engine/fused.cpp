@@ -390,6 +390,7 @@ struct Layout {
     int64_t time_parts;                        // of the weight gradients' sum over S and B
     float *act, *c, *age;                      // kept: (S, B, columns), (S + 1, B, units) twice
     float *inputs, *weights;                   // forward: two of (B, in); weights in tiles
+    float* ahead;                              // see `project_ahead`
     float* weights_back = nullptr;             // backward from here on
     float *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;  // (B, units) three times; (threads, units)
     float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;  // see `sum_gradients`, `input_gradient`
@@ -408,6 +409,7 @@ struct Layout {
         int64_t kept = floats;
         inputs = take(p, 2 * p.B * in_row);
         weights = take(p, columns * in);
+        ahead = take(p, p.keep ? p.threads * CHUNK * ahead_row(p) : 0);
         int64_t forward = floats;
         floats = kept;  // backward's scratch takes the place of forward's
         if (p.keep) {
@@ -420,7 +422,8 @@ struct Layout {
         }
         if (forward > floats) floats = forward;
     }
-    static constexpr int64_t CHUNK = 96;  // rows of dx made at a time
+    static constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
+    static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
     static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
     int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
 
@@ -474,16 +477,18 @@ struct Share {
     int64_t sharer, sharers;
 };
 
-// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step.
+// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step. A barrier
+// costs little while every thread has a core to itself, but milliseconds when something else runs there too; so units
+// are shared only where a step is long: few rows and many units.
 static Share share(const Problem& p, const Layout& w, int G) {
     int64_t team = team_size(), best = 1;
     double least = 1e300;
     for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
         if (team % sharers) continue;
-        double rows = ceil_div(p.B, team / sharers), groups = ceil_div(w.groups, sharers);
-        double bytes = groups * WIDTH * G * w.in * 4;                // of weights, read once per step
-        double cost = groups * G * w.in * (rows > 4 ? rows : 4) + (bytes > 262144 ? bytes / 8 : bytes / 32);
-        if (sharers > 1) cost += 20000;  // the barrier, on a machine that has other things to do
+        double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * G * w.in;
+        double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
+        double fetch = weights * 4 / (weights * 4 > 262144 ? 8 : 32);  // from the second-level cache or from further away
+        double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
         if (cost < least) least = cost, best = sharers;
     }
     int64_t slices = team / best, me = thread_number();
@@ -550,8 +555,30 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
         }
 }
 
+// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of all
+// pre-activations is made before the first step, many rows to each fetch.
+static bool projects_ahead(const Problem& p) { return p.keep && p.I >= 32 && p.B < 32 * p.threads; }
+
+static void project_ahead(const Problem& p, const Layout& w, int G) {
+    int64_t row = Layout::ahead_row(p);
+    float* in = w.ahead + thread_number() * Layout::CHUNK * row;
+    Range mine = part(p.S * p.B, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
+        int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
+        for (int64_t r = 0; r < n; r++) {
+            const float* x = p.x + (from + r) / p.B * p.x_step + (from + r) % p.B * p.x_row;
+            std::memcpy(in + r * row, x, p.I * sizeof(float));
+            in[r * row + p.I] = 1.0f;
+        }
+        for (int64_t k = 0; k < w.groups * G; k++)
+            product(n, p.I + 1, in, row, w.weights + (k * w.in + p.H) * WIDTH,
+                    w.act + from * w.act_row + k % G * w.units + k / G * WIDTH, w.act_row, false);
+    }
+}
+
 template <class Cell>
 static void forward(const Problem& p) {
+    bool ahead = projects_ahead(p);
     Layout w(p, Cell::G, Cell::aged);
 #pragma omp parallel num_threads(p.threads)
     {
@@ -565,13 +592,17 @@ static void forward(const Problem& p) {
         if (Cell::aged) copy_units(p, me, p.age, p.H, w.age, w.unit_row, true);
         put_input(p, w, 0, my_inputs);
         barrier();
+        if (ahead) {
+            project_ahead(p, w, Cell::G);
+            barrier();
+        }
         for (int64_t t = 0; t < p.S; t++) {
             const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
                 for (int64_t g = 0; g < Cell::G; g++) {
                     float* z = w.act + t * w.act_step + me.rows.from * w.act_row + g * w.units + group * WIDTH;
                     const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
-                    product(me.rows.size(), w.in, in, w.in_row, tiles, z, w.act_row, false);
+                    product(me.rows.size(), ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
                 }
                 pointwise_forward<Cell>(p, w, me, t, group);
             }
