@@ -40,49 +40,21 @@ typedef int32_t Int __attribute__((vector_size(4 * LANES)));
 
 static INLINE Reg spread(float x) { return Reg{} + x; }
 
-// The pointwise equations are a long chain of operations, each of which wants the result of the one before; N registers
-// of units at once fill each other's waiting.
-template <int N>
+// WIDTH units. The pointwise equations are a long chain of operations, each of which wants the result of the one before:
+// two registers fill each other's waiting. Functions of a vector are those of its registers.
 struct Vec {
-    static constexpr int units = N * LANES;
-    Reg r[N];
+    Reg r[2];
 };
-template <int N, class F>
-static INLINE Vec<N> map(F f, const Vec<N>& x) {
-    Vec<N> y;
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) y.r[i] = f(x.r[i]);
-    return y;
-}
-template <int N, class F>
-static INLINE Vec<N> map(F f, const Vec<N>& x, const Vec<N>& y) {
-    Vec<N> z;
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) z.r[i] = f(x.r[i], y.r[i]);
-    return z;
-}
 #define OPERATOR(op)                                                                                                   \
-    template <int N>                                                                                                   \
-    static INLINE Vec<N> operator op(const Vec<N>& x, const Vec<N>& y) {                                               \
-        return map([](Reg a, Reg b) { return a op b; }, x, y);                                                         \
-    }                                                                                                                  \
-    template <int N>                                                                                                   \
-    static INLINE Vec<N> operator op(const Vec<N>& x, float y) {                                                       \
-        return map([y](Reg a) { return a op y; }, x);                                                                  \
-    }                                                                                                                  \
-    template <int N>                                                                                                   \
-    static INLINE Vec<N> operator op(float x, const Vec<N>& y) {                                                       \
-        return map([x](Reg b) { return x op b; }, y);                                                                  \
-    }
+    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; }         \
+    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                        \
+    static INLINE Vec operator op(float x, const Vec& y) { return {x op y.r[0], x op y.r[1]}; }
 OPERATOR(+)
 OPERATOR(-)
 OPERATOR(*)
 OPERATOR(/)
 #undef OPERATOR
-template <int N>
-static INLINE Vec<N> operator-(const Vec<N>& x) {
-    return map([](Reg a) { return -a; }, x);
-}
+static INLINE Vec operator-(const Vec& x) { return {-x.r[0], -x.r[1]}; }
 
 static INLINE Reg load_reg(const float* p) {
     Reg v;
@@ -90,31 +62,19 @@ static INLINE Reg load_reg(const float* p) {
     return v;
 }
 static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
-template <class V>
-static INLINE V load(const float* p) {
-    V v;
-#pragma GCC unroll 4
-    for (int i = 0; i < V::units / LANES; i++) v.r[i] = load_reg(p + i * LANES);
-    return v;
-}
-template <class V>
-static INLINE void store(float* p, const V& v) {
-#pragma GCC unroll 4
-    for (int i = 0; i < V::units / LANES; i++) store_reg(p + i * LANES, v.r[i]);
-}
+static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
+static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
 
 // The last group of a row of H numbers may be cut: only `n` of it exist.
-template <class V>
-static INLINE V load_cut(const float* p, int64_t n) {
-    if (n >= V::units) return load<V>(p);
-    float whole[V::units] = {};
+static INLINE Vec load_cut(const float* p, int64_t n) {
+    if (n >= WIDTH) return load(p);
+    float whole[WIDTH] = {};
     std::memcpy(whole, p, n * sizeof(float));
-    return load<V>(whole);
+    return load(whole);
 }
-template <class V>
-static INLINE void store_cut(float* p, const V& v, int64_t n) {
-    if (n >= V::units) return store(p, v);
-    float whole[V::units];
+static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
+    if (n >= WIDTH) return store(p, v);
+    float whole[WIDTH];
     store(whole, v);
     std::memcpy(p, whole, n * sizeof(float));
 }
@@ -179,29 +139,20 @@ static INLINE Reg hyperbolic_tangent(Reg x) {
 // What the weight gradients read is flushed well away from zero, so that products of it are not denormal either.
 static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
 
-template <int N>
-static INLINE void exponential(const Vec<N>& x, Vec<N>& value, Vec<N>& minus_one) {
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
-}
-#define FUNCTION(name)                                                                                                 \
-    template <int N>                                                                                                   \
-    static INLINE Vec<N> name(const Vec<N>& x) {                                                                       \
-        return map([](Reg a) { return name(a); }, x);                                                    \
-    }
-FUNCTION(sigmoid)
-FUNCTION(hyperbolic_tangent)
+#define FUNCTION(name) \
+    static INLINE Vec name(const Vec& x) { return {name(x.r[0]), name(x.r[1])}; }
 FUNCTION(exp_of)
 FUNCTION(log_one_plus)
+FUNCTION(sigmoid)
+FUNCTION(hyperbolic_tangent)
 FUNCTION(flushed)
 FUNCTION(at_least_zero)
 #undef FUNCTION
-template <int N>
-static INLINE Vec<N> where_negative(const Vec<N>& x, const Vec<N>& yes, const Vec<N>& no) {
-    Vec<N> y;
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) y.r[i] = x.r[i] < 0.0f ? yes.r[i] : no.r[i];
-    return y;
+static INLINE void exponential(const Vec& x, Vec& value, Vec& minus_one) {
+    for (int i = 0; i < 2; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
+}
+static INLINE Vec where_negative(const Vec& x, const Vec& yes, const Vec& no) {
+    return {x.r[0] < 0.0f ? yes.r[0] : no.r[0], x.r[1] < 0.0f ? yes.r[1] : no.r[1]};
 }
 
 // ---------------------------------------------------------------------------------------------- cells
@@ -212,22 +163,18 @@ static INLINE Vec<N> where_negative(const Vec<N>& x, const Vec<N>& yes, const Ve
 //             carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
 // h' = o tanh c' in all of them.
 
-template <class V>
 struct Unit {  // what is constant over the sequence, and the step's time
-    V power;
+    Vec power;
     float epsilon, floor, dt;
 };
-template <class V>
 struct Before {
-    V c, age;
+    Vec c, age;
 };
-template <class V>
 struct After {
-    V c, age, h;
+    Vec c, age, h;
 };
-template <class V>
 struct Gradient {
-    V dh, dc, dage, dpower;
+    Vec dh, dc, dage, dpower;
 };
 
 // Long short-term memory (Hochreiter & Schmidhuber 1997; Gers et al. 2000).
@@ -235,18 +182,16 @@ struct Gradient {
 struct LSTM {
     static constexpr int G = 4;
     static constexpr bool aged = false;
-    template <class V>
-    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
-        V i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
-        V g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
-        V c = f * old.c + i * g;
-        return {c, V{}, o * hyperbolic_tangent(c)};
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
+        Vec i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
+        Vec g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        Vec c = f * old.c + i * g;
+        return {c, Vec{}, o * hyperbolic_tangent(c)};
     }
-    template <class V>
-    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
-        V i = a[0], f = a[1], g = a[2], o = a[3];
-        V tc = hyperbolic_tangent(f * old.c + i * g);
-        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
+        Vec i = a[0], f = a[1], g = a[2], o = a[3];
+        Vec tc = hyperbolic_tangent(f * old.c + i * g);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
         a[0] = dc * g * i * (1.0f - i);
         a[1] = dc * old.c * f * (1.0f - f);
         a[2] = dc * i * (1.0f - g * g);
@@ -260,23 +205,20 @@ struct LSTM {
 struct Refine {
     static constexpr int G = 4;
     static constexpr bool aged = false;
-    template <class V>
-    static INLINE V gate(V f, V r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
-    template <class V>
-    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>&) {
-        V f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
-        V u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
-        V keep = gate(f, r);
-        V c = keep * old.c + (1.0f - keep) * u;
-        return {c, V{}, o * hyperbolic_tangent(c)};
+    static INLINE Vec gate(Vec f, Vec r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
+        Vec f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
+        Vec u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        Vec keep = gate(f, r);
+        Vec c = keep * old.c + (1.0f - keep) * u;
+        return {c, Vec{}, o * hyperbolic_tangent(c)};
     }
-    template <class V>
-    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>&, Gradient<V>& d) {
-        V f = a[0], r = a[1], u = a[2], o = a[3];
-        V keep = gate(f, r);
-        V tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
-        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
-        V dkeep = dc * (old.c - u);
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
+        Vec f = a[0], r = a[1], u = a[2], o = a[3];
+        Vec keep = gate(f, r);
+        Vec tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        Vec dkeep = dc * (old.c - u);
         // d gate / df = 2 r + 2 (1 - 2 r) f;  d gate / dr = 2 f (1 - f)
         a[0] = dkeep * 2.0f * (r + (1.0f - 2.0f * r) * f) * f * (1.0f - f);
         a[1] = dkeep * 2.0f * f * (1.0f - f) * r * (1.0f - r);
@@ -299,65 +241,57 @@ struct PowerLaw {
 
     // Both r and 1 - r are wanted exactly, however close to 0 they are (ages grow without bound while r is tiny, and
     // a full reset leaves only 1 - r of them). So the smaller of the two is what is saved, 1 - r with a minus sign.
-    template <class V>
     struct Reset {
-        V r, q;
+        Vec r, q;
     };
-    template <class V>
-    static INLINE Reset<V> reset_of(V x) {
-        V e = exp_of(-x), r = 1.0f / (1.0f + e);
+    static INLINE Reset reset_of(Vec x) {
+        Vec e = exp_of(-x), r = 1.0f / (1.0f + e);
         return {r, e * r};
     }
-    template <class V>
-    static INLINE V save(const Reset<V>& s) { return where_negative(s.q - s.r, -s.q, s.r); }
-    template <class V>
-    static INLINE Reset<V> saved(V v) { return {where_negative(v, 1.0f + v, v), where_negative(v, -v, 1.0f - v)}; }
+    static INLINE Vec save(const Reset& s) { return where_negative(s.q - s.r, -s.q, s.r); }
+    static INLINE Reset saved(Vec v) { return {where_negative(v, 1.0f + v, v), where_negative(v, -v, 1.0f - v)}; }
 
-    template <class V>
     struct Forgetting {
-        V age, before, excess, L, f, lost;  // lost = 1 - f
+        Vec age, before, excess, L, f, lost;  // lost = 1 - f
     };
-    template <class V>
-    static INLINE Forgetting<V> forget(const Reset<V>& s, const Before<V>& old, const Unit<V>& unit) {
-        Forgetting<V> y;
+    static INLINE Forgetting forget(const Reset& s, const Before& old, const Unit& unit) {
+        Forgetting y;
         y.age = s.q * (old.age + unit.dt) + s.r * unit.floor;
         y.before = s.q * (old.age + 1.0f) + (s.r * unit.floor + unit.epsilon);
         y.excess = s.q * unit.dt + (s.r - unit.epsilon);
         y.L = log_one_plus(at_least_zero(y.excess) / y.before);
-        V log_f = -unit.power * y.L, minus_lost;
+        Vec log_f = -unit.power * y.L, minus_lost;
         exponential(log_f, y.f, minus_lost);
         y.lost = -minus_lost;
         return y;
     }
 
-    template <class V>
-    static INLINE After<V> forward(V (&a)[G], const Before<V>& old, const Unit<V>& unit) {
-        Reset<V> s = reset_of(a[0]);
-        Forgetting<V> y = forget(s, old, unit);
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit& unit) {
+        Reset s = reset_of(a[0]);
+        Forgetting y = forget(s, old, unit);
         a[0] = save(s);
-        V i = y.lost;
+        Vec i = y.lost;
         if constexpr (!coupled) i = a[1] = sigmoid(a[1]);
-        V g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
-        V c = y.f * old.c + i * g;
+        Vec g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
+        Vec c = y.f * old.c + i * g;
         return {c, y.age, o * hyperbolic_tangent(c)};
     }
-    template <class V>
-    static INLINE void backward(V (&a)[G], const Before<V>& old, const Unit<V>& unit, Gradient<V>& d) {
-        Reset<V> s = saved(a[0]);
-        Forgetting<V> y = forget(s, old, unit);
-        V g = a[G - 2], o = a[G - 1], i = y.lost;
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit& unit, Gradient& d) {
+        Reset s = saved(a[0]);
+        Forgetting y = forget(s, old, unit);
+        Vec g = a[G - 2], o = a[G - 1], i = y.lost;
         if constexpr (!coupled) i = a[1];
-        V tc = hyperbolic_tangent(y.f * old.c + i * g);
-        V dc = d.dc + d.dh * o * (1.0f - tc * tc);
-        V df = coupled ? dc * (old.c - g) : dc * old.c;
+        Vec tc = hyperbolic_tangent(y.f * old.c + i * g);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        Vec df = coupled ? dc * (old.c - g) : dc * old.c;
         if constexpr (!coupled) a[1] = dc * g * i * (1.0f - i);
         a[G - 2] = dc * i * (1.0f - g * g);
         a[G - 1] = d.dh * tc * o * (1.0f - o);
         d.dc = dc * y.f;
-        V dlog = -df * y.f;  // gradient of p L
+        Vec dlog = -df * y.f;  // gradient of p L
         d.dpower = d.dpower + dlog * y.L;
-        V dL = where_negative(y.excess, V{}, dlog * unit.power);  // none where L is held at 0
-        V dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
+        Vec dL = where_negative(y.excess, Vec{}, dlog * unit.power);  // none where L is held at 0
+        Vec dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
         // d age'/dr = floor - (age + dt), d before/dr = floor - (age + 1), dr/dz = r q
         a[0] = -(s.r * s.q) * (dbefore * (old.age + (1.0f - unit.floor)) + dage * (old.age + (unit.dt - unit.floor)));
         d.dage = s.q * (dbefore + dage);
@@ -456,6 +390,7 @@ struct Layout {
     int64_t time_parts;                        // of the weight gradients' sum over S and B
     float *act, *c, *age;                      // kept: (S, B, columns), (S + 1, B, units) twice
     float *inputs, *weights;                   // forward: two of (B, in); weights in tiles
+    float* ahead;                              // see `project_ahead`
     float* weights_back = nullptr;             // backward from here on
     float *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;  // (B, units) three times; (threads, units)
     float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;  // see `sum_gradients`, `input_gradient`
@@ -474,6 +409,7 @@ struct Layout {
         int64_t kept = floats;
         inputs = take(p, 2 * p.B * in_row);
         weights = take(p, columns * in);
+        ahead = take(p, p.keep ? p.threads * CHUNK * ahead_row(p) : 0);
         int64_t forward = floats;
         floats = kept;  // backward's scratch takes the place of forward's
         if (p.keep) {
@@ -486,9 +422,10 @@ struct Layout {
         }
         if (forward > floats) floats = forward;
     }
-    static constexpr int64_t CHUNK = 96;  // rows of dx made at a time
+    static constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
+    static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
     static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
-    int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK; }
+    int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
 
    private:
     float* take(const Problem& p, int64_t n) {
@@ -540,16 +477,18 @@ struct Share {
     int64_t sharer, sharers;
 };
 
-// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step.
+// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step. A barrier
+// costs little while every thread has a core to itself, but milliseconds when something else runs there too; so units
+// are shared only where a step is long: few rows and many units.
 static Share share(const Problem& p, const Layout& w, int G) {
     int64_t team = team_size(), best = 1;
     double least = 1e300;
     for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
         if (team % sharers) continue;
-        double rows = ceil_div(p.B, team / sharers), groups = ceil_div(w.groups, sharers);
-        double bytes = groups * WIDTH * G * w.in * 4;                // of weights, read once per step
-        double cost = groups * G * w.in * (rows > 4 ? rows : 4) + (bytes > 262144 ? bytes / 8 : bytes / 32);
-        if (sharers > 1) cost += 20000;  // the barrier, on a machine that has other things to do
+        double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * G * w.in;
+        double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
+        double fetch = weights * 4 / (weights * 4 > 262144 ? 8 : 32);  // from the second-level cache or from further away
+        double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
         if (cost < least) least = cost, best = sharers;
     }
     int64_t slices = team / best, me = thread_number();
@@ -590,22 +529,22 @@ static void copy_units(const Problem& p, const Share& me, const float* from, int
             to[b * to_row + u] = from && u < end ? from[b * from_row + u] : 0.0f;
 }
 
-template <class Cell, class V>
+template <class Cell>
 static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
     const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
     float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t * w.act_step;
     float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
     int64_t u = group * WIDTH;
-        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
+        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
         for (int64_t b = me.rows.from; b < me.rows.to; b++) {
             int64_t at = b * w.unit_row + u;
-            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
-            After<V> now{old.c, old.age, load_cut<V>(in + b * w.in_row + u, p.H - u)};
+            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+            After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
             if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
                 if (p.dt) unit.dt = p.dt[t * p.B + b];
                 float* z = act + b * w.act_row + u;
-                V a[Cell::G];
-                for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
+                Vec a[Cell::G];
+                for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
                 now = Cell::forward(a, old, unit);
                 for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
             }
@@ -616,8 +555,30 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
         }
 }
 
+// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of all
+// pre-activations is made before the first step, many rows to each fetch.
+static bool projects_ahead(const Problem& p) { return p.keep && p.I >= 32 && p.B < 32 * p.threads; }
+
+static void project_ahead(const Problem& p, const Layout& w, int G) {
+    int64_t row = Layout::ahead_row(p);
+    float* in = w.ahead + thread_number() * Layout::CHUNK * row;
+    Range mine = part(p.S * p.B, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
+        int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
+        for (int64_t r = 0; r < n; r++) {
+            const float* x = p.x + (from + r) / p.B * p.x_step + (from + r) % p.B * p.x_row;
+            std::memcpy(in + r * row, x, p.I * sizeof(float));
+            in[r * row + p.I] = 1.0f;
+        }
+        for (int64_t k = 0; k < w.groups * G; k++)
+            product(n, p.I + 1, in, row, w.weights + (k * w.in + p.H) * WIDTH,
+                    w.act + from * w.act_row + k % G * w.units + k / G * WIDTH, w.act_row, false);
+    }
+}
+
 template <class Cell>
 static void forward(const Problem& p) {
+    bool ahead = projects_ahead(p);
     Layout w(p, Cell::G, Cell::aged);
 #pragma omp parallel num_threads(p.threads)
     {
@@ -631,16 +592,19 @@ static void forward(const Problem& p) {
         if (Cell::aged) copy_units(p, me, p.age, p.H, w.age, w.unit_row, true);
         put_input(p, w, 0, my_inputs);
         barrier();
+        if (ahead) {
+            project_ahead(p, w, Cell::G);
+            barrier();
+        }
         for (int64_t t = 0; t < p.S; t++) {
             const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
-            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
-                pair = group + 1 < me.groups.to ? 2 : 1;
-                for (int64_t n = group * Cell::G; n < (group + pair) * Cell::G; n++) {
-                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + n % Cell::G * w.units + n / Cell::G * WIDTH;
-                    product(me.rows.size(), w.in, in, w.in_row, w.weights + n * w.in * WIDTH, z, w.act_row, false);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                for (int64_t g = 0; g < Cell::G; g++) {
+                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + g * w.units + group * WIDTH;
+                    const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
+                    product(me.rows.size(), ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
                 }
-                if (pair == 2) pointwise_forward<Cell, Vec<4>>(p, w, me, t, group);
-                else pointwise_forward<Cell, Vec<2>>(p, w, me, t, group);
+                pointwise_forward<Cell>(p, w, me, t, group);
             }
             if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
             if (me.sharers > 1) barrier();
@@ -672,30 +636,30 @@ static void pack_weights_back(const Problem& p, const Layout& w) {
     }
 }
 
-template <class Cell, class V>
+template <class Cell>
 static void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
     const float *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
     float *act = w.act + t * w.act_step, *dpower = w.dpower + thread_number() * w.units;
     int64_t u = group * WIDTH;
-        Unit<V> unit{p.power ? load_cut<V>(p.power + u, p.H - u) : V{}, p.epsilon, p.floor, 1.0f};
-        V power_sum = load<V>(dpower + u);
+        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+        Vec power_sum = load(dpower + u);
         for (int64_t b = me.rows.from; b < me.rows.to; b++) {
             int64_t at = b * w.unit_row + u;
             float* z = act + b * w.act_row + u;
-            V a[Cell::G], dh = load<V>(w.dh + at);
-            if (p.d_output) dh = dh + load_cut<V>(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
+            Vec a[Cell::G], dh = load(w.dh + at);
+            if (p.d_output) dh = dh + load_cut(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
             if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
                 store(w.dh + at, dh);
-                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, V{});
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
                 continue;
             }
             if (p.dt) unit.dt = p.dt[t * p.B + b];
-            Before<V> old{load<V>(c_old + at), Cell::aged ? load<V>(age_old + at) : V{}};
-            Gradient<V> d{dh, load<V>(w.dc + at), Cell::aged ? load<V>(w.dage + at) : V{}, power_sum};
-            for (int g = 0; g < Cell::G; g++) a[g] = load<V>(z + g * w.units);
+            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+            Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
+            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
             Cell::backward(a, old, unit, d);
             for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
-            store(w.dh + at, V{});  // the product with the weights comes on top
+            store(w.dh + at, Vec{});  // the product with the weights comes on top
             store(w.dc + at, d.dc);
             if (Cell::aged) store(w.dage + at, d.dage);
             power_sum = d.dpower;
@@ -713,6 +677,7 @@ static void recur_back(const Layout& w, const Share& me, int64_t t, int64_t grou
 // Threads share out the steps and the columns; each part of the steps is summed into a matrix of its own.
 static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
+    float* line = left + w.left_size() - w.in_row - LINE;
     float* gradient = w.gradient + time_part * w.in * w.grad_row;
     Range rows = part(p.S * p.B, time_part, w.time_parts);
     int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(rows.size(), BLOCK);
@@ -720,12 +685,11 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
         Range block = blocks ? part(rows.size(), n, blocks) : Range{0, 0};
         for (int64_t k = 0; k < block.size(); k++) {  // a row of [h_before, x, 1], cut into the tiles' rows
             int64_t row = rows.from + block.from + k, t = row / p.B, b = row % p.B;
-            const float *h = t ? p.output + (row - p.B) * p.H : p.h + b * p.H, *x = p.x + t * p.x_step + b * p.x_row;
-            for (int64_t m = 0; m < tiles; m++) {
-                Range r = part(w.in, m, tiles);
-                float* to = left + (m * block.size() + k) * ROWS;
-                for (int64_t i = r.from; i < r.to; i++) to[i - r.from] = i < p.H ? h[i] : i < p.H + p.I ? x[i - p.H] : 1.0f;
-            }
+            std::memcpy(line, t ? p.output + (row - p.B) * p.H : p.h + b * p.H, p.H * sizeof(float));
+            std::memcpy(line + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
+            line[w.in - 1] = 1.0f;
+            for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
+                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from, ROWS * sizeof(float));
         }
         for (int64_t j = panels.from; j < panels.to; j++) {
             for (int64_t k = 0; k < block.size(); k++)
@@ -741,12 +705,12 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
 
 // Add up the parts and turn them: unit by unit into the rows of hh, ih and bias.
 static void write_gradients(const Problem& p, const Layout& w) {
-    Range mine = part(w.columns / LINE, thread_number(), team_size());
+    Range mine = part(w.columns / WIDTH, thread_number(), team_size());
     for (int64_t n = mine.from; n < mine.to; n++) {
-        int64_t gate = n * LINE / w.units, first = n * LINE % w.units;
+        int64_t gate = n * WIDTH / w.units, first = n * WIDTH % w.units;
         for (int64_t k = 0; k < w.in; k++) {
-            const float* from = w.gradient + k * w.grad_row + n * LINE;
-            for (int64_t l = 0; l < LINE && first + l < p.H; l++) {
+            const float* from = w.gradient + k * w.grad_row + n * WIDTH;
+            for (int64_t l = 0; l < WIDTH && first + l < p.H; l++) {
                 float sum = 0.0f;
                 for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
                 int64_t row = gate * p.H + first + l;
@@ -786,12 +750,9 @@ static void backward(const Problem& p) {
         if (Cell::aged) copy_units(p, me, p.d_age_last, p.H, w.dage, w.unit_row, true);
         barrier();
         for (int64_t t = p.S - 1; t >= 0; t--) {
-            for (int64_t group = me.groups.from, pair; group < me.groups.to; group += pair) {
-                pair = group + 1 < me.groups.to ? 2 : 1;
-                for (int64_t n = group; n < group + pair; n++)
-                    if (t + 1 < p.S) recur_back(w, me, t + 1, n);
-                if (pair == 2) pointwise_backward<Cell, Vec<4>>(p, w, me, t, group);
-                else pointwise_backward<Cell, Vec<2>>(p, w, me, t, group);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                if (t + 1 < p.S) recur_back(w, me, t + 1, group);
+                pointwise_backward<Cell>(p, w, me, t, group);
             }
             if (me.sharers > 1) barrier();
         }

@@ -166,7 +166,8 @@ class Workspace:
             if best is not None:
                 self._free.remove(best)
         if best is None:
-            memory = mmap.mmap(-1, need)
+            # Private: a shared mapping would be one memory for a forked process and its parent.
+            memory = mmap.mmap(-1, need, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 memory.madvise(mmap.MADV_HUGEPAGE)
             best = memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
