@@ -56,11 +56,11 @@ def fit(
         content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "running": running}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
 
+    model.train()
     with _Interrupt() as interrupt:
         while progress.step < last_step and not progress.stopped:
             epoch, start = divmod(progress.step, per_epoch)
             for batch in task.batches("train", epoch, start):
-                model.train()
                 optimizer.zero_grad(set_to_none=True)
                 loss = task.loss(model(batch).logits, batch)
                 loss.backward()
@@ -173,7 +173,8 @@ def named(quantiles: list[list[float]]) -> dict[str, float]:
 
 @torch.no_grad()
 def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:
-    """The task's metrics over a split (or its first max_batches batches)."""
+    """The task's metrics over a split (or its first max_batches batches); the model's mode stays as it was."""
+    training = model.training
     model.eval()
     totals: dict[str, Any] = {}
     counts: dict[str, int] = {}
@@ -183,6 +184,7 @@ def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | No
         for name, (total, count) in task.metrics(model(batch).logits, batch).items():
             totals[name] = totals.get(name, 0.0) + total
             counts[name] = counts.get(name, 0) + count
+    model.train(training)
     return {name: float(total) / counts[name] for name, total in totals.items()}
 
 

@@ -55,6 +55,7 @@ class RNN(nn.Module):
 
     @property
     def input_size(self) -> int:
+        """Features of the input."""
         return self.layers[0].input_size
 
     @property

@@ -26,6 +26,8 @@ class ConfigError(ValueError):
 
 @dataclass
 class Loop:
+    """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""
+
     max_epochs: int = 100
     max_steps: Optional[int] = None  # noqa: UP045 (OmegaConf reads these annotations)
     eval_every: Optional[int] = None  # noqa: UP045
@@ -43,6 +45,8 @@ class Loop:
 
 @dataclass
 class Trunk:
+    """Every key of a configuration that is not a model's, task's, optimizer's or logger's own."""
+
     paper: Any = MISSING
     model: Any = MISSING
     optimizer: Any = MISSING
@@ -89,6 +93,7 @@ def slug(cfg: DictConfig) -> str:
 
 
 def default_run_dir(cfg: DictConfig) -> str:
+    """Where a run lives unless run_dir says otherwise."""
     return f"runs/{slug(cfg)}"
 
 
