@@ -245,7 +245,7 @@ def test_resume_false_starts_over(train, tmp_path):
 def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
     import signal
 
-    overrides = [*QUICK, "loop.max_steps=4000", "task.train_size=80000", f"run_dir={tmp_path}/mine", "logger=csv",
+    overrides = [*QUICK, "loop.max_steps=1500", "task.train_size=80000", f"run_dir={tmp_path}/mine", "logger=csv",
                  "loop.log_every=1"]  # fmt: skip
     process = train_process(*overrides)
     while not (tmp_path / "mine" / "curve.csv").is_file():
@@ -258,7 +258,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
     assert "the same command continues" in out
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
     assert train(*overrides).status == 0
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 4000
+    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 1500
 
 
 def test_shell_completion_knows_the_models(tmp_path):
