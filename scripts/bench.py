@@ -272,8 +272,9 @@ SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
 }
 
 
-def measure(jobs: list[Job], threads: int) -> list[dict[str, Any]]:
-    rows = []
+def measure(jobs: list[Job], threads: int) -> Iterator[list[dict[str, Any]]]:
+    """The rows so far, after each job."""
+    rows: list[dict[str, Any]] = []
     with tqdm(jobs, unit="job") as bar:
         for job in bar:
             bar.set_postfix_str(f"{job.section} {job.config} {job.loss}{' flushed' if job.flush else ''}")
@@ -282,6 +283,10 @@ def measure(jobs: list[Job], threads: int) -> list[dict[str, Any]]:
             common = {"section": job.section, "config": job.config, "loss": job.loss, "flush": int(job.flush)}
             common |= {"threads": threads, "S": job.shape.S, "B": job.shape.B, "I": job.shape.I, "H": job.shape.H}
             rows += [common | row for row in json.loads(result.stdout)]
+            yield with_ratios(rows)
+
+
+def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     key = "section", "config", "loss", "flush"
     unit = {tuple(row[k] for k in key): row for row in rows if row["variant"] == UNIT}
     for row in rows:
@@ -392,10 +397,10 @@ def main() -> None:
         jobs = [job for job in jobs if {job.section, job.config} & only]
     machine = f"{processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
-    rows = measure(jobs, args.threads)
     base = Path(__file__).parents[1] / "results" / "bench" / name
     command = " ".join(["python", "scripts/bench.py", *sys.argv[1:]])
-    write(rows, base, machine, command)
+    for rows in measure(jobs, args.threads):  # written after every job: what is done survives an interruption
+        write(rows, base, machine, command)
     print(base.with_suffix(".md").read_text())
 
 

@@ -195,6 +195,17 @@ def test_some_gradients_not_wanted():
     assert frozen["d x"].abs().sum() > 0
 
 
+def test_threads_changed_before_backward():
+    """The workspace is laid out for forward's threads."""
+    model = PLSTM(3, 20, engine="fused")
+    loss = model(torch.randn(9, 8, 3))[0].square().sum()
+    torch.set_num_threads(16)
+    after = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    torch.set_num_threads(2)
+    for a, b in zip(after, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_double_backward_is_refused():
     model = LSTM(3, 4, engine="fused")
     loss = model(torch.randn(3, 2, 3))[0].sum()
@@ -278,6 +289,21 @@ def test_pick():
     model.engine = "fused"
     with pytest.raises(ValueError, match=r"x must be float32 on the CPU, not torch.float64 on cpu; use engine='eager'"):
         model(x.double())
+
+
+def test_one_step_at_a_time_equals_the_whole():
+    """Single steps are the eager engine's; the state goes from one engine to the other."""
+    model = PLSTM(3, 20, engine="fused")
+    x = torch.randn(6, 4, 3)
+    whole, (end,) = model(x)
+    output, state = model(x[:3])
+    parts = [output]
+    for now in x[3:].split(1):
+        output, state = model(now, state)
+        parts.append(output)
+    close(torch.cat(parts), whole)
+    for a, b in zip(state[0], end, strict=True):
+        close(a, b)
 
 
 def test_what_goes_to_eager():

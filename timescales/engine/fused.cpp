@@ -3,11 +3,11 @@
 // Four parts: vectors and their functions; the cells (each cell's mathematics stands here once, forward and backward
 // next to each other); matrix products; the loops over time, written once for all cells.
 //
-// Everything a step needs is done while its numbers are in cache: for 16 units at a time, the product with the weights
-// writes the pre-activations of their gates, and the pointwise equations follow at once. Backward mirrors it, and
-// writes the gradients of the pre-activations over the saved activations. Threads own a slice of the batch for the
-// whole sequence and never wait for each other; only where the batch is small (or the weights large) do they share the
-// units instead, with one barrier per step.
+// Everything a step needs is done while its numbers are in cache: for a group of units at a time, the product with the
+// weights writes the pre-activations of their gates, and the pointwise equations follow at once. Backward mirrors it,
+// and writes the gradients of the pre-activations over the saved activations. Threads own a slice of the batch for the
+// whole sequence and never wait for each other; only where the batch is small and the weights are large do they share
+// the units instead, with one barrier per step.
 //
 // Letters: S steps, B batch, I input, H hidden, G gates. A plain C interface at the end; no other library.
 
@@ -40,14 +40,14 @@ typedef int32_t Int __attribute__((vector_size(4 * LANES)));
 
 static INLINE Reg spread(float x) { return Reg{} + x; }
 
-// WIDTH units. The pointwise equations are a long chain of operations, each of which wants the result of the one before:
-// two registers fill each other's waiting. Functions of a vector are those of its registers.
+// WIDTH units. The pointwise equations are a long chain of operations, each of which wants the result of the one
+// before: two registers fill each other's waiting. Functions of a vector are those of its registers.
 struct Vec {
     Reg r[2];
 };
-#define OPERATOR(op)                                                                                                   \
-    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; }         \
-    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                        \
+#define OPERATOR(op)                                                                                           \
+    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; } \
+    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                \
     static INLINE Vec operator op(float x, const Vec& y) { return {x op y.r[0], x op y.r[1]}; }
 OPERATOR(+)
 OPERATOR(-)
@@ -110,7 +110,7 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
     minus_one = scale * small + (scale - 1.0f);
 }
 
-// log(1 + x) for x >= 0, relative error of a few 1e-7 at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
+// log(1 + x) for x >= 0, to a few 1e-7 of itself at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
 static INLINE Reg log_one_plus(Reg x) {
     Reg u = x + 1.0f;
     Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
@@ -159,8 +159,8 @@ static INLINE Vec where_negative(const Vec& x, const Vec& yes, const Vec& no) {
 //
 // A cell has G gates, perhaps an age, and two functions on one vector of units.
 //   forward:  `a` holds the G pre-activations and leaves as what backward wants to know; returns the new c, age, h.
-//   backward: `a` holds what forward left and leaves as the G gradients of the pre-activations. Comes in with dh and the
-//             carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
+//   backward: `a` holds what forward left and leaves as the G gradients of the pre-activations. Comes in with dh and
+//             the carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
 // h' = o tanh c' in all of them.
 
 struct Unit {  // what is constant over the sequence, and the step's time
@@ -332,7 +332,8 @@ static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* 
 }
 
 template <bool packed, int R = ROWS>
-static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
     if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
     if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
 }
@@ -348,13 +349,15 @@ static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, 
 
 // c (rows x WIDTH) = or += a (rows x K) b, in blocks of k that leave b's block in the first-level cache.
 constexpr int64_t BLOCK = 256;
-static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
     int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
     for (int64_t n = 0; n < blocks; n++) {
         Range k = part(K, n, blocks);
         for (int64_t m = 0; m < tiles; m++) {
             Range r = part(rows, m, tiles);
-            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc, ldc, accumulate || n > 0);
+            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
+                           ldc, accumulate || n > 0);
         }
     }
 }
@@ -384,16 +387,18 @@ extern "C" struct Problem {
 static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
 
 struct Layout {
-    int64_t groups, units, columns;            // units: H rounded up to whole groups; columns: G * units
-    int64_t act_row, unit_row, in, in_row, grad_row;  // in: length of [h, x, 1], what a step multiplies with the weights
-    int64_t act_step, unit_step;               // 0 where only the current step is kept
-    int64_t time_parts;                        // of the weight gradients' sum over S and B
-    float *act, *c, *age;                      // kept: (S, B, columns), (S + 1, B, units) twice
-    float *inputs, *weights;                   // forward: two of (B, in); weights in tiles
-    float* ahead;                              // see `project_ahead`
-    float* weights_back = nullptr;             // backward from here on
-    float *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;  // (B, units) three times; (threads, units)
-    float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;  // see `sum_gradients`, `input_gradient`
+    int64_t groups, units, columns;  // units: H rounded up to whole groups; columns: G * units
+    int64_t in;                      // length of [h, x, 1], what a step multiplies with the weights
+    int64_t act_row, unit_row, in_row, grad_row;
+    int64_t act_step, unit_step;  // 0 where only the current step is kept
+    int64_t time_parts;           // of the weight gradients' sum over S and B
+    // Kept from forward to backward: (S, B, columns), (S + 1, B, units), the same.
+    float *act, *c, *age;
+    // Forward: two of (B, in); weights in tiles; see `project_ahead`.
+    float *inputs, *weights, *ahead;
+    // Backward: weights in tiles; (B, units) three times; (threads, units); see `sum_gradients`, `input_gradient`.
+    float *weights_back = nullptr, *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;
+    float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;
     int64_t floats = 0;
 
     Layout(const Problem& p, int G, bool aged) {
@@ -427,7 +432,7 @@ struct Layout {
     static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
     int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
 
-   private:
+ private:
     float* take(const Problem& p, int64_t n) {
         float* place = p.workspace ? p.workspace + floats : nullptr;
         floats += ceil_div(n, LINE) * LINE;
@@ -487,7 +492,7 @@ static Share share(const Problem& p, const Layout& w, int G) {
         if (team % sharers) continue;
         double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * G * w.in;
         double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
-        double fetch = weights * 4 / (weights * 4 > 262144 ? 8 : 32);  // from the second-level cache or from further away
+        double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or beyond
         double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
         if (cost < least) least = cost, best = sharers;
     }
@@ -522,7 +527,8 @@ static void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) 
     }
 }
 
-static void copy_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* to, int64_t to_row, bool pad) {
+static void copy_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* to,
+                       int64_t to_row, bool pad) {
     int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < (pad ? last : end); u++)
@@ -531,28 +537,29 @@ static void copy_units(const Problem& p, const Share& me, const float* from, int
 
 template <class Cell>
 static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
-    const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
+    const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step,
+                *age_old = w.age + t * w.unit_step;
     float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t * w.act_step;
     float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
     int64_t u = group * WIDTH;
-        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
-        for (int64_t b = me.rows.from; b < me.rows.to; b++) {
-            int64_t at = b * w.unit_row + u;
-            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
-            After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
-            if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
-                if (p.dt) unit.dt = p.dt[t * p.B + b];
-                float* z = act + b * w.act_row + u;
-                Vec a[Cell::G];
-                for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
-                now = Cell::forward(a, old, unit);
-                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
-            }
-            store(c_new + at, now.c);
-            if (Cell::aged) store(age_new + at, now.age);
-            store_cut(next + b * w.in_row + u, now.h, p.H - u);
-            store_cut(p.output + (t * p.B + b) * p.H + u, now.h, p.H - u);
+    Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        int64_t at = b * w.unit_row + u;
+        Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+        After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
+        if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
+            if (p.dt) unit.dt = p.dt[t * p.B + b];
+            float* z = act + b * w.act_row + u;
+            Vec a[Cell::G];
+            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+            now = Cell::forward(a, old, unit);
+            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
         }
+        store(c_new + at, now.c);
+        if (Cell::aged) store(age_new + at, now.age);
+        store_cut(next + b * w.in_row + u, now.h, p.H - u);
+        store_cut(p.output + (t * p.B + b) * p.H + u, now.h, p.H - u);
+    }
 }
 
 // With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of all
@@ -641,36 +648,37 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
     const float *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
     float *act = w.act + t * w.act_step, *dpower = w.dpower + thread_number() * w.units;
     int64_t u = group * WIDTH;
-        Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
-        Vec power_sum = load(dpower + u);
-        for (int64_t b = me.rows.from; b < me.rows.to; b++) {
-            int64_t at = b * w.unit_row + u;
-            float* z = act + b * w.act_row + u;
-            Vec a[Cell::G], dh = load(w.dh + at);
-            if (p.d_output) dh = dh + load_cut(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
-            if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
-                store(w.dh + at, dh);
-                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
-                continue;
-            }
-            if (p.dt) unit.dt = p.dt[t * p.B + b];
-            Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
-            Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
-            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
-            Cell::backward(a, old, unit, d);
-            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
-            store(w.dh + at, Vec{});  // the product with the weights comes on top
-            store(w.dc + at, d.dc);
-            if (Cell::aged) store(w.dage + at, d.dage);
-            power_sum = d.dpower;
+    Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+    Vec power_sum = load(dpower + u);
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        int64_t at = b * w.unit_row + u;
+        float* z = act + b * w.act_row + u;
+        Vec a[Cell::G], dh = load(w.dh + at);
+        if (p.d_output) dh = dh + load_cut(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
+        if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
+            store(w.dh + at, dh);
+            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
+            continue;
         }
-        store(dpower + u, power_sum);
+        if (p.dt) unit.dt = p.dt[t * p.B + b];
+        Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+        Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
+        for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+        Cell::backward(a, old, unit, d);
+        for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
+        store(w.dh + at, Vec{});  // the product with the weights comes on top
+        store(w.dc + at, d.dc);
+        if (Cell::aged) store(w.dage + at, d.dage);
+        power_sum = d.dpower;
+    }
+    store(dpower + u, power_sum);
 }
 
 // dh += dz_t U for one group of units.
 static void recur_back(const Layout& w, const Share& me, int64_t t, int64_t group) {
     product(me.rows.size(), w.columns, w.act + t * w.act_step + me.rows.from * w.act_row, w.act_row,
-            w.weights_back + group * w.columns * WIDTH, w.dh + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true);
+            w.weights_back + group * w.columns * WIDTH, w.dh + me.rows.from * w.unit_row + group * WIDTH, w.unit_row,
+            true);
 }
 
 // gradient (in, columns) = sum over steps and batch of [h_before, x, 1]^T dz: the gradients of hh, ih and bias at once.
@@ -689,11 +697,13 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
             std::memcpy(line + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
             line[w.in - 1] = 1.0f;
             for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
-                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from, ROWS * sizeof(float));
+                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
+                            ROWS * sizeof(float));
         }
         for (int64_t j = panels.from; j < panels.to; j++) {
             for (int64_t k = 0; k < block.size(); k++)
-                std::memcpy(right + k * WIDTH, w.act + (rows.from + block.from + k) * w.act_row + j * WIDTH, WIDTH * sizeof(float));
+                std::memcpy(right + k * WIDTH, w.act + (rows.from + block.from + k) * w.act_row + j * WIDTH,
+                            WIDTH * sizeof(float));
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
@@ -730,8 +740,8 @@ static void input_gradient(const Problem& p, const Layout& w) {
     for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
         int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
         for (int64_t j = 0; j < panels; j++)
-            product(n, w.columns, w.act + from * w.act_row, w.act_row, w.weights_back + (w.groups + j) * w.columns * WIDTH,
-                    dx + j * WIDTH, row, false);
+            product(n, w.columns, w.act + from * w.act_row, w.act_row,
+                    w.weights_back + (w.groups + j) * w.columns * WIDTH, dx + j * WIDTH, row, false);
         for (int64_t r = 0; r < n; r++) std::memcpy(p.d_x + (from + r) * p.I, dx + r * row, p.I * sizeof(float));
     }
 }

@@ -200,6 +200,7 @@ class Kernel(NamedTuple):
     power: Tensor | None = None  # (H,)
     epsilon: float = 0.0
     floor: float = 0.0
+    threads: int = 1  # backward's are forward's: the workspace is laid out for them
 
 
 def _power_law(cell: PLSTMCell) -> Kernel:
@@ -234,11 +235,12 @@ def run(
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`.
 
-    What the library does not do goes to the eager engine: empty sequences and batches, and a gradient to dt.
+    What the library does not do goes to the eager engine: empty batches, a gradient to dt, and fewer than two steps,
+    where laying out the weights would cost more than it saves.
     """
-    if 0 in x.shape[:2] or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
+    if x.shape[0] < 2 or x.shape[1] == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
-    kernel = KERNELS[type(cell)](cell)
+    kernel = KERNELS[type(cell)](cell)._replace(threads=torch.get_num_threads())
     ih, hh, bias, other = weights
     if other is not None:
         bias = bias + other
@@ -316,7 +318,7 @@ def _point(problem: Problem, names: tuple[str, ...], tensors: Any) -> None:
 def _problem(kernel: Kernel, keep: bool, plain: Any, workspace: Workspace | None) -> Problem:
     x, hh = plain[0], plain[2]
     (S, B, I), H = x.shape, hh.shape[-1]  # noqa: E741
-    problem = Problem(kernel.number, torch.get_num_threads(), S, B, I, H, keep, kernel.epsilon, kernel.floor)
+    problem = Problem(kernel.number, kernel.threads, S, B, I, H, keep, kernel.epsilon, kernel.floor)
     problem.x_step, problem.x_row = x.stride()[:2]
     _point(problem, ("x", "ih", "hh", "bias", "power", "h", "c", "age", "dt", "mask"), plain)
     problem.workspace = None if workspace is None else workspace.address
