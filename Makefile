@@ -4,7 +4,7 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types gpu gpu-pack golden clean
+.PHONY: help demo test test-slow lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ format: .venv/installed ## ruff: mend what it can
 
 types: .venv/installed ## mypy
 	$(PY) -m mypy
+
+bench: .venv/installed ## how fast is a step, next to its peers? half an hour (ONLY=A,memory for some sections)
+	$(PY) scripts/bench.py $(if $(ONLY),--only $(ONLY))
 
 golden: .venv/installed ## write the golden curves anew: only when numbers are meant to change
 	$(PY) tests/golden.py

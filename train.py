@@ -16,34 +16,35 @@ schema.register()
 @cli.job
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, unless it is finished already; returns the run's status."""
-    directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
-    try:
-        schema.check(cfg)
-        if not cfg.force and record.done(directory, run_id):
-            print(f"finished, skipped: {directory} (force=true runs it again)")
-            print(f"  {record.summary(record.read(directory))}")
-            return "skipped"
-        with record.lock(directory):
+    directory, run_id, slug = Path(cfg.run_dir), schema.identity(cfg), schema.slug(cfg)
+    if not cfg.force and record.done(directory, run_id):
+        print(f"finished, skipped: {directory} (force=true runs it again)")
+        print(f"  {record.summary(record.read(directory))}")
+        return "skipped"
+    with record.lock(directory):
+        try:
+            schema.check(cfg)
             if cfg.force or not cfg.resume:
                 record.clear(directory)
-            return train(schema.resolved(cfg), schema.slug(cfg), run_id, directory)
-    except schema.ConfigError:
-        record.discard_if_empty(directory)  # Hydra had made it
-        raise
-    except Exception as error:
-        logging.getLogger(__name__).exception("the run failed")
-        record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
-        raise
+            return train(schema.resolved(cfg), slug, run_id, directory)
+        except schema.ConfigError:
+            record.discard_unless_begun(directory, slug)
+            raise
+        except Exception as error:
+            logging.getLogger(__name__).exception("the run failed")
+            record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+            raise
 
 
 def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> str:
     """Build, fit, test, and write the record."""
     from timescales import build, loggers, loop  # here, not above: --help does not wait for torch
 
+    record.start(directory, run_id, config)
     model, task, optimizer = build.build(config)
     parameters = sum(p.numel() for p in model.parameters())
     times = {"start": loop.timescale_quantiles(model)}
-    record.start(directory, run_id, config, parameters=parameters, timescales=times)
+    record.update(directory, config=config, device=config["device"], parameters=parameters, timescales=times)
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)
     log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)
@@ -54,11 +55,12 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
         times["end"] = loop.timescale_quantiles(model)
         log(loop.named(times["end"]), progress.step)
         outcome = loop.outcome(model, task, progress, settings, directory)
-        found = record.update(directory, timescales=times, **outcome)
-        print(f"{directory}\n  {record.summary(found)}")
-        return found["status"]
+        record.update(directory, timescales=times, **outcome)
     finally:
-        log.finish(record.read(directory))
+        found = record.read(directory)
+        log.finish(found)
+    print(f"{directory}\n  {record.summary(found)}")
+    return outcome["status"]
 
 
 if __name__ == "__main__":

@@ -12,11 +12,16 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
 from timescales import cli, record, schema
 
 ConfigStore.instance().store("timescales", {"_target_": f"{__name__}.TimescalesSweeper"}, "hydra/sweeper")
+
+
+def key_of(override: str) -> str:
+    """The key that an override sets."""
+    return override.partition("=")[0].lstrip("+~")
 
 
 class TimescalesSweeper(BasicSweeper):
@@ -34,34 +39,37 @@ class TimescalesSweeper(BasicSweeper):
         assert self.launcher is not None
         parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
         jobs = self.split_arguments(parser.parse_overrides(arguments), None)[0]
-        failures, todo, finished = 0, [], 0
+        failures, finished = 0, 0
+        todo: dict[str, list[str]] = {}  # overrides by run directory: the same run asked for twice is one
         composed: dict[tuple[str, ...], DictConfig] = {}
         for overrides in jobs:
             try:
-                cfg = self._compose(list(overrides), composed)
+                cfg = self._compose(overrides, composed)
                 schema.check(cfg)
-                directory = Path(cfg.run_dir)
-                if any(o.startswith("run_dir=") for o in overrides):
+                run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
+                if any(key_of(override) == "run_dir" for override in overrides):
                     directory = directory / schema.slug(cfg)
-                    overrides = [*(o for o in overrides if not o.startswith("run_dir=")), f"run_dir={directory}"]
-                if not cfg.force and record.done(directory, schema.identity(cfg)):
+                    place = str(directory).replace("'", "\\'")
+                    overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir='{place}'"]
+                if not cfg.force and record.done(directory, run_id):
                     finished += 1
                 else:
-                    todo.append(list(overrides))
+                    todo[str(directory)] = overrides
             except Exception as error:
                 failures += self._failed(overrides, error)
         print(f"{len(jobs)} runs: {finished} finished, skipped; {len(todo)} to run", flush=True)
         returns: list[JobReturn] = []
         begun = time.monotonic()
-        batches = [[job] for job in todo] if isinstance(self.launcher, BasicLauncher) else [todo] if todo else []
+        one_by_one = isinstance(self.launcher, BasicLauncher)
+        batches = [{directory: job} for directory, job in todo.items()] if one_by_one else [todo] if todo else []
         for batch in batches:
-            if len(batch) == 1:
+            if one_by_one:
                 left = (time.monotonic() - begun) / len(returns) * (len(todo) - len(returns)) if returns else None
                 word = "" if left is None else f" (about {left / 60:.0f} min left)"
-                print(f"[{len(returns) + 1}/{len(todo)}]{word} {' '.join(batch[0])}", flush=True)
-            results = list(self.launcher.launch(batch, initial_job_idx=len(returns)))
+                print(f"[{len(returns) + 1}/{len(todo)}]{word} {next(iter(batch))}", flush=True)
+            results = list(self.launcher.launch(list(batch.values()), initial_job_idx=len(returns)))
             returns += results
-            for job, result in zip(batch, results, strict=True):
+            for job, result in zip(batch.values(), results, strict=True):
                 if result.status != JobStatus.COMPLETED:
                     failures += self._failed(job, result._return_value)
         if failures:
@@ -72,12 +80,15 @@ class TimescalesSweeper(BasicSweeper):
         """A job's configuration; composed once for all its seeds."""
         assert self.hydra_context is not None
         assert self.config is not None
-        key = tuple(o for o in overrides if not o.startswith("seed="))
+        key = tuple(override for override in overrides if key_of(override) != "seed")
         if key not in composed:
-            composed[key] = self.hydra_context.config_loader.load_sweep_config(self.config, list(key))
+            cfg = self.hydra_context.config_loader.load_sweep_config(self.config, list(key))
+            with open_dict(cfg):
+                del cfg["hydra"]  # much the largest part, and no part of a run
+            composed[key] = cfg
         cfg = composed[key].copy()
         for override in overrides:
-            if override.startswith("seed="):
+            if key_of(override) == "seed":
                 cfg.seed = override.partition("=")[2]
         return cfg
 

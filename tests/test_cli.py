@@ -75,14 +75,16 @@ def test_a_run_dir_of_ones_own(train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
 
-def test_a_run_going_on_elsewhere_is_named(train, tmp_path):
+def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     from timescales import record
 
     directory = tmp_path / "mine"
-    with record.lock(directory):
-        outcome = train(*QUICK, f"run_dir={directory}")
-    assert outcome.status == 1
-    assert "is being run by process" in outcome.err
+    with record.lock(directory):  # it has only just begun: nothing else lies there yet
+        for wrong in ([], ["task.T=-1"], ["force=true"], ["loop.max_steps=0"]):
+            outcome = train(*QUICK, f"run_dir={directory}", *wrong)
+            assert outcome.status == 1
+            assert "is being run by process" in outcome.err
+        assert (directory / "lock").is_file()
     assert train(*QUICK, f"run_dir={directory}").status == 0
 
 
@@ -120,13 +122,28 @@ def test_a_run_going_on_elsewhere_is_named(train, tmp_path):
     ("optimizer.lr=-1", "learning rate"),
     ("model._target_=os.system", "model._target_ must lie in timescales or torch"),
     ("model._target_=timescales.LSTMM", "there is no timescales.LSTMM"),
+    ("model._target_=torch.hub.load", "torch.hub.load is no RNN"),
+    ("model._target_=5", "model._target_ must name a class, not 5"),
+    ("~task._target_", "task._target_ must name a class"),
+    ("~model.name", "model.name must not be deleted"),
+    ("model=null", "Config group override must be a string or a list"),
+    ("optimizer.lr=abc", "optimizer.lr must be float, not 'abc'"),
+    ("optimizer.lr=null", "optimizer.lr must be float, not None"),
+    ("optimizer=adam optimizer.betas=[0.9]", "optimizer.betas must be a list of 2"),
+    ("seed=99999999999999999999999", "seed must be at least 0 and below 2^63"),
+    ("seed=-1", "seed must be at least 0"),
+    ("+foo=1", "foo: no such key"),
+    ("+loop.foo=1", "loop.foo: no such key"),
+    ("loop.log_every=0", "loop.log_every must be at least 1; not 0"),
+    ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher here"),
+    ("--resolve", "resolve"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),
     ("--run", "Only one of --run, --multirun"),
     ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
 ])  # fmt: skip
 def test_one_clear_line(train, tmp_path, wrong, right):
-    outcome = train(*QUICK, wrong, *(["-m"] if wrong == "--run" else []))
+    outcome = train(*QUICK, *wrong.split(), *(["-m"] if wrong == "--run" else []))
     assert outcome.status == 1, outcome
     assert len(outcome.err.strip().splitlines()) == 1, outcome
     assert outcome.err.startswith("error: ")
@@ -209,12 +226,50 @@ def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
         cfg.seed = seed
         directory = tmp_path / "runs" / schema.slug(cfg)
         directory.mkdir(parents=True)
-        (directory / "record.json").write_text(json.dumps({"id": schema.identity(cfg), "status": "finished"}))
+        (directory / "record.json").write_text(
+            json.dumps({"id": schema.identity(cfg), "status": "finished", "metrics": {}, "seconds": 1.0})
+        )
     begun = time.process_time()
-    outcome = train("-m", *QUICK, f"seed=range(0,200)")  # noqa: F541
+    outcome = train("-m", *QUICK, "seed=range(0,200)")
     spent = time.process_time() - begun
     assert "200 runs: 200 finished, skipped; 0 to run" in outcome.out
     assert spent < 30  # not a benchmark: composing each of them anew would take minutes
+
+
+@pytest.mark.parametrize("name", ["a(b)", "it's", "a,b", "[x]", 'a"b', "two words", "ünï", "a\\b"])
+def test_sweep_into_a_directory_of_any_name(train, tmp_path, name):
+    escaped = name.replace("'", "\\'")
+    outcome = train("-m", *QUICK, "seed=0,1", f"run_dir='{escaped}'")
+    assert outcome.status == 0, outcome
+    assert len(list((tmp_path / name).iterdir())) == 2
+
+
+def test_sweep_flag_may_stand_anywhere(train):
+    assert "2 to run" in train(*QUICK, "-m", "seed=0,1").out
+
+
+def test_sweep_runs_what_is_asked_twice_once(train):
+    assert "1 to run" in train("-m", *QUICK, "seed=0,0").out
+
+
+def test_a_run_that_cannot_be_built_leaves_nothing_but_a_bug_there_is_recorded(train, tmp_path, monkeypatch):
+    from timescales import build
+
+    def broken(config):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(build, "build", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(*QUICK)
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    record = json.loads(path.read_text())
+    assert (record["status"], record["error"]) == ("failed", "RuntimeError: CUDA out of memory")
+
+
+def test_T_max_auto_inside_forget_init(train, tmp_path):
+    assert train(*QUICK, "model=ur", "model.forget_init={law:chrono,T_max:auto}").status == 0
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    assert json.loads(path.read_text())["config"]["model"]["forget_init"] == {"law": "chrono", "T_max": 3}
 
 
 def test_damaged_record_is_named(train, tmp_path):

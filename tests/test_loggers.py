@@ -37,6 +37,22 @@ def test_curve_drops_what_a_resume_will_write_again(tmp_path):
     assert rows(path) == [{"step": "1", "a": "1.0"}, {"step": "2", "a": "2.0"}, {"step": "3", "a": "9.0"}]
 
 
+def test_curve_begins_anew_where_the_run_does(tmp_path):
+    path = tmp_path / "curve.csv"
+    path.write_text("step,a\n0,1.0\n1,2.0\n")  # killed before the first checkpoint: nothing of it counts
+    loggers.Curve(path, 0).log({"a": 9.0}, 0)
+    assert rows(path) == [{"step": "0", "a": "9.0"}]
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b"a,b\n1,2\n", b"step,a\n1,2,3\n"])
+def test_a_damaged_curve_is_begun_anew(tmp_path, capsys, damage):
+    path = tmp_path / "curve.csv"
+    path.write_bytes(damage)
+    loggers.Curve(path, 5).log({"a": 9.0}, 6)
+    assert rows(path) == [{"step": "6", "a": "9.0"}]
+    assert "curve.csv is damaged" in capsys.readouterr().err
+
+
 def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy")

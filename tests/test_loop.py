@@ -96,13 +96,13 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "evaluate", evaluate)
     progress, model, job = fit(tmp_path / "run", Loop(max_epochs=4))
     assert progress.best == {"metric": "valid/accuracy", "value": 0.4, "step": 10}  # the first of equals
-    kept = checkpoint.load(tmp_path / "run" / "best.pt")
-    assert kept["step"] == 10
-    assert torch.equal(kept["model"]["readout.bias"], weights[2])
     outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
     assert outcome["metrics"]["valid/accuracy"] == 0.4
     assert outcome["last"]["valid/accuracy"] == 0.2
     assert torch.equal(model.readout.bias, weights[2])
+    kept = checkpoint.load(tmp_path / "run" / "best.pt")
+    assert kept["step"] == 10
+    assert torch.equal(kept["model"]["readout.bias"], weights[2])
     assert outcome["metrics"]["test/loss"] != outcome["last"]["test/loss"]
 
 
@@ -137,17 +137,18 @@ def test_eval_every(tmp_path):
     assert [row["step"] for row in progress.curve] == [4, 8, 10]
 
 
-def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch):
-    original, calls = Copy.loss, []
+@pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
+def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatch, bad_step, noticed):
+    original, trained = Copy.loss, []
 
     def loss(self, logits, batch):
-        calls.append(1)
-        return original(self, logits, batch) * (math.nan if len(calls) == 9 else 1.0)
+        trained.extend([1] * torch.is_grad_enabled())
+        return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
 
     monkeypatch.setattr(Copy, "loss", loss)
     progress, model, job = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=3))
     assert progress.stopped == "diverged"
-    assert progress.step == 9
+    assert (progress.step, progress.diverged_at) == (noticed, bad_step)
     outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
     assert outcome["status"] == "diverged"
     assert outcome["last"] == {}
@@ -198,7 +199,7 @@ def test_checkpoint_round_trip_and_damage(tmp_path):
     data = path.read_bytes()
     for damaged in (data[: len(data) // 2], b"", b"not a checkpoint"):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"last\.pt is damaged: delete it"):
+        with pytest.raises(ConfigError, match=r"last\.pt is damaged: start over with resume=false"):
             checkpoint.load(path)
     assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]  # no temporary file stays
 
@@ -222,6 +223,16 @@ def test_learns_a_short_copy(tmp_path):
     progress = loop.fit(model, job, optimizer, lambda v, s: None, Loop(max_epochs=2, clip_norm=1.0), tmp_path)
     assert progress.curve[-1]["valid/loss"] < 0.95 * job.chance()
     assert progress.curve[-1]["valid/accuracy"] > 1.5 / 8
+
+
+def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
+    fit(tmp_path / "run", Loop(max_epochs=1))
+    path = tmp_path / "run" / "last.pt"
+    found = checkpoint.load(path)
+    for wrong in ({"model": {}}, [1, 2], found | {"model": {"other": torch.zeros(2)}}):
+        checkpoint.save(path, wrong)
+        with pytest.raises(ConfigError, match=r"last\.pt is .*: start over with resume=false"):
+            fit(tmp_path / "run", Loop(max_epochs=2))
 
 
 def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from timescales.model import SequenceModel
+from timescales.rnn import RNN
 from timescales.schema import ConfigError, nearest
 from timescales.tasks import Task
 
@@ -32,13 +33,20 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
 
     shared = {"seed": config["seed"], "device": config["device"], "data_root": config["data_root"]}
     task = construct("task", config["task"], **shared)
-    if config["model"].get("T_max") == "auto":
-        config["model"]["T_max"] = task.spec.horizon
+    fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     rnn = construct("model", config["model"], input_size=task.spec.input_size, engine=config["engine"])
     model = SequenceModel(rnn, task.spec).to(config["device"])
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer
+
+
+def fill_horizon(node: Any, horizon: int) -> None:
+    """Put the task's horizon wherever a model's configuration says T_max: auto, also inside forget_init."""
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        fill_horizon(inner, horizon)
+    if isinstance(node, dict) and node.get("T_max") == "auto":
+        node["T_max"] = horizon
 
 
 def pick_device(name: str) -> str:
@@ -66,31 +74,52 @@ def construct(group: str, config: dict[str, Any], **shared: Any) -> Any:
     hints = typing.get_type_hints(target.__init__)
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
-            hint = hints[key]
-            raise ConfigError(f"{group}.{key} must be {getattr(hint, '__name__', hint)}, not {value!r}")
+            raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")
+    arguments |= {key: value for key, value in shared.items() if key in parameters}
     try:
-        return target(**arguments, **{key: value for key, value in shared.items() if key in parameters})
-    except ValueError as error:  # for people: says what is wrong and how to mend it
-        raise ConfigError(f"{group}={config['name']}: {error}") from error
+        inspect.signature(target).bind(**arguments)
     except TypeError as error:
-        raise ConfigError(f"{group}={config['name']}: {error}") from error
+        raise ConfigError(f"{group}: {error} (of {config['_target_']})") from error
+    try:
+        return target(**arguments)
+    except ValueError as error:  # for people: says what is wrong and how to mend it
+        raise ConfigError(f"{group}={config.get('name')}: {error}") from error
+
+
+def _words(hint: Any) -> str:
+    """A type as people say it: int or list of int."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in typing.get_args(hint) if part is not torch.Tensor)
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (Sequence, list):
+        return "a list" + (f" of {_words(inner[0])}" if inner and inner[0] is not Any else "")
+    if kind is tuple:
+        return f"a list of {len(inner)}"
+    return {type(None): "null", str: "a word", Any: "anything"}.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}
 
 
 def locate(group: str, target: str) -> Callable:
-    """The class a configuration names; only this package's and torch's."""
+    """The class a configuration names: an RNN, a Task or an Optimizer of this package or torch, and nothing else."""
     module, _, name = target.rpartition(".")
     if module.split(".")[0] not in ("timescales", "torch"):
         raise ConfigError(f"{group}._target_ must lie in timescales or torch, not {target!r}")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{group}._target_: there is no {target} ({error})") from error
+    if not (isinstance(found, type) and issubclass(found, KINDS[group])):
+        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
+    return found
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a plain value from YAML can be an argument of the annotated type; types not named here always can."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_fits(value, part) for part in typing.get_args(hint))
+        plain = [part for part in typing.get_args(hint) if part is not torch.Tensor]  # no yaml holds a tensor
+        return any(_fits(value, part) for part in plain)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     kind = typing.get_origin(hint) or hint
     checks = {int: number and isinstance(value, int), float: number, bool: isinstance(value, bool),
@@ -98,5 +127,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if kind in checks:
         return bool(checks[kind])
     if kind in (Sequence, list, tuple):
-        return isinstance(value, list | tuple)
+        inner = typing.get_args(hint)
+        fixed = kind is tuple and inner and inner[-1] is not Ellipsis
+        if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):
+            return False
+        kinds = inner if fixed else (inner or (Any,))[:1] * len(value)
+        return all(_fits(v, k) for v, k in zip(value, kinds, strict=True))
     return True

@@ -20,14 +20,20 @@ def save(path: Path, content: dict[str, Any]) -> None:
     write_atomic(path, buffer.getvalue())
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """A checkpoint's content on a device; None if there is none. Raises ConfigError for a damaged one."""
+def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """A checkpoint's content on a device; None if there is none.
+
+    Raises ConfigError for a damaged one, and for one that lacks any of `keys`.
+    """
     if not path.is_file():
         return None
     try:
-        return torch.load(path, map_location=device, weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError) as error:
-        raise ConfigError(f"{path} is damaged: delete it, or start over with resume=false") from error
+        content = torch.load(path, map_location=device, weights_only=True)
+        if missing := [key for key in keys if key not in content]:
+            raise KeyError(*missing)
+        return content
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged: start over with resume=false") from error
 
 
 def rng_state() -> dict[str, Any]:

@@ -19,7 +19,17 @@ from omegaconf.errors import OmegaConfBaseException
 from timescales.schema import ConfigError, nearest
 
 # A run directory that cannot be made or written.
-PLACES = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR)
+PLACES = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+)
 
 
 class SweepFailed(Exception):
@@ -29,6 +39,10 @@ class SweepFailed(Exception):
 def run(main: Callable[[], object]) -> None:
     """Call a Hydra main; what people got wrong becomes one line and exit status 1; a bug keeps its traceback."""
     whole = "HYDRA_FULL_ERROR" in os.environ
+    for flag in ("-m", "--multirun"):  # argparse takes overrides on one side of a flag only
+        if flag in sys.argv:
+            sys.argv.remove(flag)
+            sys.argv.insert(1, flag)
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     try:
         main()
@@ -70,15 +84,16 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
         return str(error)
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
-    if isinstance(error, ValueError) and str(error).startswith("Only one of --run"):
-        return str(error)
+    if isinstance(error, ValueError) and _raised_in_hydra(error):
+        return " ".join(str(error).split())
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     text = f"{error}\n{error.__cause__ or ''}"
-    if isinstance(error, MissingConfigException) and (found := re.search(r"Could not find '([^/']+)/([^']+)'", text)):
+    if isinstance(error, MissingConfigException) and (found := re.search(r"Could not find '(.+)/([^/']*)'", text)):
         group, wrong = found.groups()
         options = choices(group)
-        return f"{group}={wrong}: no such {group}{nearest(wrong, options)} (there are {', '.join(options)})"
+        there = f" (there are {', '.join(options)})" if options else " here"
+        return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{there}"
     if isinstance(error, OverrideParseException):
         first, position = str(error).splitlines()[0], "quote a value with special characters: 'key=\"a,b\"'"
         return f"{getattr(error, 'override', None) or ''}: cannot be read ({first}); write key=value, {position}"
@@ -99,8 +114,18 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
     return " ".join(text.split())
 
 
+def _raised_in_hydra(error: BaseException) -> bool:
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("hydra.")
+
+
 def _unknown_key(key: str, overrides: list[str]) -> str:
-    return f"{key}: no such key{nearest(key, known_keys(overrides))}"
+    known = known_keys(overrides)
+    if key in known:
+        return f"{key} must not be deleted"
+    return f"{key}: no such key{nearest(key, known)}"
 
 
 def conf() -> Path:

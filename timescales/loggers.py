@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from timescales.record import write_atomic
-from timescales.schema import Loop
+from timescales.schema import ConfigError, Loop
 
 
 class Bar:
@@ -48,12 +48,21 @@ class Curve:
         self.path = path
         self.columns: list[str] = ["step"]
         self.rows: list[dict[str, Any]] = []
-        if path.is_file():
-            with open(path, newline="") as file:
-                reader = csv.DictReader(file)
-                self.columns = list(reader.fieldnames or ["step"])
-                self.rows = [row for row in reader if (row.get("step") or "").isdigit() and int(row["step"]) <= step]
+        if step and path.is_file():
+            self._read(step)
         self._rewrite()
+
+    def _read(self, step: int) -> None:
+        """Take over what an earlier try wrote up to `step`; a damaged file is begun anew."""
+        try:
+            with open(self.path, newline="") as file:
+                reader = csv.DictReader(file)
+                rows = [row for row in reader if (row.get("step") or "").isdigit() and int(row["step"]) <= step]
+                if "step" not in (reader.fieldnames or ()) or any(None in row for row in rows):
+                    raise csv.Error("columns do not fit")
+                self.columns, self.rows = list(reader.fieldnames or ()), rows
+        except (csv.Error, UnicodeDecodeError) as error:
+            print(f"{self.path} is damaged ({error}): begun anew from step {step}", file=sys.stderr)
 
     def _rewrite(self) -> None:
         text = io.StringIO()
@@ -91,12 +100,22 @@ class Wandb:
                 f"W&B: no key, logging offline; later: wandb login && wandb sync {directory}/wandb/offline-run-*",
                 file=sys.stderr,
             )
-        self.run = wandb.init(
-            project=logger["project"], entity=logger["entity"], config=config, name=slug, id=run_id, resume="allow",
-            group=slug.replace(f"-s{config['seed']}-", "-").rsplit("-", 1)[0], job_type="train",
-            tags=[config["task"]["name"], config["model"]["name"], config["paper"]["name"]],
-            dir=str(directory), mode=mode,
-        )  # fmt: skip
+        group = slug.rsplit("-", 2)[0]  # without seed and identity
+        arguments: dict[str, Any] = {
+            "project": logger["project"], "entity": logger["entity"], "config": config, "name": slug, "id": run_id,
+            "resume": "allow", "job_type": "train", "group": group,
+            "tags": [config["task"]["name"], config["model"]["name"], config["paper"]["name"]],
+            "dir": str(directory), "settings": wandb.Settings(init_timeout=20),
+        }  # fmt: skip
+        try:
+            self.run = wandb.init(**arguments, mode=mode)
+        except wandb.errors.Error as error:
+            # A wrong key or no network must not cost the training.
+            print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
+            try:
+                self.run = wandb.init(**arguments, mode="offline")
+            except wandb.errors.Error as again:
+                raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
         # Steps of our own: W&B's start at 0 again when an offline run is resumed.
         self.run.define_metric("*", step_metric="global_step")
 
@@ -131,7 +150,7 @@ def open_all(
     """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped."""
     last_step = settings.last_step(task.steps_per_epoch())
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
-    found: list[Any] = [Bar(step, last_step, task.steps_per_epoch(), label, f"valid/{task.spec.select[0]}")]
+    found: list[Any] = []
     choice = config["logger"]["name"]
     if choice != "none":
         found.append(Curve(directory / "curve.csv", step))
@@ -140,6 +159,7 @@ def open_all(
             found.append(Wandb(config, slug, run_id, directory))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
+    found.append(Bar(step, last_step, task.steps_per_epoch(), label, f"valid/{task.spec.select[0]}"))
     return Loggers(found)
 
 

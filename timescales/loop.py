@@ -16,7 +16,7 @@ import torch
 
 from timescales import checkpoint
 from timescales.model import SequenceModel
-from timescales.schema import Loop
+from timescales.schema import ConfigError, Loop
 from timescales.tasks import Task
 
 Log = Callable[[dict[str, float], int], None]
@@ -31,6 +31,7 @@ class Progress:
     since_best: int = 0  # validations since then
     curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
     seconds: float = 0.0
+    diverged_at: int | None = None  # the first step whose loss was not finite
     stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
 
 
@@ -39,12 +40,12 @@ def fit(
 ) -> Progress:
     """Train until the epochs or steps are done, the task or patience says stop, or the loss is no longer finite.
 
-    Keeps `last.pt` (to continue from) and `best.pt` (weights at the best validation) in `directory`, and continues
-    from last.pt if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
+    Keeps `last.pt` in `directory` (all that is needed to continue, and the weights at the best validation), and
+    continues from it if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
     saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
     """
     device = next(model.parameters()).device
-    progress, running = _resume(model, optimizer, directory, device)
+    progress, losses, best_weights = _resume(model, optimizer, directory, device)
     per_epoch = task.steps_per_epoch()
     eval_every = settings.eval_every or per_epoch
     last_step = settings.last_step(per_epoch)
@@ -53,7 +54,8 @@ def fit(
 
     def save() -> None:
         progress.seconds += time.monotonic() - started
-        content = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "running": running}
+        content: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        content |= {"losses": losses, "best": best_weights}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
 
     model.train()
@@ -69,24 +71,25 @@ def fit(
                 optimizer.step()
 
                 progress.step += 1
-                running = running + loss.detach()  # summed on the device: no step waits for its loss
+                losses.append(loss.detach())  # left on the device: no step waits for its loss
                 values: dict[str, float] = {}
                 if progress.step % settings.log_every == 0 or progress.step == last_step:
-                    n = (progress.step - 1) % settings.log_every + 1
-                    values["train/loss_nats"] = running.item() / n
-                    running = torch.zeros_like(running)
-                    if not math.isfinite(values["train/loss_nats"]):
+                    numbers = torch.stack(losses).tolist()
+                    losses = []
+                    values["train/loss_nats"] = math.fsum(numbers) / len(numbers)
+                    if bad := [k for k, number in enumerate(numbers) if not math.isfinite(number)]:
                         progress.stopped = "diverged"
+                        progress.diverged_at = progress.step - len(numbers) + 1 + bad[0]
                 if not progress.stopped and (progress.step % eval_every == 0 or progress.step == last_step):
                     found = evaluate(model, task, "valid", settings.max_eval_batches)
                     values |= {f"valid/{k}": v for k, v in found.items()}
                     progress.curve.append({"step": progress.step, "epoch": progress.step / per_epoch} | values)
                     if not math.isfinite(found["loss"]):
-                        progress.stopped = "diverged"
+                        progress.stopped, progress.diverged_at = "diverged", progress.step
                     elif better(found[metric], progress.best, direction):
                         progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
                         progress.since_best = 0
-                        checkpoint.save(directory / "best.pt", {"model": model.state_dict(), "step": progress.step})
+                        best_weights = {key: value.clone() for key, value in model.state_dict().items()}
                     else:
                         progress.since_best += 1
                         if settings.patience and progress.since_best >= settings.patience:
@@ -112,39 +115,53 @@ def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
     return best is None or (value > best["value"] if direction == "max" else value < best["value"])
 
 
+KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")
+
+
 def _resume(
     model: SequenceModel, optimizer: torch.optim.Optimizer, directory: Path, device: torch.device
-) -> tuple[Progress, torch.Tensor]:
-    found = checkpoint.load(directory / "last.pt", device)
+) -> tuple[Progress, list[torch.Tensor], dict[str, torch.Tensor] | None]:
+    found = checkpoint.load(directory / "last.pt", KEYS, device)
     if found is None:
-        return Progress(), torch.zeros((), device=device, dtype=next(model.parameters()).dtype)
-    model.load_state_dict(found["model"])
-    optimizer.load_state_dict(found["optimizer"])
+        return Progress(), [], None
+    progress = Progress(**found["progress"])
+    try:
+        model.load_state_dict(found["model"])
+        optimizer.load_state_dict(found["optimizer"])
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ConfigError(f"{directory}/last.pt is not of this run: start over with resume=false") from error
     checkpoint.set_rng_state(found["rng"])
-    return Progress(**found["progress"]), found["running"]
+    return progress, list(found["losses"]), found["best"]
 
 
 def where(directory: Path) -> int:
     """The step that a run in this directory would continue from."""
-    found = checkpoint.load(directory / "last.pt")
+    found = checkpoint.load(directory / "last.pt", KEYS)
     return 0 if found is None else found["progress"]["step"]
 
 
 def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop, directory: Path) -> dict[str, Any]:
-    """What the record says of an ended run: metrics at the best validation and, as `last`, at the last step."""
+    """What the record says of an ended run: metrics at the best validation and, as `last`, at the last step.
+
+    Leaves the model at its best weights, and these in best.pt.
+    """
     diverged = progress.stopped == "diverged"
     found: dict[str, Any] = {
-        "status": "diverged" if diverged else "finished", "stopped": progress.stopped, "best": progress.best,
-        "curve": progress.curve, "steps": progress.step, "seconds": progress.seconds, "metrics": {}, "last": {},
+        "status": "diverged" if diverged else "finished", "stopped": progress.stopped, "steps": progress.step,
+        "diverged_at": progress.diverged_at, "best": progress.best, "curve": progress.curve,
+        "seconds": progress.seconds, "metrics": {}, "last": {},
     }  # fmt: skip
     if not diverged:
         found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", progress.curve[-1])
     if progress.best is not None:
+        last = checkpoint.load(directory / "last.pt", KEYS, next(model.parameters()).device)
+        assert last is not None, "fit has just written it"
+        model.load_state_dict(last["best"])
+        checkpoint.save(directory / "best.pt", {"model": last["best"], "step": progress.best["step"]})
         chosen = next(row for row in progress.curve if row["step"] == progress.best["step"])
         if progress.best["step"] == progress.step and not diverged:
             found["metrics"] = found["last"]
         else:
-            model.load_state_dict(checkpoint.load(directory / "best.pt", next(model.parameters()).device)["model"])  # type: ignore[index]
             found["metrics"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", chosen)
     return found
 

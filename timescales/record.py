@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -45,7 +46,17 @@ def _umask() -> int:
 
 def write(directory: Path, record: dict[str, Any]) -> None:
     """Write a run's record.json."""
-    write_atomic(directory / "record.json", (json.dumps(record, indent=1, allow_nan=True) + "\n").encode())
+    text = json.dumps(_without_nan(record), indent=1, allow_nan=False)
+    write_atomic(directory / "record.json", f"{text}\n".encode())
+
+
+def _without_nan(value: Any) -> Any:
+    """The same with None for numbers that are not finite: NaN is no JSON."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    return [_without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def read(directory: Path) -> dict[str, Any] | None:
@@ -53,23 +64,24 @@ def read(directory: Path) -> dict[str, Any] | None:
     path = directory / "record.json"
     try:
         record = json.loads(path.read_text())
-        return record if record["status"] and record["id"] else None
+        if missing := {"id", "status", "metrics", "seconds"} - set(record):
+            raise KeyError(", ".join(sorted(missing)))
+        return record
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """The record of a run that begins or goes on: until it ends, "interrupted". Written, and returned."""
+def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
+    """Write the record of a run that begins or goes on: until it ends, "interrupted"."""
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
-        **provenance(), **more,
+        "parameters": None, "timescales": None, **provenance(),
     }  # fmt: skip
     write(directory, record)
-    return record
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
@@ -108,12 +120,14 @@ def clear(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def discard_if_empty(directory: Path) -> None:
-    """Remove the directory of a run that never began."""
-    files = {path.name for path in directory.iterdir()}
-    if files <= {"lock", "train.log"}:
-        for name in files:
-            (directory / name).unlink()
+def discard_unless_begun(directory: Path, slug: str) -> None:
+    """Remove what a run that cannot begin has left; call it while holding the lock. A checkpoint is never removed."""
+    if (directory / "last.pt").exists():
+        return
+    clear(directory)
+    for name in ("lock", "train.log"):
+        (directory / name).unlink(missing_ok=True)
+    if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
 
 
@@ -121,8 +135,8 @@ def summary(record: dict[str, Any] | None) -> str:
     """A run's outcome in one line."""
     if record is None:
         return "no record"
-    metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()))
-    return f"{record['status']}: {metrics or record['error'] or 'no metrics'} ({record['seconds']:.0f} s)"
+    metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()) if v is not None)
+    return f"{record['status']}: {metrics or record.get('error') or 'no metrics'} ({record['seconds']:.0f} s)"
 
 
 @contextlib.contextmanager

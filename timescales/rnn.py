@@ -182,6 +182,8 @@ class LSTM(RNN):
     @classmethod
     def from_torch(cls, other: nn.LSTM) -> LSTM:
         """An LSTM with the weights of a torch.nn.LSTM; the two give equal outputs."""
+        if cls is not LSTM:
+            raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
         if other.bidirectional or other.proj_size or not other.bias:
             raise ValueError("only a one-directional torch.nn.LSTM with biases and without proj_size converts")
         rnn = LSTM(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 from hydra.core.config_store import ConfigStore
@@ -98,7 +98,19 @@ def default_run_dir(cfg: DictConfig) -> str:
 
 
 def check(cfg: DictConfig) -> None:
-    """Raise ConfigError for values of the trunk that no run can have."""
+    """Raise ConfigError for keys and values of the trunk that no run can have."""
+    for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
+        names = [f.name for f in fields(known)]
+        if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
+            raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
+    for group in ("model", "task", "optimizer"):
+        target = OmegaConf.select(cfg, f"{group}._target_")
+        if not isinstance(target, str):
+            raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
+    if not 0 <= cfg.seed < 2**63:
+        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
+    if not cfg.run_dir:
+        raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
@@ -109,7 +121,8 @@ def check(cfg: DictConfig) -> None:
     loop = cfg.loop
     for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
         if loop[key] is not None and loop[key] < 1:
-            raise ConfigError(f"loop.{key} must be at least 1{'' if key == 'max_epochs' else ' or null'}: {loop[key]}")
+            alternative = "" if key in ("max_epochs", "log_every") else ", or null"
+            raise ConfigError(f"loop.{key} must be at least 1{alternative}; not {loop[key]}")
     if loop.clip_norm is not None and not loop.clip_norm > 0:
         raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")
     if not loop.checkpoint_every >= 0:

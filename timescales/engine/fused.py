@@ -120,6 +120,7 @@ def processor() -> str:
 
 
 def is_whole(file: Path) -> bool:
+    """Whether a library in the cache is as it was written: its last 32 bytes are the hash of the rest."""
     if not file.exists():
         return False
     data = file.read_bytes()
@@ -127,6 +128,7 @@ def is_whole(file: Path) -> bool:
 
 
 def compile_to(file: Path, compiler: list[str]) -> None:
+    """Compile fused.cpp into `file`, whole or not at all. Raises BuildError with the compiler's first complaint."""
     print(f"timescales: compiling the fused engine with {compiler[0]}, once ({file})", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
         made = Path(scratch) / file.name
@@ -175,10 +177,12 @@ class Workspace:
 
     @property
     def address(self) -> int:
+        """Where the memory begins."""
         assert self._memory is not None, "a released workspace"
         return self._memory[1]
 
     def release(self) -> None:
+        """Give the memory back, for the next call that wants as much."""
         memory, self._memory = self._memory, None
         if memory is not None:
             with self._lock:
