@@ -7,6 +7,7 @@ gpu-pack` gathered, without network. Leaves results/gpu/<device>.json, small eno
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import json
 import os
@@ -17,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACK = ROOT / "gpu-pack"
+NEEDED = ("hydra", "omegaconf", "tqdm", "pytest")
 TASKS = ("copy", "frequency", "pmnist")
 MODELS = ("lstm", "chrono", "ur", "mts", "plstm")
 
@@ -25,15 +27,18 @@ def environment() -> dict[str, str]:
     """The environment for the commands below: the packed packages and data where the machine lacks them."""
     env = dict(os.environ)
     paths = [str(ROOT)]
-    if importlib.util.find_spec("hydra") is None:
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         if not (PACK / "wheels").is_dir():
-            sys.exit("hydra is missing here and there is no gpu-pack/: run `make gpu-pack` where there is a network")
+            sys.exit(f"no {', '.join(missing)} and no gpu-pack/ here: run `make gpu-pack` where there is a network")
         wheels = [str(path) for path in (PACK / "wheels").glob("*.whl")]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
         subprocess.run([*command, "--target", str(PACK / "site"), *wheels], check=True)
         paths.append(str(PACK / "site"))
     env["PYTHONPATH"] = os.pathsep.join([*paths, *env.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
     if (PACK / "data").is_dir():
+        for path in (PACK / "data").rglob("*.gz"):
+            if not path.name.endswith((".tar.gz", "ubyte.gz")) and not path.with_suffix("").exists():
+                path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
         env.setdefault("TIMESCALES_DATA", str(PACK / "data"))
     return env
 
@@ -49,8 +54,8 @@ def main() -> None:
     machine = subprocess.check_output([sys.executable, "-c", question], env=env, text=True).strip()
     if options.device == "cuda" and machine == "cpu":
         sys.exit("torch sees no GPU here; --device cpu rehearses")
-    rehearsal = [] if options.device == "cuda" else ["--collect-only"]
-    command = [sys.executable, "-m", "pytest", "-m", "gpu", *rehearsal]
+    env["TIMESCALES_GPU_TESTS"] = options.device
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "tests/test_gpu.py"]
     tests = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     for task in TASKS:
         for model in MODELS:
