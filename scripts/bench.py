@@ -2,7 +2,7 @@
 
     python scripts/bench.py                 # everything: about half an hour
     python scripts/bench.py --quick         # two configurations: about two minutes
-    python scripts/bench.py --only A,memory # some sections
+    python scripts/bench.py --only A,memory # some sections; the others' results stay
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
 one process, and the median of each is divided by the median of torch.nn.LSTM: machines are noisy, ratios much less.
@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import platform
@@ -45,6 +46,8 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from timescales import LSTM, PLSTM, URLSTM
+from timescales.model import SequenceModel
+from timescales.tasks import Copy
 
 
 class Config(NamedTuple):
@@ -146,6 +149,8 @@ def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
     if kind == UNIT:
         model: nn.Module = nn.LSTM(I, H)
         run = outputs_of(model, {})
+    elif kind == "training":
+        return training_step(config, {"LSTM": LSTM, "coupled": PLSTM}[cell])
     elif kind in ("fused", "eager"):
         make = {"LSTM": LSTM, "UR": URLSTM, "pLSTM": PLSTM, "coupled": PLSTM, "separate": PLSTM}[cell]
         model = make(I, H, engine=kind, **({"coupled": False} if cell == "separate" else {}))
@@ -165,6 +170,23 @@ def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
             output.backward(d_output)
         else:
             last.backward(d_output[-1])
+
+    return step
+
+
+def training_step(config: Config, make: Any) -> Callable[[], None]:
+    """The body of the training loop on the copy task: data, model with readout, loss, backward, clipping, RMSprop."""
+    task = Copy(T=config.S - 20, batch_size=config.B, train_size=64 * config.B)
+    model = SequenceModel(make(config.I, config.H), task.spec)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, alpha=0.9)
+    batches = itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
+
+    def step() -> None:
+        batch = next(batches)
+        optimizer.zero_grad(set_to_none=True)
+        task.loss(model(batch).logits, batch).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
     return step
 
@@ -264,17 +286,36 @@ def growth_jobs(quick: bool) -> Iterator[Job]:
             yield Job("growth", f"{axis}={value}", shape, (UNIT, "fused LSTM", "fused coupled"), seconds=3)
 
 
+def training_jobs(quick: bool) -> Iterator[Job]:
+    """The training loop's whole step on the copy task (T = 200) beside its layer's own forward and backward."""
+    variants = (UNIT, "fused LSTM", "training LSTM", "fused coupled", "training coupled")
+    yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
+
+
 # A section is a function from `quick` to jobs. One more kind of measurement is one more line here and a case in `work`.
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
+    "training": training_jobs,
     "memory": memory_jobs,
     "growth": growth_jobs,
 }
 
 
-def measure(jobs: list[Job], threads: int) -> Iterator[list[dict[str, Any]]]:
+def earlier(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
+    """Rows that an earlier call left and this one does not measure again."""
+    if not file.is_file():
+        return []
+    again = {(job.section, job.config, job.loss, str(int(job.flush))) for job in jobs}
+    with open(file, newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if tuple(row[k] for k in JOB_COLUMNS) not in again]
+    numbers: dict[str, Callable[[str], float]] = {"seconds": float, "MiB": float, "ratio": float}
+    numbers |= dict.fromkeys(("S", "B", "I", "H", "flush", "threads", "rounds"), int)
+    return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]  # type: ignore[operator]
+
+
+def measure(jobs: list[Job], threads: int, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """The rows so far, after each job."""
-    rows: list[dict[str, Any]] = []
+    rows = list(rows)
     with tqdm(jobs, unit="job") as bar:
         for job in bar:
             bar.set_postfix_str(f"{job.section} {job.config} {job.loss}{' flushed' if job.flush else ''}")
@@ -286,8 +327,11 @@ def measure(jobs: list[Job], threads: int) -> Iterator[list[dict[str, Any]]]:
             yield with_ratios(rows)
 
 
+JOB_COLUMNS = ("section", "config", "loss", "flush")
+
+
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    key = "section", "config", "loss", "flush"
+    key = JOB_COLUMNS
     unit = {tuple(row[k] for k in key): row for row in rows if row["variant"] == UNIT}
     for row in rows:
         value = "MiB" if row["section"] == "memory" else "seconds"
@@ -302,14 +346,45 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def write(rows: list[dict[str, Any]], base: Path, machine: str, command: str) -> None:
+def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
     base.parent.mkdir(parents=True, exist_ok=True)
     with open(base.with_suffix(".csv"), "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows({**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows)
-    base.with_suffix(".md").write_text(markdown(rows, machine, command))
+    base.with_suffix(".md").write_text(markdown(rows, machine))
     picture([row for row in rows if row["section"] == "growth"], base.with_suffix(".png"))
+
+
+README = Path(__file__).parents[1] / "README.md"
+MARKS = "<!-- bench: written by scripts/bench.py -->", "<!-- /bench -->"
+
+
+def readme_block(rows: list[dict[str, Any]], base: Path, machine: str) -> str:
+    """The README's few lines on speed: ratios of a layer's step, and of its memory, to torch.nn.LSTM."""
+    chosen = [
+        r
+        for r in rows
+        if r["section"] == "layer" and r["loss"] == "all" and r["config"] in ["A", "B", "B512", "C", "D", "F"]
+    ]
+    chosen = [r for r in chosen if r["variant"] == UNIT or r["variant"].split()[0] in ("fused", "loop")]
+    memory = [{**r, "config": f"{r['config']}, memory"} for r in rows if r["section"] == "memory"]
+    chosen += [r for r in memory if r["variant"] in {c["variant"] for c in chosen}]
+    heads = list(dict.fromkeys(r["config"] for r in chosen))
+    shapes = {r["config"]: f"{r['config']} {r['S']}x{r['B']}x{r['I']}x{r['H']}" for r in chosen if "MiB" not in r}
+    return (
+        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run (below 1 is faster; "
+        f'{", ".join(shapes.values())}: steps x batch x input x units; "loop" is the usual public code; all numbers in '
+        f"[{base.name}.md](results/bench/{base.name}.md)):\n\n{table(chosen, heads, lambda r: format(r['ratio'], '.2f'))}"
+    )
+
+
+def write_readme(block: str) -> None:
+    """Put the block between its marks in the README, if they are there."""
+    text = README.read_text()
+    if all(mark in text for mark in MARKS):
+        before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
+        README.write_text(f"{before}{MARKS[0]}\n\n{block}\n\n{MARKS[1]}{after}")
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
@@ -325,13 +400,15 @@ def head_of(row: dict[str, Any]) -> str:
     return row["config"] + (f", last{', flushed' if row['flush'] else ''}" if row["loss"] == "last" else "")
 
 
-def markdown(rows: list[dict[str, Any]], machine: str, command: str) -> str:
+def markdown(rows: list[dict[str, Any]], machine: str) -> str:
     parts = [
         f"# A training step on {machine}",
-        f"`{command}`; torch {torch.__version__}, {rows[0]['threads']} threads. Ratios to torch.nn.LSTM in the same "
-        "process, medians; below 1 is faster. In brackets: milliseconds.",
+        f"`make bench` (or in parts: `python scripts/bench.py --only A,memory`); torch {torch.__version__}, "
+        f"{rows[0]['threads']} threads. Ratios to torch.nn.LSTM in the same process, medians; below 1 is faster. "
+        "In brackets: milliseconds.",
     ]
-    titles = {"layer": "Forward and backward of one layer", "memory": "Peak memory of a step", "growth": "Growth"}
+    titles = {"layer": "Forward and backward of one layer", "memory": "Peak memory of a step", "growth": "Growth",
+              "training": "The training loop's step on the copy task, T = 200"}  # fmt: skip
     for section in dict.fromkeys(row["section"] for row in rows):
         chosen = [row for row in rows if row["section"] == section]
         parts.append(f"## {titles.get(section, section)}")
@@ -398,9 +475,11 @@ def main() -> None:
     machine = f"{processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
     base = Path(__file__).parents[1] / "results" / "bench" / name
-    command = " ".join(["python", "scripts/bench.py", *sys.argv[1:]])
-    for rows in measure(jobs, args.threads):  # written after every job: what is done survives an interruption
-        write(rows, base, machine, command)
+    before = earlier(base.with_suffix(".csv"), jobs)
+    for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
+        write(rows, base, machine)
+    if not args.quick:
+        write_readme(readme_block(rows, base, machine))
     print(base.with_suffix(".md").read_text())
 
 

@@ -63,8 +63,8 @@ def draw(records: dict[str, dict[str, Any]]) -> Path:
             label=f"{label}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set",
         )  # fmt: skip
     axes.axhline(52, color="#bbbbbb", ls=":", lw=1)
-    corner = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
-    axes.annotate("always the same answer", (0.99, 52.4), color="#999999", **corner)
+    corner = axes.get_yaxis_transform()  # x in parts of the axes, y in data
+    axes.text(0.99, 52.4, "always the same answer", color="#999999", ha="right", va="bottom", transform=corner)
     axes.set(xlabel="epoch (5,000 fresh waves each)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
     axes.set_title("Irregularly sampled waves: is the period between 5 and 6?", loc="left")
     axes.legend(frameon=False, loc="upper left")

@@ -76,6 +76,7 @@ def test_library_import_is_lazy():
 def test_public_names_exist_and_say_what_they_are():
     import timescales
 
+    assert set(timescales.__all__) == {*timescales._MODULE, "__version__"}
     for name in timescales.__all__:
         value = getattr(timescales, name)
         assert name == "__version__" or value.__doc__, name
@@ -156,6 +157,18 @@ def test_readme_example_runs():
     assert done.returncode == 0, done.stderr
     losses = [float(x) for x in re.findall(r"loss ([\d.]+)", done.stdout)]
     assert losses[-1] < 0.2 * losses[0]
+
+
+def test_readmes_speed_table_is_what_was_measured():
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import bench
+
+    (csv,) = [path for path in (ROOT / "results" / "bench").glob("*.csv") if f"({'results/bench/' + path.stem}.md)" in
+              (ROOT / "README.md").read_text()]  # fmt: skip
+    machine = (ROOT / "results" / "bench" / f"{csv.stem}.md").read_text().splitlines()[0].removeprefix(
+        "# A training step on ")  # fmt: skip
+    block = bench.readme_block(bench.earlier(csv, []), csv.with_suffix(""), machine)
+    assert block in (ROOT / "README.md").read_text()
 
 
 def test_make_help_lists_every_target():

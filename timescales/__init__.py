@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
+    from timescales.cells import Cell, LSTMCell, PLSTMCell, URLSTMCell
+    from timescales.rnn import LSTM, MTSLSTM, PLSTM, RNN, URLSTM, ChronoLSTM
 
 __version__ = "0.1.0"
 
@@ -11,7 +16,19 @@ _WHERE = {
     "timescales.cells": ("Cell", "LSTMCell", "URLSTMCell", "PLSTMCell"),
 }
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
-__all__ = [*_MODULE, "__version__"]
+__all__ = [
+    "LSTM",
+    "MTSLSTM",
+    "PLSTM",
+    "RNN",
+    "URLSTM",
+    "Cell",
+    "ChronoLSTM",
+    "LSTMCell",
+    "PLSTMCell",
+    "URLSTMCell",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:
