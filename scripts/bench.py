@@ -362,20 +362,19 @@ MARKS = "<!-- bench: written by scripts/bench.py -->", "<!-- /bench -->"
 
 def readme_block(rows: list[dict[str, Any]], base: Path, machine: str) -> str:
     """The README's few lines on speed: ratios of a layer's step, and of its memory, to torch.nn.LSTM."""
-    chosen = [
-        r
-        for r in rows
-        if r["section"] == "layer" and r["loss"] == "all" and r["config"] in ["A", "B", "B512", "C", "D", "F"]
-    ]
+    shown = ("A", "B", "B512", "C", "D", "F")
+    chosen = [r for r in rows if (r["section"], r["loss"]) == ("layer", "all") and r["config"] in shown]
     chosen = [r for r in chosen if r["variant"] == UNIT or r["variant"].split()[0] in ("fused", "loop")]
     memory = [{**r, "config": f"{r['config']}, memory"} for r in rows if r["section"] == "memory"]
     chosen += [r for r in memory if r["variant"] in {c["variant"] for c in chosen}]
+    chosen.sort(key=lambda row: row["config"])
     heads = list(dict.fromkeys(r["config"] for r in chosen))
     shapes = {r["config"]: f"{r['config']} {r['S']}x{r['B']}x{r['I']}x{r['H']}" for r in chosen if "MiB" not in r}
+    numbers = table(chosen, heads, lambda row: f"{row['ratio']:.2f}")
     return (
-        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run (below 1 is faster; "
-        f'{", ".join(shapes.values())}: steps x batch x input x units; "loop" is the usual public code; all numbers in '
-        f"[{base.name}.md](results/bench/{base.name}.md)):\n\n{table(chosen, heads, lambda r: format(r['ratio'], '.2f'))}"
+        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run (below 1 is\n"
+        f'faster). Steps x batch x input x units: {", ".join(shapes.values())}. "loop" is the usual public\n'
+        f"code. All numbers: [{base.name}.md](results/bench/{base.name}.md).\n\n{numbers}"
     )
 
 
