@@ -372,9 +372,9 @@ def readme_block(rows: list[dict[str, Any]], base: Path, machine: str) -> str:
     shapes = {r["config"]: f"{r['config']} {r['S']}x{r['B']}x{r['I']}x{r['H']}" for r in chosen if "MiB" not in r}
     numbers = table(chosen, heads, lambda row: f"{row['ratio']:.2f}")
     return (
-        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run (below 1 is\n"
-        f'faster). Steps x batch x input x units: {", ".join(shapes.values())}. "loop" is the usual public\n'
-        f"code. All numbers: [{base.name}.md](results/bench/{base.name}.md).\n\n{numbers}"
+        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run: below 1 is\n"
+        f"faster. Steps x batch x input x units: {', '.join(shapes.values())}.\n"
+        f"*loop* is the usual public code. All numbers: [{base.name}.md](results/bench/{base.name}.md).\n\n{numbers}"
     )
 
 
@@ -440,6 +440,9 @@ def picture(rows: list[dict[str, Any]], file: Path) -> None:
         for name in dict.fromkeys(row["variant"] for row in chosen):
             points = [(row[axis], row["seconds"]) for row in chosen if row["variant"] == name]
             ax.loglog(*zip(*points, strict=True), marker="o", label=name)
+        sizes = sorted({row[axis] for row in chosen})
+        ax.set_xticks(sizes, map(str, sizes))
+        ax.set_xticks([], minor=True)
         ax.set_xlabel({"S": "steps S", "B": "batch B", "H": "units H"}[axis])
         ax.grid(True, which="both", alpha=0.3)
     axes[0].set_ylabel("seconds per training step")
