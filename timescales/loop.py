@@ -152,7 +152,7 @@ def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop
         "seconds": progress.seconds, "metrics": {}, "last": {},
     }  # fmt: skip
     if not diverged:
-        found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", progress.curve[-1])
+        found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
     if progress.best is not None:
         last = checkpoint.load(directory / "last.pt", KEYS, next(model.parameters()).device)
         assert last is not None, "fit has just written it"
@@ -162,12 +162,12 @@ def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop
         if progress.best["step"] == progress.step and not diverged:
             found["metrics"] = found["last"]
         else:
-            found["metrics"] = _named(evaluate(model, task, "test", settings.max_eval_batches), "test", chosen)
+            found["metrics"] = _named(evaluate(model, task, "test", settings.max_eval_batches), chosen)
     return found
 
 
-def _named(test: dict[str, float], split: str, row: dict[str, float]) -> dict[str, float]:
-    return {f"{split}/{k}": v for k, v in test.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}
+def _named(test: dict[str, float], row: dict[str, float]) -> dict[str, float]:
+    return {f"test/{k}": v for k, v in test.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}
 
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
