@@ -58,7 +58,15 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
 
 def test_identity_ignores_what_changes_no_number(train, tmp_path):
     train(*QUICK)
-    for harmless in (["device=cpu"], ["engine=eager"], ["loop.checkpoint_every=1"], ["logger=csv"], ["resume=false"]):
+    for harmless in (
+        ["device=cpu"],
+        ["engine=eager"],
+        ["loop.checkpoint_every=1"],
+        ["logger=csv"],
+        ["resume=false"],
+        ["optimizer.betas=[0.90,0.999]"],
+        ["loop.clip_norm=1"],
+    ):
         assert "finished, skipped" in train(*QUICK, *harmless).out, harmless
     for other in (["seed=1"], ["optimizer.lr=0.1"], ["loop.max_steps=3"], ["model=plstm"]):
         assert "finished, skipped" not in train(*QUICK, *other).out, other

@@ -76,10 +76,28 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 
 
 def identity(cfg: DictConfig) -> str:
-    """Twelve hex digits: the hash of all that decides a run's numbers."""
-    kept = {key: _plain(cfg, key) for key in cfg if key not in NOT_IDENTITY}
-    kept["loop"] = {k: v for k, v in kept["loop"].items() if k not in NOT_IDENTITY_LOOP}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+    """Twelve hex digits: the hash of all that decides a run's numbers.
+
+    1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
+    identity of every older run as it was.
+    """
+    loop = {k: v for k, v in _plain(cfg, "loop").items() if k not in NOT_IDENTITY_LOOP}
+    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop")}
+    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop)}
+    return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _without_defaults(values: dict[Any, Any], known: type) -> dict[Any, Any]:
+    defaults = {f.name: f.default for f in fields(known)}
+    return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
+
+
+def _one_number(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _one_number(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_one_number(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _plain(cfg: DictConfig, key: Any) -> Any:
