@@ -17,14 +17,17 @@ schema.register()
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, unless it is finished already; returns the run's status."""
     directory, run_id, slug = Path(cfg.run_dir), schema.identity(cfg), schema.slug(cfg)
-    if not cfg.force and record.done(directory, run_id):
-        print(f"finished, skipped: {directory} (force=true runs it again)")
-        print(f"  {record.summary(record.read(directory))}")
+    anew = record.anew(directory, cfg.force)
+    if not anew and record.done(directory, run_id):
+        found = record.read(directory)
+        again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
+        print(f"finished, skipped: {directory} ({again} runs it again)")
+        print(f"  {record.summary(found)}")
         return "skipped"
     with record.lock(directory):
         try:
             schema.check(cfg)
-            if cfg.force or not cfg.resume:
+            if anew or not cfg.resume:
                 record.clear(directory)
             return train(schema.resolved(cfg), slug, run_id, directory)
         except schema.ConfigError:

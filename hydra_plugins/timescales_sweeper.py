@@ -1,22 +1,172 @@
-"""The sweeper: skips finished runs before torch is loaded, goes on after a failed one, says how far it is."""
+"""The sweeper: all combinations, or a paper's table; skips finished runs before torch is loaded, says how far it is."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
-from omegaconf import DictConfig, open_dict
 
-from timescales import cli, record, schema
+from timescales import cli, compose, record, schema, store, tables
 
-ConfigStore.instance().store("timescales", {"_target_": f"{__name__}.TimescalesSweeper"}, "hydra/sweeper")
+ConfigStore.instance().store(
+    "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
+)
+
+
+class Job(NamedTuple):
+    """One run that was asked for."""
+
+    overrides: list[str]
+    directory: Path
+    seed: int
+    kind: str  # the identity it would have with seed 0: what costs the same
+    state: str  # to run, finished, finished elsewhere
+    stale: bool
+    seconds: float | None  # what it took, if it is finished
+
+
+class TimescalesSweeper(BasicSweeper):
+    """Runs that are known by their identity: all combinations of the values given, or with table=NAME that table's runs.
+
+    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at a time with the basic launcher, seed by
+    seed and the longest first; all at once with any other. `minutes` stops in time, and the next call continues. With
+    run_dir=DIR each run gets DIR/<its usual name>. Raises SweepFailed at the end if any job failed.
+    """
+
+    def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
+        super().__init__(max_batch_size=None)
+        self.minutes, self.narrow = minutes, narrow
+        self.failures = 0
+
+    def sweep(self, arguments: list[str]) -> list[JobReturn]:
+        assert self.hydra_context is not None
+        assert self.launcher is not None
+        one_by_one = isinstance(self.launcher, BasicLauncher)
+        if self.minutes is not None and not one_by_one:
+            raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+        self.compose = compose.Composer(self.hydra_context.config_loader)
+        asked = self._asked(arguments)
+        todo, seconds = self._plan(asked)
+        returns: list[JobReturn] = []
+        begun = time.monotonic()
+        with deadline(self.minutes) as over:
+            for batch in [[job] for job in todo] if one_by_one else [todo] if todo else []:
+                if one_by_one:
+                    left = minutes_left(todo[len(returns) :], seconds)
+                    print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0].directory}", flush=True)
+                started = time.monotonic()
+                try:
+                    results = list(self.launcher.launch([j.overrides for j in batch], initial_job_idx=len(returns)))
+                except KeyboardInterrupt:
+                    if not over():
+                        raise
+                    print(f"\nstopped after {(time.monotonic() - begun) / 60:.0f} minutes, {len(returns)} of {len(todo)} "
+                          "runs done: the same command continues", flush=True)  # fmt: skip
+                    break
+                returns += results
+                for job, result in zip(batch, results, strict=True):
+                    if result.status != JobStatus.COMPLETED:
+                        self._failed(job.overrides, result._return_value)
+                    elif one_by_one:
+                        seconds[job.kind] = time.monotonic() - started
+        if self.failures:
+            raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
+        return returns
+
+    def _asked(self, arguments: list[str]) -> list[list[str]]:
+        """The overrides of every run that the command line asks for."""
+        assert self.config is not None
+        overrides = [self.compose.parse(argument) for argument in arguments]
+        if any(o.key_or_group == "table" and o.is_sweep_override() for o in overrides):
+            raise schema.ConfigError("table=A,B: one table at a time")
+        if self.config.table is None:
+            return self.split_arguments(overrides, None)[0]
+        schema.check(self.config)
+        table, profile = compose.table(self.config.table.name), self.config.profile
+        narrow = [self.compose.parse(text) for text in self.narrow]
+        runs = tables.expand(table, profile, {o.key_or_group: self.compose.values(o) for o in narrow})
+        if narrow:
+            try:
+                self.compose(runs[0].overrides)
+            except Exception as error:  # an unknown key is one error, not one for each run
+                raise schema.ConfigError(cli.one_line(error, runs[0].overrides) or str(error)) from error
+            full = {self._identity(run) for run in tables.expand(table, profile)}
+            if beyond := sum(self._identity(run) not in full for run in runs):
+                print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
+        alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
+        return [[*run.overrides, *alike] for run in runs]
+
+    def _identity(self, run: tables.Run) -> str | None:
+        try:
+            return schema.identity(self.compose(run.overrides))
+        except Exception:  # said by _plan, run by run
+            return None
+
+    def _plan(self, asked: list[list[str]]) -> tuple[list[Job], dict[str, float]]:
+        """What is to be run, in order, and what runs of each kind took; says both in one line."""
+        assert self.config is not None
+        committed = store.committed()
+        jobs: dict[Path, Job] = {}  # the same run asked for twice is one
+        for overrides in asked:
+            try:
+                job = self._job(overrides, committed)
+                jobs[job.directory] = job
+            except Exception as error:
+                self._failed(overrides, error)
+        seconds = {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
+        count = Counter(job.state for job in jobs.values())
+        todo = [job for job in jobs.values() if job.state == "to run"]
+        todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
+        line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo)} to run"
+        if count["finished elsewhere"]:
+            line += f"; {count['finished elsewhere']} committed, skipped"
+        print(line, flush=True)
+        if stale := [str(job.directory) for job in jobs.values() if job.stale and job.state != "to run"]:
+            print(
+                f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
+            )
+        return todo, seconds
+
+    def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
+        assert self.config is not None
+        cfg = self.compose(overrides)
+        schema.check(cfg)
+        run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
+        if any(key_of(override) == "run_dir" for override in overrides):
+            directory = directory / schema.slug(cfg)
+            place = tables.spell(str(directory))
+            overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
+        found, line = record.read(directory), committed.get(run_id)
+        state, stale, seconds = "to run", False, line["seconds"] if line else None
+        if record.done(directory, run_id):
+            assert found is not None
+            state, stale, seconds = "finished", record.stale(found), found["seconds"]
+        elif self.config.skip == "committed" and line is not None and line["status"] in store.ENDED:
+            state, stale = "finished elsewhere", store.stale(line)
+        if cfg.force is True or (stale and cfg.force == "stale"):
+            state = "to run"
+        seed, cfg.seed = cfg.seed, 0
+        return Job(overrides, directory, seed, schema.identity(cfg), state, stale, seconds)
+
+    def _failed(self, overrides: Any, error: BaseException) -> None:
+        line = cli.one_line(error, list(overrides))
+        if line is None:
+            line = f"{type(error).__name__}: {error} (traceback in the run's train.log)"
+        print(f"failed: {' '.join(overrides)}\n  {line}", flush=True)
+        # The frames of the failed job would keep its tensors alive.
+        traceback.clear_frames(error.__traceback__)
+        self.failures += 1
 
 
 def key_of(override: str) -> str:
@@ -24,79 +174,34 @@ def key_of(override: str) -> str:
     return override.partition("=")[0].lstrip("+~")
 
 
-class TimescalesSweeper(BasicSweeper):
-    """Hydra's basic sweeper (all combinations of the values given), over runs that are known by their identity.
+def minutes_left(todo: list[Job], seconds: dict[str, float]) -> str:
+    """ " (about 12 min left)" from what runs of the same kind took; an unknown kind counts as the mean of the known."""
+    known = [seconds[job.kind] for job in todo if job.kind in seconds]
+    if not seconds:
+        return ""
+    mean = sum(known) / len(known) if known else sum(seconds.values()) / len(seconds)
+    return f" (about {(sum(known) + mean * (len(todo) - len(known))) / 60:.0f} min left)"
 
-    One job at a time with the basic launcher, all at once with any other. With run_dir=DIR each run gets
-    DIR/<its usual name>. Raises SweepFailed at the end if any job failed.
-    """
 
-    def __init__(self) -> None:
-        super().__init__(max_batch_size=None)
+@contextlib.contextmanager
+def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Interrupt what runs in it after some minutes as Ctrl-C would; yields whether that has happened."""
+    rung = False
 
-    def sweep(self, arguments: list[str]) -> list[JobReturn]:
-        assert self.hydra_context is not None
-        assert self.launcher is not None
-        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
-        jobs = self.split_arguments(parser.parse_overrides(arguments), None)[0]
-        failures, finished = 0, 0
-        todo: dict[str, list[str]] = {}  # overrides by run directory: the same run asked for twice is one
-        composed: dict[tuple[str, ...], DictConfig] = {}
-        for overrides in jobs:
-            try:
-                cfg = self._compose(overrides, composed)
-                schema.check(cfg)
-                run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
-                if any(key_of(override) == "run_dir" for override in overrides):
-                    directory = directory / schema.slug(cfg)
-                    place = str(directory).replace("'", "\\'")
-                    overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir='{place}'"]
-                if not cfg.force and record.done(directory, run_id):
-                    finished += 1
-                else:
-                    todo[str(directory)] = overrides
-            except Exception as error:
-                failures += self._failed(overrides, error)
-        print(f"{len(jobs)} runs: {finished} finished, skipped; {len(todo)} to run", flush=True)
-        returns: list[JobReturn] = []
-        begun = time.monotonic()
-        one_by_one = isinstance(self.launcher, BasicLauncher)
-        batches = [{directory: job} for directory, job in todo.items()] if one_by_one else [todo] if todo else []
-        for batch in batches:
-            if one_by_one:
-                left = (time.monotonic() - begun) / len(returns) * (len(todo) - len(returns)) if returns else None
-                word = "" if left is None else f" (about {left / 60:.0f} min left)"
-                print(f"[{len(returns) + 1}/{len(todo)}]{word} {next(iter(batch))}", flush=True)
-            results = list(self.launcher.launch(list(batch.values()), initial_job_idx=len(returns)))
-            returns += results
-            for job, result in zip(batch.values(), results, strict=True):
-                if result.status != JobStatus.COMPLETED:
-                    failures += self._failed(job, result._return_value)
-        if failures:
-            raise cli.SweepFailed(f"{failures} of {len(jobs)} runs failed")
-        return returns
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal rung
+        rung = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        assert callable(interrupt)
+        interrupt(signal.SIGINT, frame)
 
-    def _compose(self, overrides: list[str], composed: dict[tuple[str, ...], DictConfig]) -> DictConfig:
-        """A job's configuration; composed once for all its seeds."""
-        assert self.hydra_context is not None
-        assert self.config is not None
-        key = tuple(override for override in overrides if key_of(override) != "seed")
-        if key not in composed:
-            cfg = self.hydra_context.config_loader.load_sweep_config(self.config, list(key))
-            with open_dict(cfg):
-                del cfg["hydra"]  # much the largest part, and no part of a run
-            composed[key] = cfg
-        cfg = composed[key].copy()
-        for override in overrides:
-            if key_of(override) == "seed":
-                cfg.seed = override.partition("=")[2]
-        return cfg
-
-    def _failed(self, overrides: Any, error: BaseException) -> int:
-        line = cli.one_line(error, list(overrides))
-        if line is None:
-            line = f"{type(error).__name__}: {error} (traceback in the run's train.log)"
-        print(f"failed: {' '.join(overrides)}\n  {line}", flush=True)
-        # The frames of the failed job would keep its tensors alive.
-        traceback.clear_frames(error.__traceback__)
-        return 1
+    if minutes is None:
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
+    try:
+        yield lambda: rung
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

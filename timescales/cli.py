@@ -16,7 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from timescales.schema import ConfigError, nearest
+from timescales.schema import NOT_IDENTITY, ConfigError, nearest
 
 # A run directory that cannot be made or written.
 PLACES = (
@@ -43,6 +43,7 @@ def run(main: Callable[[], object]) -> None:
         if flag in sys.argv:
             sys.argv.remove(flag)
             sys.argv.insert(1, flag)
+    sys.argv[1:] = narrowing(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     try:
         main()
@@ -58,6 +59,17 @@ def run(main: Callable[[], object]) -> None:
             raise
         print(f"error: {line}", file=sys.stderr)
         sys.exit(1)
+
+
+def narrowing(arguments: list[str]) -> list[str]:
+    """With table=NAME, what narrows the table goes to the sweeper: its keys are those of the runs, not of one run."""
+    if not any(argument.startswith("table=") for argument in arguments):
+        return arguments
+    alike = (*NOT_IDENTITY, "hydra")
+    narrow = [a for a in arguments if "=" in a and a[0] != "-" and a.partition("=")[0].split(".")[0] not in alike]
+    quoted = ("'" + a.replace("\\", "\\\\").replace("'", "\\'") + "'" for a in narrow)
+    rest = [a for a in arguments if a not in narrow]
+    return [*rest, f"hydra.sweeper.narrow=[{','.join(quoted)}]"] if narrow else rest
 
 
 def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
@@ -144,7 +156,7 @@ def known_keys(overrides: list[str]) -> list[str]:
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    groups = [d.name for d in conf().iterdir() if d.is_dir()]
+    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
     picked = [o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):

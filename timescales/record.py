@@ -114,6 +114,23 @@ def done(directory: Path, run_id: str) -> bool:
     return record["status"] in ("finished", "diverged")
 
 
+def stale(record: dict[str, Any] | None) -> bool:
+    """Whether the golden curve of a record's task and model has changed since: its numbers are not today's."""
+    if record is None or "config" not in record:
+        return False
+    return record.get("golden") != golden(record["config"]["task"]["name"], record["config"]["model"]["name"])
+
+
+def anew(directory: Path, force: bool | str) -> bool:
+    """Whether what lies in a run's directory is to be thrown away. Raises ConfigError for half a stale run."""
+    found = read(directory)
+    if force == "stale":
+        return stale(found)
+    if not force and found is not None and found["status"] == "interrupted" and stale(found):
+        raise ConfigError(f"{directory} was begun before its numbers changed: force=stale starts it over")
+    return bool(force)
+
+
 def clear(directory: Path) -> None:
     """Forget a run: its record, checkpoints and curve (its log stays)."""
     for name in ("record.json", "last.pt", "best.pt", "curve.csv"):

@@ -17,7 +17,10 @@ NOT_IDENTITY = (
     "hydra",
 )  # fmt: skip
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
-CHOICES = {"engine": ("auto", "eager", "fused"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none")}
+CHOICES = {
+    "engine": ("auto", "eager", "fused"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none"),
+    "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
+}  # fmt: skip
 
 
 class ConfigError(ValueError):
@@ -61,7 +64,10 @@ class Trunk:
     data_root: Optional[str] = None  # noqa: UP045
     run_dir: str = ""
     resume: bool = True
-    force: bool = False
+    force: Any = False
+    skip: str = "local"
+    table: Any = None
+    profile: Optional[str] = None  # noqa: UP045
 
 
 def register() -> None:
@@ -71,8 +77,8 @@ def register() -> None:
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts, interpolations resolved, without Hydra's own part."""
-    return {key: _plain(cfg, key) for key in cfg if key != "hydra"}  # type: ignore[misc]
+    """The configuration as plain dicts, interpolations resolved, without what is not a run's: Hydra's part, its table."""
+    return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip")}  # type: ignore[misc]
 
 
 def identity(cfg: DictConfig) -> str:
@@ -132,10 +138,13 @@ def check(cfg: DictConfig) -> None:
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
-            raise ConfigError(f"{key} must be one of {', '.join(choices)}; not {value}{nearest(value, choices)}")
+            words = [{True: "true", False: "false", None: "null"}.get(choice, choice) for choice in choices]
+            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
     kinds = ("auto", "cpu", "cuda", "mps")
     if cfg.device.split(":")[0] not in kinds:
         raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; not {cfg.device}{nearest(cfg.device, kinds)}")
+    if cfg.profile is not None and cfg.table is None:
+        raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
     loop = cfg.loop
     for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
         if loop[key] is not None and loop[key] < 1:

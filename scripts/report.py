@@ -1,0 +1,79 @@
+"""Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...] [--check]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from timescales import cli, compose, record, report, schema, store, tables  # noqa: E402
+
+
+def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
+    """One table's report; runs that cannot be composed (a task that is not there) are named in it."""
+    table = compose.table(name)
+    tables.check(table)
+    runs: dict[str, list[tuple[tables.Run, str]]] = {}
+    missing: dict[str, None] = {}
+    for profile in report.PROFILES:
+        mine = runs.setdefault(profile or "paper", [])
+        for run in tables.expand(table, profile):
+            try:
+                mine.append((run, schema.slug(composer(run.overrides))))
+            except Exception as error:
+                line = cli.one_line(error, run.overrides)
+                if line is None:
+                    raise
+                missing[line] = None
+    found = report.gather(table, runs, local)
+    found.missing = list(missing)
+    found.asked = {p or "paper": len(tables.expand(table, p)) for p in report.PROFILES}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", nargs="*", help="names of tables; none: all")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
+    )
+    options = parser.parse_args()
+    with compose.composing() as composer:
+        try:
+            wanted = options.table or cli.choices("table")
+            reports = [make(name, composer, local=not options.check) for name in wanted]
+        except schema.ConfigError as error:
+            sys.exit(f"error: {error}")
+        if options.check:
+            check(reports, whole=not options.table)
+            return
+        from timescales import plots
+
+        for found in reports:
+            if report.write(found):
+                plots.draw(found)
+            print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
+        everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
+        record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
+    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")
+
+
+def check(reports: list[report.Report], whole: bool) -> None:
+    """Compare with what is committed; exit with status 1 where it differs."""
+    wrong = []
+    for found in reports:
+        path = store.RESULTS / found.table["name"] / "table.md"
+        if any(found.rows.values()) and (not path.is_file() or path.read_text() != report.markdown(found)):
+            wrong.append(str(path.relative_to(ROOT)))
+    if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
+        wrong.append("results/README.md")
+    if wrong:
+        sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
+    print(f"{len(reports)} reports are what their runs give")
+
+
+if __name__ == "__main__":
+    main()

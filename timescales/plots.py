@@ -1,0 +1,191 @@
+"""Pictures of tables: one colour per model everywhere, the paper's value drawn where it prints one."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales import report, store, verdict
+
+COLOURS = {
+    "lstm": "#666666", "chrono": "#2471a3", "ur": "#8e44ad", "mts": "#1e8449", "plstm": "#c0392b", "gru": "#a0522d",
+    "pgru": "#e67e22", "janet": "#16a085", "exprnn": "#7f8c8d", "gated": "#8e44ad",
+}  # fmt: skip
+
+
+def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any, list[Any]]:
+    """A figure with axes side by side, without frames."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, columns, figsize=(width, height), dpi=110, layout="constrained", squeeze=False)
+    for one in axes[0]:
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes[0])
+
+
+def draw(found: report.Report) -> Path | None:
+    """results/<table>/figure.png: a panel for the paper's size and one for the tiny twin, where they have runs."""
+    settings = found.table.get("figure")
+    panels = [
+        name
+        for name, rows in found.rows.items()
+        if rows and (name == "paper" or settings and settings["kind"] != "cells" or found.shown)
+    ]
+    if not settings or not panels:
+        return None
+    kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
+    height = max(4.2, 0.24 * len(found.cells) + 1.2) if settings["kind"] == "cells" and "paper" in panels else 4.2
+    figure, axes = new(len(panels), 7.0 * len(panels), height)
+    for name, one in zip(panels, axes, strict=True):
+        table = found.table if name == "paper" else found.tiny_table()
+        kinds[settings["kind"]](one, found, name, table)
+        one.set_title(
+            f"{found.table['title']}\n{'paper size' if name == 'paper' else 'tiny twin'}", loc="left", fontsize=10
+        )
+    path = store.RESULTS / found.table["name"] / "figure.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".unfinished.png")
+    figure.savefig(temporary)
+    temporary.replace(path)
+    from matplotlib import pyplot as plt
+
+    plt.close(figure)
+    return path
+
+
+def colour(axes: Mapping[str, Any]) -> str:
+    """A run's colour: its model's."""
+    return COLOURS.get(str(axes.get("model")), "#444444")
+
+
+def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
+    words = [
+        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={report.say(axes[k])}"
+        for k in keys
+        if k in axes
+    ]
+    return ", ".join(words)
+
+
+def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
+    return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
+
+
+def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+    """A line for each cell (or configuration): the paper's value with its spread, and every seed of ours."""
+    if profile == "paper":
+        lines = [(_name(c.printed.get("where", {}), list(c.printed.get("where", {}))), c) for c in found.cells]
+    else:
+        rows, keys = found.rows[profile], _varying(found.rows[profile])
+        names = dict.fromkeys(_name(row["axes"], keys) for row in rows)
+        name = verdict.full_name(table["metric"], table)
+        lines = []
+        for text in names:
+            mine = [r for r in rows if _name(r["axes"], keys) == text]
+            values = [(r["seed"], r[name] * verdict.scale({}, table)) for r in mine if r.get(name) is not None]
+            lines.append((text, verdict.Cell({"where": mine[0]["axes"], "value": None}, values)))
+    for k, (_, cell) in enumerate(lines):
+        printed = cell.printed
+        if printed["value"] is not None:
+            one.errorbar(printed["value"], k, xerr=printed.get("sd") or printed.get("se"), fmt="D", mfc="white", color="#222222", ms=6,
+                         capsize=3, lw=1, label="paper" if k == 0 else None)  # fmt: skip
+        for seed, value in cell.values:
+            first = k == 0 and seed == cell.values[0][0]
+            one.plot(
+                value,
+                k,
+                "o",
+                color=colour(printed["where"]),
+                ms=5,
+                alpha=0.75,
+                label="ours, a dot a seed" if first else None,
+            )
+    one.set_yticks(range(len(lines)), [text for text, _ in lines], fontsize=8)
+    one.invert_yaxis()
+    one.set_xlabel(f"{table['metric']} ({table['unit']})")
+    one.grid(axis="y", color="#eeeeee")
+    one.legend(frameon=False, fontsize=8)
+
+
+def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+    """Each run's curve over training, and the groups by colour."""
+    settings = table["figure"]
+    rows = found.rows[profile]
+    keys = _varying(rows)
+    metric = settings.get("metric", table["metric"].replace("test/", "valid/"))
+    styles, seen = ("-", "--", ":", "-."), set()
+    names = list(dict.fromkeys(_name(row["axes"], [k for k in keys if k != "model"]) for row in rows))
+    for row in rows:
+        points = [p for p in report.curve(found.table, row) if p.get(metric) is not None]
+        text = _name(row["axes"], keys)
+        style = styles[names.index(_name(row["axes"], [k for k in keys if k != "model"])) % 4]
+        one.plot([p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5, alpha=0.8,
+                 label=None if text in seen else text)  # fmt: skip
+        seen.add(text)
+    if "chance" in settings and profile == "paper":
+        one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1)
+    one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
+    one.legend(frameon=False, fontsize=8)
+
+
+def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+    """The metric over one of the table's keys: means, and every seed as a dot."""
+    key, rows = table["figure"]["x"], found.rows[profile]
+    metric = verdict.full_name(table["figure"].get("metric", table["metric"]), table)
+    unit = verdict.scale({}, table) if metric == verdict.full_name(table["metric"], table) else 1.0
+    rest = [k for k in _varying(rows) if k != key] or ["model"]
+    for text in dict.fromkeys(_name(row["axes"], rest) for row in rows):
+        mine = [r for r in rows if _name(r["axes"], rest) == text and r.get(metric) is not None and key in r["axes"]]
+        if not mine:
+            continue
+        xs = sorted({r["axes"][key] for r in mine})
+        means = [statistics.fmean(r[metric] * unit for r in mine if r["axes"][key] == x) for x in xs]
+        one.plot(xs, means, "-", color=colour(mine[0]["axes"]), lw=1.5, label=text)
+        one.plot(
+            [r["axes"][key] for r in mine],
+            [r[metric] * unit for r in mine],
+            "o",
+            color=colour(mine[0]["axes"]),
+            ms=4,
+            alpha=0.6,
+        )
+    one.set(
+        xlabel=key,
+        ylabel=metric,
+        xscale=table["figure"].get("xscale", "linear"),
+        yscale=table["figure"].get("yscale", "linear"),
+    )
+    one.legend(frameon=False, fontsize=8)
+
+
+def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+    """Values "probe/<name>/<x>" of each run over x: the mean of a group, with its standard error as a band."""
+    settings, rows = table["figure"], found.rows[profile]
+    prefix = f"probe/{settings['probe']}/"
+    keys = _varying(rows)
+    styles = ("-", "--", ":", "-.")
+    others = list(dict.fromkeys(_name(row["axes"], [k for k in keys if k != "model"]) for row in rows))
+    for text in dict.fromkeys(_name(row["axes"], keys) for row in rows):
+        mine = [r for r in rows if _name(r["axes"], keys) == text]
+        xs = sorted(
+            {float(k.removeprefix(prefix)) for r in mine for k in r if k.startswith(prefix) and r[k] is not None}
+        )
+        if not xs:
+            continue
+        values = [[r[k] for r in mine for k in (prefix + f"{x:g}",) if r.get(k) is not None] for x in xs]
+        means = [statistics.fmean(v) for v in values]
+        errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
+        style = styles[others.index(_name(mine[0]["axes"], [k for k in keys if k != "model"])) % 4]
+        shade = colour(mine[0]["axes"])
+        one.plot(xs, means, style, marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
+        one.fill_between(xs, [m - e for m, e in zip(means, errors, strict=True)],
+                         [m + e for m, e in zip(means, errors, strict=True)], color=shade, alpha=0.15, lw=0)  # fmt: skip
+    one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
+    one.legend(frameon=False, fontsize=8)

@@ -1,0 +1,283 @@
+"""From records to results/<table>/: runs.csv, curves, table.md, picture; and the index of all tables. Never trains."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timescales import record, store, tables, verdict
+from timescales.verdict import number
+
+POINTS = 200  # of a committed curve
+PROFILES = (None, "tiny")
+
+
+@dataclass
+class Report:
+    """A table, its runs as far as there are any, and what they say."""
+
+    table: Mapping[str, Any]
+    rows: dict[str, list[dict[str, Any]]]  # by profile: "paper", "tiny"
+    asked: dict[str, int]  # runs by profile
+    missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
+    unfinished: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        tiny = self.tiny_table()
+        self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
+        self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
+        self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
+        self.verdict = verdict.whole(self.cells, self.claims)
+
+    def tiny_table(self) -> dict[str, Any]:
+        """The table as its tiny twin judges: its own claims, success condition and number of seeds."""
+        own = {k: v for k, v in self.table["tiny"].items() if k in ("claims", "success", "n_min", "select")}
+        return {**self.table, "claims": [], **own}
+
+    def shown_here(self) -> str:
+        """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?"""
+        said = {c.verdict for c in self.shown}
+        if not said or "open" in said:
+            return "not run" if not self.rows["tiny"] else "open"
+        return "contradicted" if said & {"refuted", "reversed"} else "order shown"
+
+
+def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
+    """The report of a table from the runs it asks for, each with its slug; `runs` is by profile.
+
+    A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/.
+    """
+    names = verdict.metrics(table)
+    committed = store.committed()
+    found: dict[str, list[dict[str, Any]]] = {}
+    unfinished = []
+    for profile, asked in runs.items():
+        found[profile] = []
+        for run, slug in asked:
+            directory = Path("runs") / slug
+            mine = record.read(directory) if local else None
+            if mine is not None and mine["status"] == "interrupted":
+                unfinished.append(slug)
+                mine = None
+            if mine is not None:
+                line = store.row(mine, run.axes, profile, [*names, *(f"probe/{k}" for k in mine.get("probes", {}))])
+                line["curve"] = mine["curve"]
+            else:
+                known = committed.get(slug.rpartition("-")[2])
+                if known is None:
+                    continue
+                line = {
+                    **known,
+                    "axes": json.dumps({k: v for k, v in run.axes.items() if k != "seed"}),
+                    "profile": profile,
+                }
+            stale = store.stale(line)
+            found[profile].append({**line, "axes": json.loads(line["axes"]) | {"seed": line["seed"]}, "stale": stale})
+    return Report(table, found, {profile: len(asked) for profile, asked in runs.items()}, [], unfinished)
+
+
+def write(report: Report) -> list[Path]:
+    """Write runs.csv, curves/ and table.md of a table with any runs; returns what was written. See plots.py for the picture."""
+    folder = store.RESULTS / report.table["name"]
+    rows = [row for profile in report.rows.values() for row in profile]
+    if not rows:
+        return []
+    (folder / "curves").mkdir(parents=True, exist_ok=True)
+    files = {
+        folder / "runs.csv": store.rows_text([_storable(row) for row in rows]),
+        folder / "table.md": markdown(report),
+    }
+    files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
+    for path, text in files.items():
+        record.write_atomic(path, text.encode())
+    return list(files)
+
+
+def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
+    axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
+    return {k: v for k, v in row.items() if k not in ("curve", "stale")} | {"axes": axes}
+
+
+def _curve(points: Sequence[Mapping[str, float]]) -> str:
+    """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
+    if len(points) > POINTS:
+        points = [points[round(k * (len(points) - 1) / (POINTS - 1))] for k in range(POINTS)]
+    names = list(dict.fromkeys(key for point in points for key in point))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(points)
+    return out.getvalue()
+
+
+def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, float]]:
+    """A run's curve: from its record, or as committed."""
+    if row.get("curve"):
+        return list(row["curve"])
+    path = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return [{k: float(v) for k, v in line.items() if v} for line in csv.DictReader(file)]
+
+
+def markdown(report: Report) -> str:
+    """table.md: each cell a row, with its verdict; claims; the tiny twin; what the paper does not say; cost."""
+    table = report.table
+    name, unit = table["name"], table["unit"]
+    lines = [
+        f"# {name}: {table['title']}", "",
+        f"{table['source']}; {unit}. **{report.verdict}** at paper size; *shown here*: **{report.shown_here()}**.", "",
+        "```bash", f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here", "```", "",
+    ]  # fmt: skip
+    if (store.RESULTS / name / "figure.png").is_file() or table.get("figure"):
+        lines += [f"![{table['title']}](figure.png)", ""]
+    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
+    if table["cells"]:
+        keys = list(dict.fromkeys(key for cell in table["cells"] for key in cell.get("where", {})))
+        label = [["what"]] if any("label" in cell for cell in table["cells"]) else [[]]
+        head = [
+            *label[0],
+            *(key.split(".")[-1] for key in keys),
+            "paper",
+            "ours",
+            "n",
+            "median",
+            "every seed",
+            "verdict",
+        ]
+        body = []
+        for cell in report.cells:
+            where = cell.printed.get("where", {})
+            what = [str(cell.printed.get("label", ""))] if label[0] else []
+            body.append([*what, *(say(where.get(key, "")) for key in keys), _printed(cell.printed), _with_sd(cell.mean, cell.sd),
+                         cell.n or "", "" if cell.median is None else number(cell.median),
+                         " ".join(number(value) for _, value in cell.values) if len(cell.values) <= 10 else
+                         f"{number(min(v for _, v in cell.values))} to {number(max(v for _, v in cell.values))}",
+                         cell.verdict + ("" if cell.p is None else f" (p = {cell.p:.2g})")])  # fmt: skip
+        lines += [*grid(head, body), ""]
+    lines += [*_claims("What the paper concludes", report.claims)]
+    if report.rows["tiny"]:
+        lines += _tiny(report)
+    if table.get("cited"):
+        lines += ["## Other people's models, cited", ""]
+        lines += [
+            *grid(["model", "value", "source"], [[c["label"], _printed(c), c["source"]] for c in table["cited"]]),
+            "",
+        ]
+    if table["assumed"]:
+        lines += ["## What the paper leaves open, and what is assumed", ""]
+        lines += [f"- `{key}`: {entry['said']}" for key, entry in table["assumed"].items()] + [""]
+    if table.get("notes"):
+        lines += ["## Notes", "", *(f"- {note}" for note in table["notes"]), ""]
+    return "\n".join([*lines, *_cost(report)]).rstrip() + "\n"
+
+
+def _claims(title: str, claims: Sequence[verdict.Claim]) -> list[str]:
+    if not claims:
+        return []
+    body = [[c.text, c.verdict, "" if c.p is None else f"{c.p:.2g}", c.detail] for c in claims]
+    return [f"### {title}", "", *grid(["claim", "verdict", "p", "ours"], body), ""]
+
+
+def _tiny(report: Report) -> list[str]:
+    """The tiny twin: a row for each configuration, its mean, and its own claims."""
+    import pandas
+
+    table = report.tiny_table()
+    name = verdict.full_name(table["metric"], table)
+    unit = verdict.scale({}, table)
+    frame = pandas.DataFrame([{**{k: say(v) for k, v in row["axes"].items()}, "ours": row.get(name), "status": row["status"],
+                               "minutes": row["seconds"] / 60} for row in report.rows["tiny"]])  # fmt: skip
+    axes = [
+        key for key in frame.columns if key not in ("ours", "status", "minutes", "seed") and frame[key].nunique() > 1
+    ]
+    settings = ", ".join(f"{key}={say(value)}" for key, value in table["tiny"]["set"].items() if key not in axes)
+    body = []
+    for group, rows in frame.groupby(axes or ["status"], sort=False, dropna=False):
+        values = rows["ours"].dropna() * unit
+        ended = f"{(rows['status'] != 'finished').sum()} diverged" if (rows["status"] != "finished").any() else ""
+        spread = _with_sd(values.mean(), values.std() if len(values) > 1 else None) if len(values) else ""
+        body.append([*(group if axes else []), spread, len(rows), " ".join(number(v) for v in values), ended,
+                     f"{rows['minutes'].mean():.1f}"])  # fmt: skip
+    head = [
+        *(key.split(".")[-1] for key in axes),
+        f"{table['metric']} ({table['unit']})",
+        "n",
+        "every seed",
+        "",
+        "minutes a run",
+    ]
+    return [
+        "## Shown here", "", f"The same at a size for a CPU ({settings}): an indication of the order, no reproduction of values.", "",
+        *grid(head, body), "", *_claims("The order expected at this size", report.shown),
+    ]  # fmt: skip
+
+
+def _cost(report: Report) -> list[str]:
+    lines = ["## Cost and origin", ""]
+    for profile, rows in report.rows.items():
+        hours: Counter[str] = Counter()
+        for row in rows:
+            hours[f"{row['machine']}, {row['threads']} thread{'s' if row['threads'] != 1 else ''}"] += (
+                row["seconds"] / 3600
+            )
+        commits = ", ".join(sorted({str(row["commit"]) for row in rows}))
+        lines += [f"- {profile}: {h:.2f} h on {machine}" for machine, h in sorted(hours.items())]
+        lines += [f"- {profile}: code of {commits}"] if rows else []
+        parts = sorted({row["partial"] for row in rows if row["partial"]})
+        lines += [f"- {profile}: not the whole data: {part}" for part in parts]
+    return lines
+
+
+def index(reports: Iterable[Report]) -> str:
+    """results/README.md: every table with its verdicts."""
+    body = []
+    for r in reports:
+        name = r.table["name"]
+        words = Counter(c.verdict.split()[0] for c in r.cells)
+        cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
+        held = Counter(c.verdict for c in r.claims)
+        claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
+        link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
+        body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here()])
+    head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)"]
+    return "\n".join([
+        "# Results", "", "Written by `make report` from the records; `make status` says what is missing and what it would cost.",
+        "*Paper size* is the paper's own protocol; *shown here* is a twin sized for a CPU, judged by the order of the models.",
+        "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
+    ])  # fmt: skip
+
+
+def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
+    """A Markdown table."""
+    rows = [head, ["---"] * len(head), *body]
+    return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
+
+
+def say(value: Any) -> str:
+    """A setting for people."""
+    return (
+        {True: "yes", False: "no", None: "none"}.get(value, str(value))
+        if isinstance(value, bool | None)
+        else str(value)
+    )
+
+
+def _with_sd(mean: float | None, sd: float | None) -> str:
+    return "" if mean is None else number(mean) + ("" if sd is None else f" ({sd:.2g})")
+
+
+def _printed(cell: Mapping[str, Any]) -> str:
+    if cell["value"] is None:
+        return ""
+    spread = (
+        f" ({cell['sd']})" if cell.get("sd") is not None else f" +- {cell['se']}" if cell.get("se") is not None else ""
+    )
+    return f"{cell['value']}{spread}"

@@ -1,0 +1,90 @@
+"""Where finished runs are found again: in runs/, and in the tables committed under results/. No torch, no pandas."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from timescales import record
+
+RESULTS = record.ROOT / "results"
+ENDED = ("finished", "diverged")
+# What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
+COLUMNS = (
+    "id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters", "seconds", "device", "threads",
+    "machine", "commit", "golden", "partial", "run",
+)  # fmt: skip
+
+
+def row(
+    found: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
+) -> dict[str, Any]:
+    """A record as a row of runs.csv; `metrics` as a table names them."""
+    values = {
+        "id": found["id"], "profile": profile or "paper", "status": found["status"], "seed": found["seed"],
+        "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}), "steps": found.get("steps"),
+        "diverged_at": found.get("diverged_at"), "parameters": found["parameters"],
+        "seconds": round(found["seconds"], 1), "device": found["device"], "threads": found["threads"],
+        "machine": found["machine"], "commit": found["commit"], "golden": found["golden"],
+        "partial": "; ".join(found["partial"]), "run": f"{found['config']['task']['name']}/{found['config']['model']['name']}",
+    }  # fmt: skip
+    return values | {name: metric(found, name) for name in metrics}
+
+
+def metric(found: Mapping[str, Any], name: str) -> float | None:
+    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99"; None if it has none.
+
+    A run that never reaches the threshold counts as all its steps. "probe/..." are kept by their own files.
+    """
+    if name.startswith("steps to "):
+        key, sign, threshold = name.removeprefix("steps to ").split()
+        reached = [
+            point["step"] for point in found["curve"]
+            if point.get(key) is not None and (point[key] >= float(threshold) if sign == ">=" else point[key] <= float(threshold))
+        ]  # fmt: skip
+        return reached[0] if reached else found.get("steps")
+    if name.startswith("probe/"):
+        return found.get("probes", {}).get(name.removeprefix("probe/"))
+    which, key = name.split(maxsplit=1)
+    return found["metrics" if which == "best" else "last"].get(key)
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a runs.csv, numbers as numbers, empty fields as None; no rows if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return [{key: _value(key, text) for key, text in line.items()} for line in csv.DictReader(file)]
+
+
+def _value(key: str, text: str) -> Any:
+    if text == "":
+        return None if key != "partial" else ""
+    if key in ("seed", "steps", "parameters", "threads", "diverged_at"):
+        return int(text)
+    return text if key in COLUMNS and key != "seconds" else float(text)
+
+
+def rows_text(rows: list[dict[str, Any]]) -> str:
+    """Rows as the text of a runs.csv."""
+    names = list(COLUMNS) + sorted({key for line in rows for key in line} - set(COLUMNS))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def committed() -> dict[str, dict[str, Any]]:
+    """All rows under results/ by the run's id."""
+    return {line["id"]: line for path in sorted(RESULTS.glob("*/runs.csv")) for line in read_rows(path)}
+
+
+def stale(line: Mapping[str, Any]) -> bool:
+    """Whether a committed row's numbers are not today's."""
+    task, _, model = line["run"].partition("/")
+    return line["golden"] != record.golden(task, model)

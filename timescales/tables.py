@@ -1,0 +1,122 @@
+"""A paper's table as data: the runs it asks for. Plain Python on plain values; no torch, no Hydra.
+
+The `table` node of conf/table/<name>.yaml; what is not marked optional must be there:
+
+    name, title, source     its file's name; what is measured; where it is printed
+    runs                    list of grids {key: value or list of values}; their union is the table
+    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a run
+                            that never gets there counts as all its steps), or "probe/<name>/<value>" (timescales/analysis)
+    select                  best (at the best validation) or last
+    better                  higher or lower
+    unit                    percent (records hold fractions) or the metric's own, for people
+    reduce                  optional: mean (default) or max, over the runs of a cell
+    success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
+    n_min                   seeds below which a verdict carries "(n=...)"
+    tolerance               in the printed unit: a difference that is none, where the paper prints no spread
+    cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
+                            paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
+    cited                   optional: list of {model, value, source}: other people's, never ours
+    claims                  what the paper concludes: see `timescales/verdict.py`
+    assumed                 the silence ledger: {key: {said: "...", try: [other values]}}
+    notes                   optional: list of sentences printed in the report (contradictions in the paper)
+    needs                   optional: data sets that must be there
+    probe                   optional: list of measurements made on each finished run (timescales/analysis)
+    figure                  optional: {kind: cells | curves | line, ...} (timescales/report.py)
+    tiny                    {set: {key: value or values}, claims, and optionally minutes, success, n_min}: profile=tiny, a CPU's twin
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from timescales.schema import ConfigError
+
+REQUIRED = {
+    "name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells", "claims",
+    "assumed", "tiny",
+}  # fmt: skip
+OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a table: the grid's keys with this run's values (the seed among them), and the overrides that make it."""
+
+    axes: dict[str, Any]
+    overrides: list[str]
+
+
+def expand(
+    table: Mapping[str, Any], profile: str | None = None, narrow: Mapping[str, list[Any]] | None = None
+) -> list[Run]:
+    """The runs of a table, each once; `narrow` maps keys to the only values wanted.
+
+    A key that some grid knows with one of these values keeps these values of those grids, and drops the grids without
+    any. Every other key is put upon all runs: such runs are beyond the table.
+    """
+    grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
+    if profile == "tiny":
+        changes = {k: v if isinstance(v, list) else [v] for k, v in table["tiny"]["set"].items()}
+        grids = [grid | changes for grid in grids]
+    elif profile is not None:
+        raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
+    for key, wanted in (narrow or {}).items():
+        kept = [grid | {key: [v for v in grid[key] if v in wanted]} for grid in grids if key in grid]
+        kept = [grid for grid in kept if grid[key]]
+        grids = kept or [grid | {key: list(wanted)} for grid in grids]
+    runs: dict[str, Run] = {}
+    for grid in grids:
+        for values in itertools.product(*grid.values()):
+            axes = dict(zip(grid, values, strict=True))
+            overrides = [f"table={table['name']}", *(f"{key}={spell(value)}" for key, value in axes.items())]
+            runs.setdefault(json.dumps(axes, sort_keys=True), Run(axes, overrides))
+    return list(runs.values())
+
+
+def spell(value: Any) -> str:
+    """A value in the grammar of Hydra's overrides."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "[" + ",".join(spell(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{spell(v)}" for k, v in value.items()) + "}"
+    text = str(value)
+    if isinstance(value, str) and (
+        not re.fullmatch(r"[A-Za-z_][\w./]*", text) or text.lower() in ("null", "true", "false")
+    ):
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return text
+
+
+def group(axes: Mapping[str, Any]) -> str:
+    """What runs share that differ in the seed alone, as a key."""
+    return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
+
+
+def check(table: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
+    name = table.get("name", "?")
+    if missing := REQUIRED - set(table):
+        raise ConfigError(f"conf/table/{name}.yaml: table.{min(missing)} is missing")
+    if unknown := set(table) - REQUIRED - OPTIONAL:
+        raise ConfigError(f"conf/table/{name}.yaml: table.{min(unknown)}: no such key")
+    runs = expand(table)
+    for cell in table["cells"]:
+        if not any(matches(run.axes, cell.get("where", {})) for run in runs):
+            raise ConfigError(f"conf/table/{name}.yaml: no run fills the cell {cell['where']}")
+
+
+def matches(axes: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a run has all the values that a cell or a claim names; a list means any of them."""
+    return all(
+        key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
+        for key, value in where.items()
+    )

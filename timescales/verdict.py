@@ -1,0 +1,274 @@
+"""What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
+
+A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
+`~` "no different from"; after `@` comes where it is said. "lstm fails @ task.T=500" and "plstm never fails" are about
+the table's `success`. Where runs differ in something else than the seed, the claim must hold in each group of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from timescales import tables
+from timescales.schema import ConfigError
+
+ALPHA = 0.05
+Row = Mapping[str, Any]  # of runs.csv, with "axes" as a dict, "stale", and the run's values under the metrics' names
+
+
+@dataclass
+class Cell:
+    """One printed value and what our runs say of it, in the printed unit."""
+
+    printed: Mapping[str, Any]
+    values: list[tuple[int, float]] = field(default_factory=list)  # (seed, value) of the runs that count
+    mean: float | None = None
+    sd: float | None = None
+    median: float | None = None
+    failed: int = 0
+    n: int = 0
+    p: float | None = None
+    verdict: str = "missing"
+
+
+@dataclass
+class Claim:
+    """One conclusion and what our runs say of it."""
+
+    text: str
+    verdict: str = "open"  # holds, in order, reversed, refuted, open
+    p: float | None = None
+    detail: str = ""
+
+
+def metrics(table: Mapping[str, Any]) -> list[str]:
+    """The names of all values that a table reads from a run, as `store.metric` knows them."""
+    names = [table["metric"], *(c["metric"] for c in [*table["cells"], *table["claims"], *table["tiny"].get("claims", [])]
+                                if isinstance(c, Mapping) and "metric" in c)]  # fmt: skip
+    for condition in (table.get("success"), table["tiny"].get("success")):
+        if condition:
+            names.append(condition.split()[0])
+    names += table.get("figure", {}).get("metrics", [])
+    return list(dict.fromkeys(full_name(name, table) for name in names))
+
+
+def full_name(metric: str, table: Mapping[str, Any]) -> str:
+    """A metric with how it is selected: "last test/accuracy"."""
+    return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{table['select']} {metric}"
+
+
+def succeeded(row: Row, table: Mapping[str, Any]) -> bool:
+    """Whether a run counts: it ended, and met the table's success condition if there is one."""
+    if row["status"] != "finished":
+        return False
+    if not table.get("success"):
+        return True
+    key, sign, threshold = table["success"].split()
+    value = row.get(full_name(key, table))
+    return value is not None and (value > float(threshold) if sign == ">" else value < float(threshold))
+
+
+def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Cell:
+    """Judge one cell by the runs that are its own."""
+    found = Cell(printed)
+    mine = [row for row in rows if tables.matches(row["axes"], printed.get("where", {}))]
+    if "compute" in printed:
+        found.mean = computed(printed["compute"], mine)
+        found.n = len(mine)
+    else:
+        name = full_name(printed.get("metric", table["metric"]), table)
+        mine = chosen(mine, table, name)
+        found.failed = sum(not succeeded(row, table) for row in mine)
+        found.values = sorted(
+            (row["seed"], row[name] * scale(printed, table))
+            for row in mine if succeeded(row, table) and row.get(name) is not None
+        )  # fmt: skip
+        found.n = len(found.values)
+        numbers = [value for _, value in found.values]
+        if numbers:
+            best = max if better(printed, table) == "higher" else min
+            found.mean = best(numbers) if table.get("reduce") == "max" else statistics.fmean(numbers)
+            found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
+            found.median = statistics.median(numbers)
+    found.verdict, found.p = _judge(found, table, any(row["stale"] for row in mine))
+    return found
+
+
+def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, float | None]:
+    printed = found.printed
+    if printed["value"] is None:
+        return "blank", None
+    if found.mean is None and not found.failed:
+        return "missing", None
+    if stale:
+        return "stale", None
+    if found.failed > printed.get("failed", 0) or found.mean is None:
+        return f"unstable ({found.failed} of {found.n + found.failed} failed)", None
+    sd, n = printed.get("sd"), printed.get("n")
+    if printed.get("se") is not None:
+        sd = printed["se"] * math.sqrt(n)
+    p = None
+    if sd is not None and n is not None and table.get("reduce", "mean") == "mean" and "compute" not in printed:
+        # One run of ours is compared as one more draw from the paper's.
+        p = welch((found.mean, found.sd or 0.0, found.n), (printed["value"], sd, n))
+        same = p >= ALPHA
+    else:
+        same = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"]) + 1e-9
+    higher = found.mean > printed["value"]
+    word = "match" if same else "better" if higher == (better(printed, table) == "higher") else "worse"
+    return word + (f" (n={found.n})" if found.n < table["n_min"] and "compute" not in printed else ""), p
+
+
+def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alternative: str = "two-sided") -> float:
+    """p of Welch's t-test from (mean, sd, n) twice; with one run on a side, of one draw against the other side's spread."""
+    from scipy import stats
+
+    equal = ours[2] == 1 or theirs[2] == 1
+    if ours[1] == theirs[1] == 0.0:
+        return 1.0 if ours[0] == theirs[0] else 0.0
+    return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
+
+
+def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """ "higher" or "lower"."""
+    return printed.get("better", table["better"])
+
+
+def scale(printed: Mapping[str, Any], table: Mapping[str, Any]) -> float:
+    """From a record's unit to the printed one."""
+    return 100.0 if printed.get("unit", table["unit"]) == "percent" else 1.0
+
+
+def chosen(rows: Sequence[Row], table: Mapping[str, Any], name: str) -> list[Row]:
+    """With reduce=best_lr: of each group the runs at its best stable learning rate (highest mean, none diverged)."""
+    if table.get("reduce") != "best_lr":
+        return list(rows)
+    rates: dict[Any, list[Row]] = {}
+    for row in rows:
+        rates.setdefault(row["axes"]["optimizer.lr"], []).append(row)
+    stable = {
+        rate: [r[name] for r in found] for rate, found in rates.items() if all(succeeded(r, table) for r in found)
+    }
+    stable = {rate: values for rate, values in stable.items() if None not in values}
+    if not stable:
+        return list(rows)
+    sign = 1.0 if table["better"] == "higher" else -1.0
+    return rates[max(stable, key=lambda rate: sign * statistics.fmean(stable[rate]))]
+
+
+def computed(name: str, rows: Sequence[Row]) -> float | None:
+    """The value of a function of timescales/analysis on rows: "reset_units.t"; None if they do not suffice."""
+    module, _, function = name.partition(".")
+    return getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
+
+
+def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Claim:
+    """Judge one conclusion. Raises ConfigError for a line that is none."""
+    told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
+    found = Claim(told["claim"])
+    text, _, place = told["claim"].partition("@")
+    here = [row for row in rows if tables.matches(row["axes"], conditions(place))]
+    if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
+        mine = [
+            row for row in here if tables.matches(row["axes"], conditions(fails.group(1))) and row["status"] != "failed"
+        ]
+        if mine:
+            count = sum(not succeeded(row, table) for row in mine)
+            found.detail = f"{count} of {len(mine)} runs fail"
+            found.verdict = "holds" if (count > 0) == (fails.group(2) == "fails") else "refuted"
+        return found
+    sides = re.split(r"\s([>~])\s", text)
+    if len(sides) != 3:
+        raise ConfigError(
+            f"conf/table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value"
+        )
+    left, sign, right = conditions(sides[0]), sides[1], conditions(sides[2])
+    name = full_name(told.get("metric", table["metric"]), table)
+    apart = {"seed", *left, *right} | ({"optimizer.lr"} if table.get("reduce", "mean") != "mean" else set())
+
+    def by_group(where: Mapping[str, Any]) -> dict[str, list[float]]:
+        groups: dict[str, list[Row]] = {}
+        for row in here:
+            if tables.matches(row["axes"], where):
+                key = json.dumps({k: v for k, v in row["axes"].items() if k not in apart}, sort_keys=True)
+                groups.setdefault(key, []).append(row)
+        numbers = {key: [r[name] for r in chosen(g, table, name) if succeeded(r, table) and r.get(name) is not None]
+                   for key, g in groups.items()}  # fmt: skip
+        return {key: values for key, values in numbers.items() if values}
+
+    ours, theirs = by_group(left), by_group(right)
+    judged = [_compare(ours[key], theirs[key], sign, told, table) for key in ours if key in theirs]
+    if not judged:
+        return found
+    order = ("refuted", "reversed", "in order", "holds")
+    found.verdict, found.p, found.detail = min(judged, key=lambda j: (order.index(j[0]), -(j[1] or 0.0)))
+    if len(judged) > 1:
+        found.detail += f"; the weakest of {len(judged)} groups"
+    return found
+
+
+def _compare(
+    a: list[float], b: list[float], sign: str, told: Mapping[str, Any], table: Mapping[str, Any]
+) -> tuple[str, float | None, str]:
+    if table.get("reduce") == "max":
+        best = max if better(told, table) == "higher" else min
+        a, b = [best(a)], [best(b)]
+    unit = scale(told, table)
+    mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
+    detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b * unit)} (n={len(b)})"
+    tested = len(a) > 1 and len(b) > 1
+    spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
+    right_way = mean_a > mean_b if better(told, table) == "higher" else mean_a < mean_b
+    if sign == "~":
+        if not tested:
+            near = abs(mean_a - mean_b) * unit <= table["tolerance"]
+            return ("in order" if near else "reversed"), None, detail
+        p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)))
+        return ("holds" if p >= ALPHA else "refuted"), p, detail
+    if not tested:
+        return ("in order" if right_way else "reversed"), None, detail
+    greater = "greater" if better(told, table) == "higher" else "less"
+    p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), greater)
+    return (
+        ("holds" if p < ALPHA else "in order" if right_way else "reversed" if p < 1 - ALPHA else "refuted"),
+        p,
+        detail,
+    )
+
+
+def conditions(text: str) -> dict[str, Any]:
+    """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
+    parts = [part if "=" in part else f"model={part}" for part in text.split()]
+    return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return json.loads(text)  # a number, true, false, null
+    except json.JSONDecodeError:
+        return text
+
+
+def number(value: float) -> str:
+    """A number as people write it in a table."""
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def whole(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
+    """A table's verdict: reproduced, reproduced in order, contradicted, or open."""
+    words = [c.verdict.split()[0] for c in cells if c.verdict != "blank"]
+    said = [c.verdict for c in claims]
+    if "refuted" in said or "reversed" in said:
+        return "contradicted"
+    if not words and not said or "open" in said or {"missing", "stale"} & set(words):
+        return "open"
+    if any(word == "in" for word in (s.split()[0] for s in said)):
+        return "in order, not significant"
+    return "reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order"
