@@ -4,7 +4,8 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check sensitivity \
+	test test-slow lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +20,29 @@ help: ## list the targets
 
 demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 3 minutes on a CPU
 	$(PY) scripts/demo.py
+
+reproduce-table1 reproduce-table2 reproduce-table3: reproduce-%: # Chien et al., tables 1 to 3
+	$(MAKE) reproduce TABLE=chien_$*
+
+reproduce: .venv/installed ## a table or figure at the paper's size, then its report: TABLE=chien_table3 (ARGS="seed=0 model=plstm")
+	$(PY) train.py table=$(TABLE) $(ARGS)
+	$(PY) scripts/report.py $(TABLE)
+
+tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
+	$(PY) train.py table=$(TABLE) profile=tiny $(ARGS)
+	$(PY) scripts/report.py $(TABLE)
+
+status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
+	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
+
+report: .venv/installed ## write results/ from the records (TABLE=...)
+	$(PY) scripts/report.py $(TABLE)
+
+report-check: .venv/installed ## fail if a committed report is not what its committed runs give
+	$(PY) scripts/report.py --check
+
+sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
+	$(PY) scripts/sensitivity.py $(TABLE)
 
 test: .venv/installed lint types ## lint, types and tests
 	$(PY) -m pytest -n 2 -m "not slow and not gpu"

@@ -35,7 +35,7 @@ def draw(found: report.Report) -> Path | None:
     panels = [
         name
         for name, rows in found.rows.items()
-        if rows and (name == "paper" or settings and settings["kind"] != "cells" or found.shown)
+        if rows and (name == "paper" or (settings and settings["kind"] != "cells") or found.shown)
     ]
     if not settings or not panels:
         return None
@@ -94,8 +94,11 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     for k, (_, cell) in enumerate(lines):
         printed = cell.printed
         if printed["value"] is not None:
-            one.errorbar(printed["value"], k, xerr=printed.get("sd") or printed.get("se"), fmt="D", mfc="white", color="#222222", ms=6,
-                         capsize=3, lw=1, label="paper" if k == 0 else None)  # fmt: skip
+            spread = printed.get("sd") or printed.get("se")
+            one.errorbar(
+                printed["value"], k, xerr=spread, fmt="D", mfc="white", color="#222222", ms=6, capsize=3, lw=1,
+                label="paper" if k == 0 else None,
+            )  # fmt: skip
         for seed, value in cell.values:
             first = k == 0 and seed == cell.values[0][0]
             one.plot(
@@ -126,8 +129,10 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
         points = [p for p in report.curve(found.table, row) if p.get(metric) is not None]
         text = _name(row["axes"], keys)
         style = styles[names.index(_name(row["axes"], [k for k in keys if k != "model"])) % 4]
-        one.plot([p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5, alpha=0.8,
-                 label=None if text in seen else text)  # fmt: skip
+        one.plot(
+            [p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5,
+            alpha=0.8, label=None if text in seen else text,
+        )  # fmt: skip
         seen.add(text)
     if "chance" in settings and profile == "paper":
         one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1)
@@ -185,7 +190,7 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         style = styles[others.index(_name(mine[0]["axes"], [k for k in keys if k != "model"])) % 4]
         shade = colour(mine[0]["axes"])
         one.plot(xs, means, style, marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
-        one.fill_between(xs, [m - e for m, e in zip(means, errors, strict=True)],
-                         [m + e for m, e in zip(means, errors, strict=True)], color=shade, alpha=0.15, lw=0)  # fmt: skip
+        low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
+        one.fill_between(xs, low, high, color=shade, alpha=0.15, lw=0)
     one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
     one.legend(frameon=False, fontsize=8)

@@ -4,8 +4,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
 
     name, title, source     its file's name; what is measured; where it is printed
     runs                    list of grids {key: value or list of values}; their union is the table
-    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a run
-                            that never gets there counts as all its steps), or "probe/<name>/<value>" (timescales/analysis)
+    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
+                            run that never gets there counts as all its steps), or "probe/<name>/<value>" (analysis/)
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people
@@ -21,8 +21,9 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that must be there
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
-    figure                  optional: {kind: cells | curves | line, ...} (timescales/report.py)
-    tiny                    {set: {key: value or values}, claims, and optionally minutes, success, n_min}: profile=tiny, a CPU's twin
+    figure                  optional: {kind: cells | curves | line | probe, ...} (timescales/plots.py)
+    tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,
+                            success, n_min, select}
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a table: the grid's keys with this run's values (the seed among them), and the overrides that make it."""
+    """One run of a table: the grid's keys with this run's values (its seed too), and the overrides that make it."""
 
     axes: dict[str, Any]
     overrides: list[str]

@@ -1,7 +1,7 @@
-"""Questions put to trained runs, one file each. `measure` puts one to a finished run and keeps the answer in its record.
+"""Questions put to trained runs, one file each; `measure` puts one to a finished run and keeps the answer.
 
-A file here has `measure(model, task) -> dict[str, float]` (what a run's numbers are called in a table: a value named
-"x" of analysis/reset_units.py is "probe/reset_units/x"), functions that tables compute from several runs' rows, or both.
+A file here has `measure(model, task) -> dict[str, float]` (the value "x" of analysis/reset_units.py is called
+"probe/reset_units/x" in a table), functions that tables compute from several runs' rows, or both.
 """
 
 from __future__ import annotations
