@@ -78,6 +78,11 @@ def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
 
 
+def _legend(one: Any) -> None:
+    if one.get_legend_handles_labels()[1]:
+        one.legend(frameon=False, fontsize=8)
+
+
 def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
     """A line for each cell (or configuration): the paper's value with its spread, and every seed of ours."""
     if profile == "paper":
@@ -114,7 +119,7 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     one.invert_yaxis()
     one.set_xlabel(f"{table['metric']} ({table['unit']})")
     one.grid(axis="y", color="#eeeeee")
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -137,7 +142,7 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
     if "chance" in settings and profile == "paper":
         one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1)
     one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -167,7 +172,7 @@ def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]
         xscale=table["figure"].get("xscale", "linear"),
         yscale=table["figure"].get("yscale", "linear"),
     )
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -193,4 +198,4 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
         one.fill_between(xs, low, high, color=shade, alpha=0.15, lw=0)
     one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)

@@ -53,33 +53,37 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
 
     A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/.
     """
-    names = verdict.metrics(table)
     committed = store.committed()
     found: dict[str, list[dict[str, Any]]] = {}
     unfinished = []
     for profile, asked in runs.items():
         found[profile] = []
         for run, slug in asked:
-            directory = Path("runs") / slug
-            mine = record.read(directory) if local else None
+            mine = record.read(Path("runs") / slug) if local else None
             if mine is not None and mine["status"] == "interrupted":
                 unfinished.append(slug)
                 mine = None
-            if mine is not None:
-                line = store.row(mine, run.axes, profile, [*names, *(f"probe/{k}" for k in mine.get("probes", {}))])
-                line["curve"] = mine["curve"]
-            else:
-                known = committed.get(slug.rpartition("-")[2])
-                if known is None:
-                    continue
-                line = {
-                    **known,
-                    "axes": json.dumps({k: v for k, v in run.axes.items() if k != "seed"}),
-                    "profile": profile,
-                }
-            stale = store.stale(line)
-            found[profile].append({**line, "axes": json.loads(line["axes"]) | {"seed": line["seed"]}, "stale": stale})
+            row = _row(table, run, profile, mine, committed.get(slug.rpartition("-")[2]))
+            if row is not None:
+                found[profile].append(row)
     return Report(table, found, {profile: len(asked) for profile, asked in runs.items()}, [], unfinished)
+
+
+def _row(
+    table: Mapping[str, Any], run: tables.Run, profile: str, mine: dict[str, Any] | None, known: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """A run's row from its record, else from what was committed: the values that this table reads, and no others."""
+    names = verdict.metrics(table)
+    probes = tuple(f"probe/{name}/" for name in table.get("probe", []))
+    if mine is not None:
+        names += [f"probe/{key}" for key in mine.get("probes", {}) if f"probe/{key}".startswith(probes)]
+        row = store.row(mine, run.axes, profile, dict.fromkeys(names)) | {"curve": mine["curve"]}
+    elif known is not None:
+        names += [key for key in known if key.startswith(probes)]
+        row = {key: known.get(key) for key in (*store.COLUMNS, *dict.fromkeys(names))}
+    else:
+        return None
+    return row | {"axes": run.axes, "profile": profile, "stale": store.stale(row)}
 
 
 def write(report: Report) -> list[Path]:
@@ -117,11 +121,13 @@ def _curve(points: Sequence[Mapping[str, float]]) -> str:
 
 
 def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, float]]:
-    """A run's curve: from its record, or as committed."""
+    """A run's curve: from its record, or as committed with any table."""
     if row.get("curve"):
         return list(row["curve"])
-    path = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
-    if not path.is_file():
+    own = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
+    paths = [own, *sorted(store.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
+    path = next((p for p in paths if p.is_file()), None)
+    if path is None:
         return []
     with path.open(newline="") as file:
         return [{k: float(v) for k, v in line.items() if v} for line in csv.DictReader(file)]

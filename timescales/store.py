@@ -80,8 +80,12 @@ def rows_text(rows: list[dict[str, Any]]) -> str:
 
 
 def committed() -> dict[str, dict[str, Any]]:
-    """All rows under results/ by the run's id."""
-    return {line["id"]: line for path in sorted(RESULTS.glob("*/runs.csv")) for line in read_rows(path)}
+    """All rows under results/ by the run's id; of a run in several tables with the values that any of them reads."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(RESULTS.glob("*/runs.csv")):
+        for line in read_rows(path):
+            found.setdefault(line["id"], {}).update({key: value for key, value in line.items() if value is not None})
+    return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
 
 
 def stale(line: Mapping[str, Any]) -> bool:

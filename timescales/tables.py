@@ -57,8 +57,8 @@ def expand(
 ) -> list[Run]:
     """The runs of a table, each once; `narrow` maps keys to the only values wanted.
 
-    A key that some grid knows with one of these values keeps these values of those grids, and drops the grids without
-    any. Every other key is put upon all runs: such runs are beyond the table.
+    A grid that knows the key keeps those of its values that are wanted, and is dropped if it has none. Wanted values
+    that no grid has, and keys that no grid has, are put upon all: such runs are beyond the table.
     """
     grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
     if profile == "tiny":
@@ -67,9 +67,9 @@ def expand(
     elif profile is not None:
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
     for key, wanted in (narrow or {}).items():
-        kept = [grid | {key: [v for v in grid[key] if v in wanted]} for grid in grids if key in grid]
-        kept = [grid for grid in kept if grid[key]]
-        grids = kept or [grid | {key: list(wanted)} for grid in grids]
+        beyond = [v for v in wanted if not any(v in grid.get(key, []) for grid in grids)]
+        known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
+        grids = [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
     runs: dict[str, Run] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
