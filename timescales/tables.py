@@ -93,7 +93,8 @@ def spell(value: Any) -> str:
     if isinstance(value, str) and (
         not re.fullmatch(r"[A-Za-z_][\w./]*", text) or text.lower() in ("null", "true", "false")
     ):
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # A backslash stands for itself unless a quote follows.
+        return "'" + re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), text) + "'"
     return text
 
 
