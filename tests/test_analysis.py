@@ -443,7 +443,7 @@ def test_inverse_gamma_time_scales_add_up_to_a_power_law(alpha):
     """E[e^(-t/T)] = (t + 1)^(-alpha) where T ~ InvGamma(alpha, 1)."""
     q = (torch.arange(5000, dtype=torch.float64) + 0.5) / 5000
     times = inits.inverse_gamma_isf(q, alpha)
-    for t in (0.0, 1.0, 3.0, 10.0, 100.0):
+    for t in (0.0, 1.0, 3.0, 10.0, 30.0):
         assert float(torch.exp(-t / times).mean()) == pytest.approx((t + 1.0) ** -alpha, rel=2e-3)
 
 

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Task
+from timescales.tasks import Batch, Task
 from timescales.tasks.task import EVAL_BATCH
 
 SEQUENCES = 1000  # of the test split: enough for means over all their steps
+SIDE_BY_SIDE = 100  # the eager engine keeps every step's pre-activations: little memory, however long the sequences
 
 
 @contextlib.contextmanager
@@ -64,7 +65,8 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
     with watched(model, read):
-        for batch in itertools.islice(task.batches("test"), None if carried else SEQUENCES // EVAL_BATCH):
+        batches = task.batches("test") if carried else _pieces(task)
+        for batch in batches:
             exists = torch.ones(batch.x.shape[:2], device=task.device) if batch.mask is None else batch.mask
             exists = exists.double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
@@ -72,6 +74,14 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
             state = after if carried else None
             n += exists.sum()
     return [sums / n for sums in total]
+
+
+def _pieces(task: Task) -> Iterator[Batch]:
+    for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
+        for first in range(0, batch.x.shape[1], SIDE_BY_SIDE):
+            own = slice(first, first + SIDE_BY_SIDE)
+            mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
+            yield Batch(batch.x[:, own], batch.x[:, own], mask, dt)
 
 
 def timescale(forget: Tensor) -> Tensor:

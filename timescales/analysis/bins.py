@@ -66,8 +66,9 @@ def block_sums(losses: ArrayLike, bins: NDArray[np.int64]) -> Blocks:
     """Blocks from each word's loss (N,) and bin (N,), in the order of the text."""
     n = -(-len(bins) // BLOCK)
     place = np.arange(len(bins)) // BLOCK * len(NAMES) + bins
-    sums = np.bincount(place, np.asarray(losses, np.float64), n * len(NAMES))
-    return Blocks(sums.reshape(n, -1), np.bincount(place, minlength=n * len(NAMES)).reshape(n, -1))
+    sums = np.bincount(place, weights=np.asarray(losses, np.float64), minlength=n * len(NAMES))
+    # numpy's stubs say that bincount counts whole numbers, whatever its weights.
+    return Blocks(sums.reshape(n, -1), np.bincount(place, minlength=n * len(NAMES)).reshape(n, -1))  # type: ignore[arg-type]
 
 
 def perplexities(blocks: Blocks) -> Floats:
