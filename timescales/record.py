@@ -134,7 +134,7 @@ def anew(directory: Path, force: bool | str) -> bool:
 
 def clear(directory: Path) -> None:
     """Forget a run: its record, checkpoints and curve (its log stays)."""
-    for name in ("record.json", "last.pt", "best.pt", "curve.csv"):
+    for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
 
 
