@@ -95,6 +95,7 @@ class GatedCell(Cell):
         return {"constant": Constant(forget_bias), "uniform": Uniform(), None: None}[self.mechanism.law]
 
     def height(self, gate: str) -> int:
+        """Rows of a gate: a master gate has one for each `downsize` units."""
         return self.hidden_size // self.downsize if gate.startswith("master_") else self.hidden_size
 
     def weights(self) -> Weights:
@@ -215,6 +216,7 @@ class GatedGRUCell(GatedCell):
         self.gru_form = gru_form
 
     def effective(self, pre: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """As in `GatedCell`; exchanged in the update form."""
         f, i = super().effective(pre)
         return (i, f) if self.gru_form == "update" else (f, i)
 
