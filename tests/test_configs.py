@@ -27,7 +27,7 @@ def content(group, name):
 
 @pytest.mark.parametrize(("group", "name"), [("model", m) for m in MODELS] + [("task", t) for t in TASKS])
 def test_keys_are_the_arguments(group, name):
-    keys = set(content(group, name)) - {"_target_", "name"}
+    keys = set(content(group, name)) - {"_target_", "name", *build.HEAD}
     arguments = set(inspect.signature(build.locate(group, content(group, name)["_target_"])).parameters) - ELSEWHERE
     assert keys == arguments
 
@@ -66,6 +66,10 @@ def test_every_pair_takes_a_step(task, model, mnist_root):
     (["task=pmnist", "model=lstm"], {"model.hidden_size": 256, "task.permutation": "bit_reversal"}),
     (["task=copy"], {"optimizer.name": "rmsprop", "optimizer.alpha": 0.9, "loop.max_epochs": 1000}),
     (["task=copy", "optimizer=sgd"], {"optimizer.name": "sgd"}),
+    (["task=pmnist", "model=lstm", "paper=gu"], {"model.hidden_size": 512, "model.head_size": 256,
+                                                 "task.batch_size": 50, "loop.max_epochs": 150}),
+    (["task=copy", "model=gated", "paper=gu", "optimizer=adam"], {"task.layout": "gu", "task.score": "answers",
+                                                                  "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}),
     (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
 ])  # fmt: skip
 def test_precedence(overrides, expected):
@@ -99,6 +103,26 @@ def test_chronos_T_max_is_the_tasks_horizon(task, horizon, mnist_root):
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
     longest = float(network.rnn.timescales()[0].max())
     assert 0.95 * (horizon - 0.5) < longest < horizon
+
+
+@pytest.mark.parametrize("gate", ["-", "c", "o", "u", "r", "om", "um", "or", "ur"])
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_every_gate_takes_a_step(core, gate):
+    small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+    cfg = config("model=gated", f"model.core={core}", f"model.gate={gate}", "model.hidden_size=16", *small)
+    network, job, _ = build.build(schema.resolved(cfg))
+    batch = next(job.batches("train"))
+    job.loss(network(batch).logits, batch).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("model", ["gated", "+lstm"])
+def test_a_head_for_any_model(model):
+    plus = "+" if model.startswith("+") else ""
+    cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
+    network, *_ = build.build(schema.resolved(cfg))
+    assert network.readout.in_features == 7
+    assert network.head[2].p == 0.5
 
 
 def test_same_seed_same_weights_whatever_the_task_drew(mnist_root):

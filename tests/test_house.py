@@ -141,6 +141,8 @@ def test_shown_commands_are_real(page):
         words = command.split()
         while "=" in words[0]:
             words.pop(0)
+        if "--config-dir" in words:  # a gate of one's own: test_own_gate.py runs it
+            continue
         if words[0] == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, command
         elif words[0].endswith("python") and words[1] == "train.py":

@@ -20,12 +20,25 @@ class Output(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """Reads a task's batches: one-hot or real input, an RNN, a linear readout with bias."""
+    """Reads a task's batches: one-hot or real input, an RNN, a linear readout with bias.
 
-    def __init__(self, rnn: RNN, spec: Spec) -> None:
+    head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
+    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout). Raises ValueError for values out of range.
+    """
+
+    def __init__(self, rnn: RNN, spec: Spec, head_size: int | None = None, head_dropout: float = 0.0) -> None:
         super().__init__()
+        if head_size is not None and head_size < 1:
+            raise ValueError(f"head_size must be at least 1, or null for no head; not {head_size}")
+        if not 0.0 <= head_dropout < 1.0:
+            raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
+        if head_dropout and head_size is None:
+            raise ValueError("head_dropout is for the head: give head_size too")
         self.rnn = rnn
-        self.readout = nn.Linear(rnn.hidden_size, spec.output_size)
+        self.head: nn.Module = nn.Identity()
+        if head_size is not None:
+            self.head = nn.Sequential(nn.Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
+        self.readout = nn.Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
         self.spec = spec
 
     def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
@@ -36,4 +49,4 @@ class SequenceModel(nn.Module):
             x = torch.nn.functional.one_hot(x, self.spec.input_size)
         output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        return Output(self.readout(output if self.spec.readout == "all" else after[-1].h), after)
+        return Output(self.readout(self.head(output if self.spec.readout == "all" else after[-1].h)), after)
