@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from timescales.data.cache import cached, content_hash
 from timescales.data.root import MissingData, data_root
+from timescales.files import write_atomic
 
 SPLITS = ("train", "valid", "test")
 HUB_SPLITS = ("train", "validation", "test")
@@ -73,14 +75,21 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     """
     source = SOURCES[corpus]
     paths = _paths(source, data_root(root))
+    key = {"files": [content_hash(path) for path in paths], "version": 1}
+    made = cached(corpus, key, lambda: _tokenise(paths))
+    splits, symbols = made["splits"], made["symbols"]
+    found = (*map(len, splits), len(symbols))
+    partial = _check(source.title, paths[0].parent, "tokens", source.counts, found, allow_partial)
+    return Corpus(*splits, symbols, partial)
+
+
+def _tokenise(paths: Sequence[Path]) -> dict:
     number: dict[str, int] = {}
     splits = []
     for path in paths:
         read = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
         splits.append(torch.from_numpy(np.array(read, np.int32)))
-    found = (*map(len, splits), len(number))
-    partial = _check(source.title, paths[0].parent, "tokens", source.counts, found, allow_partial)
-    return Corpus(*splits, list(number), partial)
+    return {"splits": splits, "symbols": list(number)}
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Corpus:
@@ -209,9 +218,7 @@ def _hub(name: str, configuration: str | None, revision: str | None) -> dict:
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    half.write_bytes(text.encode())
-    os.replace(half, path)
+    write_atomic(path, text.encode())
     return path
 
 
