@@ -89,9 +89,9 @@ def observe(optimizer: Optimizer, loss: float) -> None:
         optimizer.observe(loss)
 
 
-def step(optimizer: Optimizer, lr_scale: float = 1.0) -> None:
-    """One step, with every learning rate multiplied by lr_scale."""
-    if lr_scale == 1.0:
+def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
+    """One step; lr_scale multiplies its learning rates."""
+    if lr_scale is None:
         optimizer.step()
         return
     rates = [group["lr"] for group in optimizer.param_groups]

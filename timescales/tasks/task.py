@@ -6,9 +6,9 @@ Shapes: S steps, B batch, I input, C classes. Sequences are time-major, (S, B, .
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,22 +37,24 @@ class Spec:
 
 class Batch(NamedTuple):
     """x: (S, B) or (S, B, I); target: whatever the task's loss reads; mask: (S, B), 0 where a step does not exist;
-    dt: (S, B), time since the previous step."""
+    dt: (S, B), time since the previous step; lr_scale: what the learning rate of its training step is multiplied by."""
 
     x: Tensor
     target: Tensor
     mask: Tensor | None = None
     dt: Tensor | None = None
+    lr_scale: float | None = None
 
 
 class Task:
-    """Data and rules of one task; `spec` is set in __init__.
+    """Data and rules of one task; `spec` is set in __init__, and `partial` says what of its data is missing.
 
     The same seed gives the same data on every device: every random draw comes from a CPU generator that is a pure
     function of (seed, split, epoch, step), so a resumed run needs no more than its counters.
     """
 
     spec: Spec
+    partial: Sequence[str] = ()
 
     def __init__(self, *, batch_size: int, seed: int, device: str | torch.device, **sizes: int) -> None:
         for name, value in {"batch_size": batch_size, **sizes}.items():
@@ -73,6 +75,14 @@ class Task:
         """Training batches in one epoch."""
         return -(-self.size("train") // self.batch_size)
 
+    def start_of(self, epoch: int) -> int:
+        """Training steps before an epoch."""
+        return epoch * self.steps_per_epoch()
+
+    def position(self, step: int) -> tuple[int, int]:
+        """The epoch that training is in after so many steps, and how many of them belong to it."""
+        return divmod(step, self.steps_per_epoch())
+
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Batches of a split on the task's device, from batch number `start` on; the last may be smaller."""
         size = self.batch_size if split == "train" else EVAL_BATCH
@@ -91,6 +101,14 @@ class Task:
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         """Per metric its sum over the batch and how many items it sums over; "loss" is among them."""
         raise NotImplementedError
+
+    def derived(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The metrics' means over a split, and what follows from them."""
+        return metrics
+
+    def penalty(self, output: Any) -> Tensor | float:
+        """What training descends besides the loss, of a model's whole output."""
+        return 0.0
 
     def chance(self) -> float:
         """Loss in nats of the best predictor that ignores the input."""
