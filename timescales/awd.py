@@ -47,6 +47,8 @@ class AWDModel(SequenceModel):
                 f"tied weights need a last layer of {spec.width} units like the embedding, not {rnn.hidden_size}: "
                 f"give model.hidden_size={spec.width} (or a list that ends so), or task.tied=false"
             )
+        if rnn.dropout:
+            raise ValueError("the dropout between layers is task.dropout_hidden here: leave model.dropout at 0")
         nn.init.uniform_(self.vectors, -0.1, 0.1)
         nn.init.uniform_(self.readout.weight, -0.1, 0.1)
         nn.init.zeros_(self.readout.bias)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from timescales.awd import AWDModel
 from timescales.model import SequenceModel
 from timescales.rnn import RNN
 from timescales.schema import ConfigError, nearest
@@ -36,7 +37,10 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     rnn = construct("model", config["model"], input_size=task.spec.width, engine=config["engine"])
-    model = SequenceModel(rnn, task.spec).to(config["device"])
+    try:
+        model = (AWDModel if task.spec.awd else SequenceModel)(rnn, task.spec).to(config["device"])
+    except ValueError as error:
+        raise ConfigError(f"model={config['model'].get('name')}: {error}") from error
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer
 

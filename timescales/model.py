@@ -14,10 +14,13 @@ from timescales.tasks.task import Batch, Spec
 
 
 class Output(NamedTuple):
-    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer."""
+    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
+    raw, dropped: the last layer's output (S, B, H) without and with dropout, where a task's penalty reads them."""
 
     logits: Tensor
     state: tuple[Any, ...]
+    raw: Tensor | None = None
+    dropped: Tensor | None = None
 
 
 class SequenceModel(nn.Module):

@@ -22,7 +22,7 @@ HUB_SPLITS = ("train", "validation", "test")
 EOS = "<eos>"  # what a line's end is, as a word
 
 
-class Corpus(NamedTuple):
+class Text(NamedTuple):
     """The three splits as whole numbers, (N,) each, and what each number stands for, in order of first sight.
 
     partial: in words, what is missing of the real corpus; empty if nothing is."""
@@ -32,6 +32,11 @@ class Corpus(NamedTuple):
     test: Tensor
     symbols: list[str]
     partial: list[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How long each split is, as train_size and so on."""
+        return {f"{split}_size": len(getattr(self, split)) for split in SPLITS}
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 TEXT8_HUB = "afmck/text8"
 
 
-def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Corpus:
+def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
     """ "ptb" or "wt2" by words: a line is what stands between white space, and `<eos>`; numbers are int32.
 
     The vocabulary is that of all three splits (Merity et al. 2018, authors' code). root: see `data_root`.
@@ -80,7 +85,7 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     splits, symbols = made["splits"], made["symbols"]
     found = (*map(len, splits), len(symbols))
     partial = _check(source.title, paths[0].parent, "tokens", source.counts, found, allow_partial)
-    return Corpus(*splits, symbols, partial)
+    return Text(*splits, symbols, partial)
 
 
 def _tokenise(paths: Sequence[Path]) -> dict:
@@ -92,7 +97,7 @@ def _tokenise(paths: Sequence[Path]) -> dict:
     return {"splits": splits, "symbols": list(number)}
 
 
-def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Corpus:
+def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
     r"""PTB by characters, made from the word files: a line's spaces become `_`, and its end is one `\n`; int16.
 
     This is Mikolov's character corpus, symbol by symbol. Raises as `words` does.
@@ -103,10 +108,10 @@ def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = 
     splits = [_characters(text.encode("utf-32-le"), symbols, "<u4") for text in texts]
     found = (*map(len, texts), len(symbols))
     partial = _check("PTB by characters", paths[0].parent, "characters", PTB_CHARACTERS, found, allow_partial)
-    return Corpus(*splits, symbols, partial)
+    return Text(*splits, symbols, partial)
 
 
-def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Corpus:
+def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
     """text8 by characters (space and a to z, numbered so), cut into 90, 5 and 5 million; int16.
 
     A part of it, where allowed, is cut in the same shares. Raises as `words` does.
@@ -129,7 +134,7 @@ def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) ->
     whole = (TEXT8 * 9 // 10, TEXT8 // 20, TEXT8 // 20, len(TEXT8_SYMBOLS))
     found = (*map(len, parts), len(TEXT8_SYMBOLS))
     partial = _check("text8", path, "characters", whole, found, allow_partial)
-    return Corpus(*(_characters(part, list(TEXT8_SYMBOLS), "u1") for part in parts), list(TEXT8_SYMBOLS), partial)
+    return Text(*(_characters(part, list(TEXT8_SYMBOLS), "u1") for part in parts), list(TEXT8_SYMBOLS), partial)
 
 
 def find(source: Source, base: Path) -> list[Path] | None:

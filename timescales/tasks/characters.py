@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.data import text
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive
 
 STREAMS = 128  # evaluation reads a split in so many streams, whatever training does
 IGNORED = -100  # the target where a stream has ended
@@ -47,11 +47,11 @@ class Characters(Task):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        sizes = {"length": length, "embedding": 1 if embedding is None else embedding}
-        super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
         check_choice("corpus", corpus, ("ptb", "text8"))
         check_choice("state", state, ("carried", "reset"))
+        check_positive(length=length, embedding=1 if embedding is None else embedding)
         found = (text.ptb_characters if corpus == "ptb" else text.text8)(data_root, allow_partial)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **found.sizes)
         self.length, self.symbols, self.partial = length, found.symbols, found.partial
         before = found.symbols.index("\n" if corpus == "ptb" else " ")
         self.sizes = {split: len(getattr(found, split)) for split in text.SPLITS}

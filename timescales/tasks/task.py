@@ -18,6 +18,28 @@ EVAL_BATCH = 500  # evaluation needs no gradients: one size for every task, what
 
 
 @dataclass(frozen=True)
+class AWD:
+    """What `timescales.awd.AWDModel` must know: five rates of dropout, and
+
+    recurrent: "trained" or "frozen" recurrent weights; tied: the readout's weights are the embedding's.
+    """
+
+    embedding: float
+    input: float
+    hidden: float
+    output: float
+    weight: float
+    recurrent: str = "trained"
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("embedding", "input", "hidden", "output", "weight"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"dropout of {name} must be at least 0 and below 1, not {getattr(self, name)}")
+        check_choice("recurrent", self.recurrent, ("trained", "frozen"))
+
+
+@dataclass(frozen=True)
 class Spec:
     """What a model must know of a task.
 
@@ -27,6 +49,8 @@ class Spec:
     select: the validation metric that chooses the best step, and whether more ("max") or less ("min") of it is better.
     embedding: of "tokens": the size E of vectors to train, or the vectors themselves, (input_size, E), then frozen.
     dropout: on what the readout reads. head: units of a ReLU layer between RNN and logits; None: a linear readout.
+    carried: a batch begins with the state in which the one before ended, the first of an epoch or split with zeros.
+    awd: read the tokens with the word-level language model of `timescales.awd`.
     """
 
     input: str
@@ -38,6 +62,8 @@ class Spec:
     embedding: int | Tensor | None = field(default=None, compare=False, repr=False)
     dropout: float = 0.0
     head: int | None = None
+    carried: bool = False
+    awd: AWD | None = None
 
     @property
     def width(self) -> int:
@@ -69,9 +95,7 @@ class Task:
     partial: Sequence[str] = ()
 
     def __init__(self, *, batch_size: int, seed: int, device: str | torch.device, **sizes: int) -> None:
-        for name, value in {"batch_size": batch_size, **sizes}.items():
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        check_positive(batch_size=batch_size, **sizes)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
@@ -135,6 +159,13 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise ValueError naming the choices if value is none of them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; not {value!r}")
+
+
+def check_positive(**values: int) -> None:
+    """Raise ValueError naming the first of the values that is below 1."""
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, not {value}")
 
 
 def class_metrics(logits: Tensor, target: Tensor) -> dict[str, tuple[Tensor, int]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.data import text
-from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice
+from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive
 
 SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05  # of the windows' lengths: deviation, least, how often the mean is halved
 STREAMS = {"valid": 10, "test": 1}
@@ -64,11 +64,11 @@ class Words(Task):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        super().__init__(batch_size=batch_size, seed=seed, device=device, embedding=embedding, length=length)
         check_choice("corpus", corpus, tuple(text.SOURCES))
-        check_choice("recurrent", recurrent, ("trained", "frozen"))
+        check_positive(length=length, embedding=embedding)
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         found = text.words(corpus, data_root, allow_partial)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **found.sizes)
         self.length, self.ar, self.tar = length, ar, tar
         self.vocabulary, self.partial = found.symbols, found.partial
         self.tokens = {split: getattr(found, split).to(self.device) for split in text.SPLITS}
@@ -96,20 +96,24 @@ class Words(Task):
         The last one ends with the stream, however much was drawn.
         """
         rows, generator = len(self.streams["train"]), self.generator("train", epoch)
-        n = rows // SHORTEST + 1
-        halved = torch.rand(n, generator=generator, dtype=torch.float64) < HALVED
-        mean = self.length * torch.where(halved, 0.5, 1.0).double()
-        drawn = torch.normal(mean, SPREAD, generator=generator).long().clamp(min=SHORTEST)
+        drawn = torch.empty(0, dtype=torch.long)
+        while drawn.sum() < rows:
+            halved = torch.rand(rows // self.length + 1, generator=generator) < HALVED
+            mean = torch.where(halved, self.length / 2, float(self.length))
+            more = torch.normal(mean, SPREAD, generator=generator).long().clamp(min=SHORTEST)
+            drawn = torch.cat([drawn, more])
         first = drawn.cumsum(0) - drawn
         used = int((first < rows - 2).sum())
         return list(zip(first[:used].tolist(), drawn[:used].tolist(), strict=True))
 
     def start_of(self, epoch: int) -> int:
+        """Training steps before an epoch; epochs have different numbers of windows."""
         while len(self._starts) <= epoch:
             self._starts.append(self._starts[-1] + len(self.windows(len(self._starts) - 1)))
         return self._starts[epoch]
 
     def position(self, step: int) -> tuple[int, int]:
+        """The epoch that training is in after so many steps, and how many of them belong to it."""
         while self._starts[-1] <= step:
             self.start_of(len(self._starts))
         epoch = bisect.bisect_right(self._starts, step) - 1
@@ -130,6 +134,7 @@ class Words(Task):
         return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
 
     def penalty(self, output: Any) -> Tensor | float:
+        """Of the last layer's activations (AR) and of their changes from step to step (TAR)."""
         change = output.raw.diff(dim=0)
         return self.ar * output.dropped.square().mean() + self.tar * change.square().mean()
 
@@ -138,6 +143,7 @@ class Words(Task):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
+        """With the perplexity."""
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
