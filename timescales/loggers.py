@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.record import write_atomic
+from timescales.files import write_atomic
 from timescales.schema import ConfigError, Loop
 
 
