@@ -35,7 +35,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     task = construct("task", config["task"], **shared)
     fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
-    rnn = construct("model", config["model"], input_size=task.spec.input_size, engine=config["engine"])
+    rnn = construct("model", config["model"], input_size=task.spec.width, engine=config["engine"])
     model = SequenceModel(rnn, task.spec).to(config["device"])
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer

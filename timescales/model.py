@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.rnn import RNN
 from timescales.tasks.task import Batch, Spec
@@ -20,20 +21,31 @@ class Output(NamedTuple):
 
 
 class SequenceModel(nn.Module):
-    """Reads a task's batches: one-hot or real input, an RNN, a linear readout with bias."""
+    """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias."""
 
     def __init__(self, rnn: RNN, spec: Spec) -> None:
         super().__init__()
         self.rnn = rnn
-        self.readout = nn.Linear(rnn.hidden_size, spec.output_size)
+        if spec.head is None:
+            self.readout: nn.Module = nn.Linear(rnn.hidden_size, spec.output_size)
+        else:
+            hidden, logits = nn.Linear(rnn.hidden_size, spec.head), nn.Linear(spec.head, spec.output_size)
+            self.readout = nn.Sequential(hidden, nn.ReLU(), logits)
+        if isinstance(spec.embedding, int):
+            self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
+        elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
+            self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec = spec
 
     def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""
-        dtype = self.readout.weight.dtype
+        dtype = next(self.readout.parameters()).dtype
         x = batch.x
         if self.spec.input == "one_hot":
-            x = torch.nn.functional.one_hot(x, self.spec.input_size)
+            x = F.one_hot(x, self.spec.input_size)
+        elif self.spec.input == "tokens":
+            x = F.embedding(x, self.vectors)
         output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        return Output(self.readout(output if self.spec.readout == "all" else after[-1].h), after)
+        read = output if self.spec.readout == "all" else after[-1].h
+        return Output(self.readout(F.dropout(read, self.spec.dropout, self.training)), after)

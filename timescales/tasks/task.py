@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -21,10 +21,12 @@ EVAL_BATCH = 500  # evaluation needs no gradients: one size for every task, what
 class Spec:
     """What a model must know of a task.
 
-    input: "one_hot" (x holds whole numbers below input_size, (S, B)) or "real" (x is (S, B, input_size)).
+    input: "one_hot" or "tokens" (x holds whole numbers below input_size, (S, B)), "real" (x is (S, B, input_size)).
     readout: "all" (logits at every step, (S, B, output_size)) or "last" (from the final state, (B, output_size)).
     horizon: the longest time (steps) over which something must be remembered; chrono's T_max="auto" is this.
     select: the validation metric that chooses the best step, and whether more ("max") or less ("min") of it is better.
+    embedding: of "tokens": the size E of vectors to train, or the vectors themselves, (input_size, E), then frozen.
+    dropout: on what the readout reads. head: units of a ReLU layer between RNN and logits; None: a linear readout.
     """
 
     input: str
@@ -33,6 +35,16 @@ class Spec:
     readout: str
     horizon: int
     select: tuple[str, str] = ("accuracy", "max")
+    embedding: int | Tensor | None = field(default=None, compare=False, repr=False)
+    dropout: float = 0.0
+    head: int | None = None
+
+    @property
+    def width(self) -> int:
+        """What the RNN reads at each step: numbers."""
+        if self.embedding is None:
+            return self.input_size
+        return self.embedding if isinstance(self.embedding, int) else self.embedding.shape[1]
 
 
 class Batch(NamedTuple):
