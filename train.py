@@ -44,9 +44,10 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
     model, task, optimizer = build.build(config)
     parameters = sum(p.numel() for p in model.parameters())
     times = {"start": loop.timescale_quantiles(model)}
-    partial = [*record.partial(config), *task.partial]
-    known = {"config": config, "device": config["device"], "parameters": parameters, "timescales": times}
-    record.update(directory, **known, partial=partial)
+    record.update(
+        directory, config=config, device=config["device"], parameters=parameters, timescales=times,
+        partial=record.partial(config) + task.partial,
+    )  # fmt: skip
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)
     log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)

@@ -54,7 +54,6 @@ class Characters(Task):
         super().__init__(batch_size=batch_size, seed=seed, device=device, **found.sizes)
         self.length, self.symbols, self.partial = length, found.symbols, found.partial
         before = found.symbols.index("\n" if corpus == "ptb" else " ")
-        self.sizes = {split: len(getattr(found, split)) for split in text.SPLITS}
         if self.sizes["train"] < batch_size:
             raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} characters for training")
         self.streams = {
@@ -68,9 +67,6 @@ class Characters(Task):
             "one_hot" if embedding is None else "tokens", len(found.symbols), len(found.symbols), "all",
             horizon=length, select=("bpc", "min"), embedding=embedding, carried=state == "carried",
         )  # fmt: skip
-
-    def size(self, split: str) -> int:
-        return self.sizes[split]
 
     def steps_per_epoch(self) -> int:
         return self._segments("train")

@@ -6,12 +6,13 @@ Shapes: S steps, B batch, I input, C classes. Sequences are time-major, (S, B, .
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 SPLITS = ("train", "valid", "test")
 EVAL_BATCH = 500  # evaluation needs no gradients: one size for every task, whatever it trains with
@@ -85,27 +86,46 @@ class Batch(NamedTuple):
 
 
 class Task:
-    """Data and rules of one task; `spec` is set in __init__, and `partial` says what of its data is missing.
+    """Data and rules of one task; `spec` is set in __init__.
 
     The same seed gives the same data on every device: every random draw comes from a CPU generator that is a pure
-    function of (seed, split, epoch, step), so a resumed run needs no more than its counters.
+    function of (seed, split, epoch, step), so a resumed run needs no more than its counters. Only training sequences
+    are ever shuffled: sequence k of another split is always the same one.
+    A task of classes, logits (B, C) and targets (B,), needs no loss and metrics of its own.
     """
 
     spec: Spec
-    partial: Sequence[str] = ()
 
-    def __init__(self, *, batch_size: int, seed: int, device: str | torch.device, **sizes: int) -> None:
-        check_positive(batch_size=batch_size, **sizes)
+    def __init__(
+        self,
+        *,
+        batch_size: int,
+        train_size: int,
+        valid_size: int,
+        test_size: int,
+        seed: int,
+        device: str | torch.device,
+    ) -> None:
+        check_positive(batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
+        self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
+        self.partial: list[str] = []  # what the data lack that the task's name promises, in words for the record
+        self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
         """A CPU generator that depends on these and the seed alone."""
         digest = hashlib.sha256(f"{self.seed}/{split}/{epoch}/{step}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
+    def shuffled(self, epoch: int) -> Tensor:
+        """The training sequences in an epoch's order, (N,), on the CPU."""
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, torch.randperm(self.size("train"), generator=self.generator("train", epoch))
+        return self._order[1]
+
     def size(self, split: str) -> int:
         """Number of sequences in a split (for "train": in one epoch)."""
-        raise NotImplementedError
+        return self.sizes[split]
 
     def steps_per_epoch(self) -> int:
         """Training batches in one epoch."""
@@ -132,11 +152,16 @@ class Task:
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """The scalar to descend, in nats."""
-        raise NotImplementedError
+        return F.cross_entropy(logits, batch.target)
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Which of the batch's sequences are answered rightly, (B,) bool; analyses split them by length."""
+        return logits.argmax(-1) == batch.target
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         """Per metric its sum over the batch and how many items it sums over; "loss" is among them."""
-        raise NotImplementedError
+        loss, n = F.cross_entropy(logits, batch.target, reduction="sum"), len(batch.target)
+        return {"loss": (loss, n), "accuracy": (self.correct(logits, batch).sum(), n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
         """The metrics' means over a split, and what follows from them."""
@@ -155,10 +180,10 @@ class Task:
         return None
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Raise ValueError naming the choices if value is none of them."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}; not {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; not {value!r}")
 
 
 def check_positive(**values: int) -> None:
@@ -166,9 +191,3 @@ def check_positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")
-
-
-def class_metrics(logits: Tensor, target: Tensor) -> dict[str, tuple[Tensor, int]]:
-    """Loss and accuracy of classes: logits (B, C), target (B,)."""
-    loss = torch.nn.functional.cross_entropy(logits, target, reduction="sum")
-    return {"loss": (loss, len(target)), "accuracy": ((logits.argmax(-1) == target).sum(), len(target))}

@@ -87,9 +87,6 @@ class Words(Task):
         )  # fmt: skip
         self._starts = [0]  # the steps before each epoch, as far as they are known
 
-    def size(self, split: str) -> int:
-        return len(self.tokens[split])
-
     def windows(self, epoch: int) -> list[tuple[int, int]]:
         """Where each training window of an epoch begins in its stream, and the length drawn for it.
 
