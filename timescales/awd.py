@@ -68,5 +68,3 @@ class AWDModel(SequenceModel):
         raw, after = self.rnn(self.before(x), state)
         dropped = self.after(raw)
         return Output(self.readout(dropped), after, raw, dropped)
-
-

@@ -57,11 +57,10 @@ class Characters(Task):
         if self.sizes["train"] < batch_size:
             raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} characters for training")
         self.streams = {
-            split: streams(
-                getattr(found, split).to(self.device), batch_size if split == "train" else STREAMS, before, split != "train"
-            )
-            for split in text.SPLITS
-        }  # fmt: skip
+            "train": streams(found.train.to(self.device), batch_size, before, whole=False),
+            "valid": streams(found.valid.to(self.device), STREAMS, before, whole=True),
+            "test": streams(found.test.to(self.device), STREAMS, before, whole=True),
+        }
         self.frequency = torch.bincount(found.train.long(), minlength=len(found.symbols)).double() / len(found.train)
         self.spec = Spec(
             "one_hot" if embedding is None else "tokens", len(found.symbols), len(found.symbols), "all",

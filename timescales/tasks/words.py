@@ -64,7 +64,7 @@ class Words(Task):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, tuple(text.SOURCES))
+        check_choice("corpus", corpus, tuple(text.WORDS))
         check_positive(length=length, embedding=embedding)
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         found = text.words(corpus, data_root, allow_partial)
