@@ -49,11 +49,13 @@ class AWDModel(SequenceModel):
             )
         if rnn.dropout:
             raise ValueError("the dropout between layers is task.dropout_hidden here: leave model.dropout at 0")
+        readout = self.readout
+        assert isinstance(readout, nn.Linear)
         nn.init.uniform_(self.vectors, -0.1, 0.1)
-        nn.init.uniform_(self.readout.weight, -0.1, 0.1)
-        nn.init.zeros_(self.readout.bias)
+        nn.init.uniform_(readout.weight, -0.1, 0.1)
+        nn.init.zeros_(readout.bias)
         if self.awd.tied:
-            self.readout.weight = self.vectors
+            readout.weight = self.vectors
         rnn.between = LockedDropout(self.awd.hidden)
         self.before, self.after = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:

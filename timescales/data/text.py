@@ -47,7 +47,8 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     path = WORDS[corpus].locate(root)
     made = _words(path)
     partial = WORDS[corpus].check(path, _count_words(path), allow_partial)
-    return Text(*made["splits"], made["symbols"], partial)
+    train, valid, test = made["splits"]
+    return Text(train, valid, test, made["symbols"], partial)
 
 
 def _words(path: Path) -> dict[str, Any]:
@@ -83,7 +84,8 @@ def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = 
     symbols = list(dict.fromkeys("".join(texts)))
     count = {f"characters in {split}": len(text) for split, text in zip(SPLITS, texts, strict=True)}
     partial = PTB_CHARACTERS.check(path, count | {"types": len(symbols)}, allow_partial)
-    return Text(*(_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts), symbols, partial)
+    train, valid, test = (_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts)
+    return Text(train, valid, test, symbols, partial)
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -94,9 +96,10 @@ def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) ->
     path = TEXT8.locate(root)
     data = _read_text8(path)
     partial = TEXT8.check(path, {"characters": len(data)}, allow_partial)
+    numbers = _numbers(data, TEXT8_SYMBOLS, "u1")
     train, valid = len(data) * 9 // 10, len(data) // 20
-    parts = (data[:train], data[train : train + valid], data[train + valid :])
-    return Text(*(_numbers(part, TEXT8_SYMBOLS, "u1") for part in parts), list(TEXT8_SYMBOLS), partial)
+    first, second, third = numbers.split([train, valid, len(data) - train - valid])
+    return Text(first, second, third, list(TEXT8_SYMBOLS), partial)
 
 
 def _read_text8(path: Path) -> bytes:
