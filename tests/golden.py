@@ -14,8 +14,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import pytest  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
-from synthetic import write_mnist  # noqa: E402
+from synthetic import SMALL, stand_alone, write_corpora  # noqa: E402
 
 from timescales import build, cli, schema  # noqa: E402
 
@@ -28,8 +29,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     import torch
 
     small = ["model.hidden_size=6", "task.batch_size=8", "task.train_size=160", "task.valid_size=8", "task.test_size=8"]
-    if task == "copy":
-        small.append("task.T=5")
+    small += SMALL.get(task, [])
     schema.register()
     with initialize_config_dir(str(cli.conf()), version_base="1.3"):
         cfg = compose(
@@ -56,8 +56,9 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as data_root:
-        write_mnist(Path(data_root) / "MNIST" / "raw", train=400, test=50)
+    with tempfile.TemporaryDirectory() as data_root, pytest.MonkeyPatch.context() as monkeypatch:
+        stand_alone(monkeypatch, Path(data_root) / "cache")
+        write_corpora(Path(data_root))
         curves = {f"{task}/{model}": curve(task, model, data_root) for task, model in pairs()}
     PATH.write_text(json.dumps(curves, indent=0) + "\n")
     print(f"{len(curves)} curves written to {PATH.relative_to(ROOT)}")

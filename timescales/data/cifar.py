@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timescales.data.corpus import Corpus, whole
+from timescales.data.corpus import Corpus, reason, whole
 
 FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
@@ -45,7 +45,7 @@ def read(path: Path) -> Images:
         files = _files(path)
         parts = [[_batch(files[name]) for name in names] for names in (TRAIN, TEST)]
     except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as CIFAR-10 ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} cannot be read as CIFAR-10 ({reason(error)}): delete it and fetch it again") from error
     (train, train_labels), (test, test_labels) = ([torch.cat(t) for t in zip(*p, strict=True)] for p in parts)
     return Images(train, train_labels, test, test_labels)
 

@@ -52,10 +52,9 @@ class Corpus:
             self.download(base)
         # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.patterns)}) and could not be "
-                f"downloaded ({reason}). Where there is a network, `python scripts/fetch_data.py {self.name}` gets it; "
+                f"downloaded ({reason(error)}). Where there is a network, `python scripts/fetch_data.py {self.name}` gets it; "
                 "data_root=DIR or TIMESCALES_DATA names another place"
             ) from error
         found = self.find(base)
@@ -79,6 +78,11 @@ class Corpus:
                 "task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def _ask(url: str) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus, whole
+from timescales.data.corpus import Corpus, reason, whole
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
 MEMBER = re.compile(r"(?:^|/)(train|test)/(neg|pos)/[^/]+\.txt$")
@@ -54,7 +54,7 @@ def read(path: Path) -> dict[str, list[tuple[int, str]]]:
             if match := MEMBER.search(name):
                 found[match[1]].append((LABELS.index(match[2]), text().decode().rstrip("\n")))
     except (OSError, EOFError, UnicodeDecodeError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as IMDB ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} cannot be read as IMDB ({reason(error)}): delete it and fetch it again") from error
     return {split: sorted(reviews) for split, reviews in found.items()}
 
 

@@ -71,7 +71,7 @@ class IMDB(Task):
                 f"IMDB has {n} training and {n_test} test reviews; train_size {train_size} + valid_size {valid_size} "
                 f"and test_size {test_size} are too many"
             )
-        self.steps, self.pad, self.readout, self.outputs = steps, pad, readout, outputs
+        self.steps, self.pad, self.readout = steps, pad, readout
         types, reviews = _lower(types, reviews) if lower else (types, reviews)
         drawn = torch.randperm(n, generator=self.generator("parts"))
         parts = {
@@ -121,9 +121,10 @@ class IMDB(Task):
         x = tokens[index].T.contiguous()
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 
-    def _both(self, logits: Tensor) -> Tensor:
+    @staticmethod
+    def _both(logits: Tensor) -> Tensor:
         """Logits of both classes, (B, 2): a single one is that of "positive", next to 0."""
-        return logits if self.outputs == 2 else F.pad(logits, (1, 0))
+        return F.pad(logits, (2 - logits.shape[-1], 0))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return super().loss(self._both(logits), batch)
