@@ -6,6 +6,7 @@ import pickle
 import tarfile
 
 import numpy as np
+import texts
 
 
 def write_idx(path, array):
@@ -116,8 +117,13 @@ def write_corpora(root):
     write_cifar(root / "cifar-10-python.tar.gz", train=400, test=50)
     write_imdb(root / "aclImdb_v1.tar.gz", train=400, test=50)
     write_glove(root / "glove.6B.100d.txt")
-    return root
+    return texts.write_texts(root, lengths=(3000, 300, 200))
 
+
+# Without dropout, whose masks are not the same on every machine.
+DROPOUTS = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")
+WORD_MODEL = ["task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}",
+              *(f"task.{name}=0.0" for name in DROPOUTS)]  # fmt: skip
 
 # What makes a task small beside its number of sequences.
 SMALL = {
@@ -126,7 +132,18 @@ SMALL = {
     "adding": ["task.T=12"],
     "scifar": ["task.allow_partial=true"],
     "imdb": ["task.allow_partial=true", "task.steps=12"],
+    "ptb_char": ["task.allow_partial=true", "task.length=12"],
+    "text8": ["task.allow_partial=true", "task.length=12"],
+    "ptb_word": WORD_MODEL,
+    "wt2": WORD_MODEL,
 }
+
+
+def sizes(task, train, valid=4, test=4):
+    """Overrides for so many sequences; a corpus of language modelling has the size it has."""
+    given = {"train_size": train, "valid_size": valid, "test_size": test}
+    of_its_own = ("ptb_char", "text8", "ptb_word", "wt2")
+    return [] if task in of_its_own else [f"task.{key}={n}" for key, n in given.items()]
 
 
 def stand_alone(monkeypatch, folder):

@@ -7,7 +7,7 @@ import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from synthetic import SMALL
+from synthetic import SMALL, sizes
 
 from timescales import build, cli, schema
 
@@ -49,13 +49,13 @@ def test_name_is_the_files_name(group):
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_pair_takes_a_step(task, model, corpora):
-    overrides = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
-    overrides += SMALL.get(task, [])
+    overrides = ["task.batch_size=4", *sizes(task, 8), *SMALL.get(task, [])]
     cfg = config(f"task={task}", f"model={model}", "model.hidden_size=5", f"data_root={corpora}", *overrides)
     network, job, optimizer = build.build(schema.resolved(cfg))
     batch = next(job.batches("train"))
-    job.loss(network(batch).logits, batch).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    output = network(batch)
+    (job.loss(output.logits, batch) + job.penalty(output)).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
     optimizer.step()
     assert torch.isfinite(job.loss(network(batch).logits, batch))
 

@@ -22,9 +22,7 @@ from timescales.tasks.words import batchify
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("timescales.data.cache.cache_dir", lambda: tmp_path_factory.mktemp("cache"))
-        yield texts.write_texts(tmp_path_factory.mktemp("data"))
+    return texts.write_texts(tmp_path_factory.mktemp("data"))
 
 
 def characters(root, **more):
