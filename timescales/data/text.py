@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus
+from timescales.data.corpus import Corpus, reason
 from timescales.files import write_atomic
 
 SPLITS = ("train", "valid", "test")
@@ -110,7 +110,7 @@ def _read_text8(path: Path) -> bytes:
         else:
             data = path.read_bytes()
     except (OSError, zipfile.BadZipFile, IndexError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
     data = data.rstrip(b"\n")
     if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
         raise ValueError(f"{path} is not text8, it holds {strange!r}: delete it and fetch it again")
@@ -126,7 +126,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
     return text.removesuffix("\n").split("\n") if text else []
 
 

@@ -68,6 +68,7 @@ class Characters(Task):
         )  # fmt: skip
 
     def steps_per_epoch(self) -> int:
+        """Segments of the training streams."""
         return self._segments("train")
 
     def _segments(self, split: str) -> int:
