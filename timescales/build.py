@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from timescales.awd import AWDModel
 from timescales.model import SequenceModel
 from timescales.rnn import RNN
 from timescales.schema import ConfigError, nearest
@@ -39,9 +40,10 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     own = {key: value for key, value in config["model"].items() if key not in HEAD}
-    rnn = construct("model", own, input_size=task.spec.input_size, engine=config["engine"])
+    rnn = construct("model", own, input_size=task.spec.width, engine=config["engine"])
     head = {key: value for key, value in config["model"].items() if key in HEAD}
-    model = call("model", SequenceModel, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    kind = AWDModel if task.spec.awd else SequenceModel
+    model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer
 

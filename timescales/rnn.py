@@ -52,6 +52,7 @@ class RNN(nn.Module):
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
         self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
         self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
+        self.between: nn.Module = nn.Dropout(dropout)  # a model may put another kind of dropout there
 
     @property
     def input_size(self) -> int:
@@ -78,8 +79,8 @@ class RNN(nn.Module):
         dt = None if dt is None else dt.to(self.layers[0].weight_ih.dtype)
         states = []
         for k, cell in enumerate(self.layers):
-            if k and self.dropout:
-                x = nn.functional.dropout(x, self.dropout, self.training)
+            if k:
+                x = self.between(x)
             run = engines.pick(self.engine, cell, x)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
             x, after = run(cell, x, cell.weights(), before, dt, mask)
