@@ -59,8 +59,14 @@ class AWDModel(SequenceModel):
         rnn.between = LockedDropout(self.awd.hidden)
         self.before, self.after = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
+            if cell.weight_hh is None and (self.awd.weight or self.awd.recurrent != "trained"):
+                raise ValueError(
+                    f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_dropout=0 and "
+                    "task.recurrent=trained"
+                )
             cell.weight_drop = self.awd.weight
-            cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
+            if cell.weight_hh is not None:
+                cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
 
     def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
         """Logits for a batch of words (S, B), from the given state or from zeros."""
