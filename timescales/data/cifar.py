@@ -45,7 +45,9 @@ def read(path: Path) -> Images:
         files = _files(path)
         parts = [[_batch(files[name]) for name in names] for names in (TRAIN, TEST)]
     except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as CIFAR-10 ({reason(error)}): delete it and fetch it again") from error
+        raise ValueError(
+            f"{path} cannot be read as CIFAR-10 ({reason(error)}): delete it and fetch it again"
+        ) from error
     (train, train_labels), (test, test_labels) = ([torch.cat(t) for t in zip(*p, strict=True)] for p in parts)
     return Images(train, train_labels, test, test_labels)
 

@@ -74,7 +74,7 @@ def tokenizer() -> Callable[[str], list[str]]:
     try:
         import spacy
     except ImportError as error:
-        raise ValueError("IMDB's tokens are spaCy's, which is not installed: pip install spacy") from error
+        raise ValueError("IMDB's tokens are spaCy's, not installed here: pip install spacy") from error
     rules = spacy.blank("en").tokenizer
     return lambda text: [token.text for token in rules(text)]
 
