@@ -313,7 +313,9 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     path = synthetic.write_imdb(tmp_path / "tar" / "aclImdb_v1.tar.gz", 40, 20)
     from_tar = imdb.read(path)
     assert {split: len(found) for split, found in from_tar.items()} == {"train": 40, "test": 20}  # unsup is left out
-    assert [label for label, _ in from_tar["test"]] == [0] * 10 + [1] * 10
+    labels = [label for label, _ in from_tar["test"]]
+    assert sum(labels) == 10
+    assert 0 < sum(labels[:10]) < 10  # a part of them is no single class
     with tarfile.open(path) as tar:
         tar.extractall(tmp_path / "folder", filter="data")
     assert imdb.read(imdb.CORPUS.find(tmp_path / "folder")) == from_tar
@@ -328,7 +330,7 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     start = reviews["test"].lengths[:3].sum()
     fourth = reviews["test"].tokens[start : start + reviews["test"].lengths[3]]
     assert [words[k] for k in fourth] == from_tar["test"][3][1].split()
-    assert reviews["test"].labels.tolist() == [0] * 10 + [1] * 10
+    assert reviews["test"].labels.tolist() == labels
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
 
 
@@ -343,7 +345,7 @@ def test_a_damaged_tar_of_reviews_is_named(tmp_path, change):
 
 def test_without_spacy_the_mend_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(ValueError, match="pip install spacy"):
+    with pytest.raises(ValueError, match="pip install"):
         tokenizer()
 
 

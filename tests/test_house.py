@@ -50,7 +50,7 @@ def test_no_heavy_import_at_the_door(name):
 
 
 def test_nothing_on_the_training_path_needs_what_a_bare_machine_lacks():
-    missing = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy"}
+    missing = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy", "spacy"}
     assert {p.name: tops(p, top_only=True) & missing for p in MODULES if tops(p, top_only=True) & missing} == {}
 
 

@@ -271,7 +271,7 @@ def make(films, **more):
 @functools.cache
 def texts(split):
     each = {"train": 200, "test": 50}[split]
-    return sorted((label, text) for label in (0, 1) for text in synthetic.reviews(split, label, each))
+    return sorted(((k, text) for k in (0, 1) for text in synthetic.reviews(split, k, each)), key=lambda r: r[1])
 
 
 def words_of_training_part(task):

@@ -18,7 +18,7 @@ from timescales.schema import ConfigError, nearest
 from timescales.tasks import Task
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.
-HEAD = ("head_size", "head_dropout")
+HEAD: dict[str, float | None] = {"head_size": None, "head_dropout": 0.0}
 
 
 def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
@@ -41,7 +41,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     own = {key: value for key, value in config["model"].items() if key not in HEAD}
     rnn = construct("model", own, input_size=task.spec.width, engine=config["engine"])
-    head = {key: value for key, value in config["model"].items() if key in HEAD}
+    head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())

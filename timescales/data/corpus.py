@@ -54,8 +54,8 @@ class Corpus:
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.patterns)}) and could not be "
-                f"downloaded ({reason(error)}). With a network `python scripts/fetch_data.py {self.name}` gets it; "
-                "data_root=DIR or TIMESCALES_DATA names another place"
+                f"downloaded ({reason(error)}). Where there is a network, `python scripts/fetch_data.py {self.name}` "
+                "gets it; data_root=DIR or TIMESCALES_DATA names another place"
             ) from error
         found = self.find(base)
         assert found is not None, "the download reported success but left nothing"
