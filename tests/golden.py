@@ -1,7 +1,7 @@
-"""The first 20 training losses of every model on every task, in float64: what they are now.
+"""The first 20 training losses of models on tasks, in float64: what they are now.
 
 `make golden` writes them into golden_curves.json; test_golden.py compares. A change there is a change of numbers: the
-committed records of that model and task become stale.
+committed records of that model and task become stale. Not every pair has a curve of its own: see `pairs`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,15 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Every task with every model."""
-    return [(task, model) for task in cli.choices("task") for model in cli.choices("model")]
+    """Every task with the LSTM and the pLSTM, every model on two tasks, and the first five models on the digits.
+
+    The numbers of any other pair change only if the task's curve with the LSTM or the model's on the copy task does
+    (`record.golden`).
+    """
+    tasks, models = cli.choices("task"), cli.choices("model")
+    first = {(task, model) for task in ("smnist", "pmnist") for model in ("chrono", "lstm", "mts", "plstm", "ur")}
+    both = {(task, model) for task in tasks for model in ("lstm", "plstm")}
+    return sorted(first | both | {(task, model) for task in ("copy", "frequency") for model in models})
 
 
 def main() -> None:

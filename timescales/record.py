@@ -190,9 +190,15 @@ def _commit() -> str | None:
 
 
 def golden(task: str, model: str) -> str | None:
-    """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed."""
+    """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
+
+    A pair without a curve of its own has those of its task with the LSTM and of its model on the copy task.
+    """
     path = ROOT / "tests" / "golden_curves.json"
     if not path.is_file():
         return None
-    curve = json.loads(path.read_text()).get(f"{task}/{model}")
-    return None if curve is None else hashlib.sha256(json.dumps(curve).encode()).hexdigest()[:12]
+    curves = json.loads(path.read_text())
+    found: Any = curves.get(f"{task}/{model}")
+    if found is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
+        found = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
+    return None if found is None else hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
