@@ -1,4 +1,4 @@
-"""Write docs/coverage.md from docs/coverage.yaml: what becomes of each paper's tables and figures. `--check` compares."""
+"""Write docs/coverage.md from docs/coverage.yaml: what becomes of the papers' tables and figures. `--check` compares."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ def markdown(papers: list[dict[str, Any]]) -> str:
     items = [item for paper in papers for item in paper["items"].values()]
     count = Counter(next(kind for kind in KINDS if kind in item) for item in items)
     lines = [
-        "# What of the papers is here", "",
-        "Written by `scripts/coverage.py` from `docs/coverage.yaml`. A table is run with `make reproduce TABLE=<name>`.", "",
-        f"{len(items)} tables, figures and printed results: {count['table']} are tables of this repository, "
-        f"{count['script']} scripts or tests, {count['analysis']} analyses of trained runs, {count['why_not']} are left out.", "",
-    ]  # fmt: skip
+        "# What of the papers is here",
+        "",
+        "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=<name>` runs a table.",
+        "",
+        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a test, "
+        f"{count['analysis']} wait for an analysis of trained runs, {count['why_not']} are left out.",
+        "",
+    ]
     for paper in papers:
         lines += [f"## {paper['paper']}", "", "| item | shows | here |", "| --- | --- | --- |"]
         lines += [f"| {label} | {item['shows']} | {_here(item)} |" for label, item in paper["items"].items()] + [""]
@@ -49,7 +52,9 @@ def _here(item: dict[str, str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if coverage.md is not what it should be")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if coverage.md is not what it should be"
+    )
     options = parser.parse_args()
     path, text = ROOT / "docs" / "coverage.md", markdown(read())
     if not options.check:
