@@ -1,4 +1,4 @@
-"""Write docs/coverage.md from docs/coverage.yaml: what becomes of the papers' tables and figures. `--check` compares."""
+"""Write docs/coverage.md from docs/coverage.yaml: what becomes of the papers' tables and figures. --check: compare."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def markdown(papers: list[dict[str, Any]]) -> str:
         "",
         "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=<name>` runs a table.",
         "",
-        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a test, "
-        f"{count['analysis']} wait for an analysis of trained runs, {count['why_not']} are left out.",
+        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
+        f"test, {count['analysis']} wait for an analysis of trained runs, {count['why_not']} are left out.",
         "",
     ]
     for paper in papers:
