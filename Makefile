@@ -4,10 +4,10 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check sensitivity test test-slow lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv: .venv/installed ## create .venv and install everything, pinned
 
@@ -19,6 +19,35 @@ help: ## list the targets
 
 demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 3 minutes on a CPU
 	$(PY) scripts/demo.py
+
+reproduce-table1: ## Chien et al. 2021, table 1: pixel-by-pixel digits
+	$(MAKE) reproduce TABLE=chien_table1
+
+reproduce-table2: ## Chien et al. 2021, table 2: language models over characters
+	$(MAKE) reproduce TABLE=chien_table2
+
+reproduce-table3: ## Chien et al. 2021, table 3: frequency discrimination
+	$(MAKE) reproduce TABLE=chien_table3
+
+reproduce: .venv/installed ## any table or figure at paper size, then its report: TABLE=chien_table3 (ARGS="seed=0")
+	$(PY) train.py table=$(TABLE) $(ARGS)
+	$(PY) scripts/report.py $(TABLE)
+
+tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
+	$(PY) train.py table=$(TABLE) profile=tiny $(ARGS)
+	$(PY) scripts/report.py $(TABLE)
+
+status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
+	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
+
+report: .venv/installed ## write results/ from the records (TABLE=...)
+	$(PY) scripts/report.py $(TABLE)
+
+report-check: .venv/installed ## fail if a committed report is not what its committed runs give
+	$(PY) scripts/report.py --check
+
+sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
+	$(PY) scripts/sensitivity.py $(TABLE)
 
 test: .venv/installed lint types ## lint, types and tests
 	$(PY) -m pytest -n 2 -m "not slow and not gpu"
@@ -44,7 +73,7 @@ golden: .venv/installed ## write the golden curves anew: only when numbers are m
 	$(PY) tests/golden.py
 
 # No .venv here: the machine with the GPU brings its own torch.
-gpu: ## on a machine with a GPU: its tests, then short runs of every model; PYTHON=... picks the interpreter
+gpu: ## on a machine with a GPU: its tests, short runs, unfinished table runs; PYTHON=... picks the interpreter
 	$(PYTHON) scripts/gpu.py --minutes $(MINUTES)
 
 gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB

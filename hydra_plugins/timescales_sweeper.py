@@ -17,7 +17,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import cli, compose, record, schema, store, tables
+from timescales import cli, compose, cost, record, schema, store, tables
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -30,18 +30,19 @@ class Job(NamedTuple):
     overrides: list[str]
     directory: Path
     seed: int
-    kind: str  # the identity it would have with seed 0: what costs the same
+    kind: str  # what costs the same
     state: str  # to run, finished, finished elsewhere
     stale: bool
     seconds: float | None  # what it took, if it is finished
 
 
 class TimescalesSweeper(BasicSweeper):
-    """Runs that are known by their identity: all combinations of the values given, or with table=NAME that table's runs.
+    """Runs that are known by their identity: all combinations of the values given, or with table=NAME its runs.
 
-    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at a time with the basic launcher, seed by
-    seed and the longest first; all at once with any other. `minutes` stops in time, and the next call continues. With
-    run_dir=DIR each run gets DIR/<its usual name>. Raises SweepFailed at the end if any job failed.
+    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
+    a time with the basic launcher, seed by seed and the longest first; all at once with any other. `minutes` stops in
+    time, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Raises SweepFailed at the
+    end if any job failed.
     """
 
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
@@ -57,31 +58,35 @@ class TimescalesSweeper(BasicSweeper):
             raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
-        todo, seconds = self._plan(asked)
+        todo, finished, seconds = self._plan(asked)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with deadline(self.minutes) as over:
-            for batch in [[job] for job in todo] if one_by_one else [todo] if todo else []:
-                if one_by_one:
-                    left = minutes_left(todo[len(returns) :], seconds)
-                    print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0].directory}", flush=True)
-                started = time.monotonic()
-                try:
-                    results = list(self.launcher.launch([j.overrides for j in batch], initial_job_idx=len(returns)))
-                except KeyboardInterrupt:
-                    if not over():
-                        raise
-                    print(f"\nstopped after {(time.monotonic() - begun) / 60:.0f} minutes, {len(returns)} of {len(todo)} "
-                          "runs done: the same command continues", flush=True)  # fmt: skip
-                    break
-                returns += results
-                for job, result in zip(batch, results, strict=True):
-                    if result.status != JobStatus.COMPLETED:
-                        self._failed(job.overrides, result._return_value)
-                    elif one_by_one:
-                        seconds[job.kind] = time.monotonic() - started
+            try:
+                for batch in [[job] for job in todo] if one_by_one else [todo] if todo else []:
+                    if one_by_one:
+                        left = minutes_left(todo[len(returns) :], seconds)
+                        print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0].directory}", flush=True)
+                    returns += self._launch(batch, len(returns), seconds)
+                self._probe([*finished, *todo])
+            except KeyboardInterrupt:
+                if not over():
+                    raise
+                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {len(returns)} of {len(todo)} runs done"
+                print(f"\nstopped after {spent}: the same command continues", flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
+        return returns
+
+    def _launch(self, batch: list[Job], done: int, seconds: dict[str, float]) -> list[JobReturn]:
+        assert self.launcher is not None
+        started = time.monotonic()
+        returns = list(self.launcher.launch([job.overrides for job in batch], initial_job_idx=done))
+        for job, result in zip(batch, returns, strict=True):
+            if result.status != JobStatus.COMPLETED:
+                self._failed(job.overrides, result._return_value)
+        if len(batch) == 1:
+            seconds[batch[0].kind] = time.monotonic() - started
         return returns
 
     def _asked(self, arguments: list[str]) -> list[list[str]]:
@@ -113,8 +118,8 @@ class TimescalesSweeper(BasicSweeper):
         except Exception:  # said by _plan, run by run
             return None
 
-    def _plan(self, asked: list[list[str]]) -> tuple[list[Job], dict[str, float]]:
-        """What is to be run, in order, and what runs of each kind took; says both in one line."""
+    def _plan(self, asked: list[list[str]]) -> tuple[list[Job], list[Job], dict[str, float]]:
+        """What is to be run, in order, what is finished, and what runs of each kind took; says so in one line."""
         assert self.config is not None
         committed = store.committed()
         jobs: dict[Path, Job] = {}  # the same run asked for twice is one
@@ -124,7 +129,7 @@ class TimescalesSweeper(BasicSweeper):
                 jobs[job.directory] = job
             except Exception as error:
                 self._failed(overrides, error)
-        seconds = {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
+        seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
         todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
@@ -136,7 +141,26 @@ class TimescalesSweeper(BasicSweeper):
             print(
                 f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
             )
-        return todo, seconds
+        return todo, [job for job in jobs.values() if job.state == "finished"], seconds
+
+    def _probe(self, jobs: list[Job]) -> None:
+        """Put the table's questions to those of its runs that have not answered them."""
+        assert self.config is not None
+        names = (self.config.table or {}).get("probe", [])
+        todo = []
+        for job in jobs if names else []:
+            found = record.read(job.directory)
+            if found is not None and found["status"] == "finished":
+                answered = {key.partition("/")[0] for key in found.get("probes", {})}
+                todo += [(job, name) for name in names if name not in answered]
+        for k, (job, name) in enumerate(todo):
+            from timescales import analysis
+
+            print(f"[{k + 1}/{len(todo)}] {name} of {job.directory}", flush=True)
+            try:
+                analysis.measure(job.directory, name)
+            except Exception as error:
+                self._failed(job.overrides, error)
 
     def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
         assert self.config is not None
@@ -156,8 +180,7 @@ class TimescalesSweeper(BasicSweeper):
             state, stale = "finished elsewhere", store.stale(line)
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
-        seed, cfg.seed = cfg.seed, 0
-        return Job(overrides, directory, seed, schema.identity(cfg), state, stale, seconds)
+        return Job(overrides, directory, cfg.seed, schema.kind(cfg), state, stale, seconds)
 
     def _failed(self, overrides: Any, error: BaseException) -> None:
         line = cli.one_line(error, list(overrides))
@@ -177,9 +200,9 @@ def key_of(override: str) -> str:
 def minutes_left(todo: list[Job], seconds: dict[str, float]) -> str:
     """ " (about 12 min left)" from what runs of the same kind took; an unknown kind counts as the mean of the known."""
     known = [seconds[job.kind] for job in todo if job.kind in seconds]
-    if not seconds:
+    if not known:
         return ""
-    mean = sum(known) / len(known) if known else sum(seconds.values()) / len(seconds)
+    mean = sum(known) / len(known)
     return f" (about {(sum(known) + mean * (len(todo) - len(known))) / 60:.0f} min left)"
 
 

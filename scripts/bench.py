@@ -29,7 +29,6 @@ import csv
 import itertools
 import json
 import os
-import platform
 import re
 import resource
 import statistics
@@ -45,7 +44,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from timescales import LSTM, PLSTM, URLSTM
+from timescales import LSTM, PLSTM, URLSTM, record
 from timescales.model import SequenceModel
 from timescales.tasks import Copy
 
@@ -451,11 +450,6 @@ def picture(rows: list[dict[str, Any]], file: Path) -> None:
     plt.close(figure)
 
 
-def processor() -> str:
-    names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M) if os.name == "posix" else []
-    return (names or [platform.processor() or platform.machine()])[0].strip()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="few configurations, few rounds")
@@ -474,7 +468,7 @@ def main() -> None:
         if unknown := only - known:
             parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
         jobs = [job for job in jobs if {job.section, job.config} & only]
-    machine = f"{processor()}, {args.threads} threads"
+    machine = f"{record.processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
     base = Path(__file__).parents[1] / "results" / "bench" / name
     before = earlier(base.with_suffix(".csv"), jobs)

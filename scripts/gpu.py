@@ -1,7 +1,8 @@
-"""On a machine with a GPU: the GPU tests, then short runs of every model on every task, within a number of minutes.
+"""On a machine with a GPU: its tests, short runs of every model, then unfinished runs of the tables, in some minutes.
 
 `python scripts/gpu.py --minutes 9 [--device cpu to rehearse]`. Works with the machine's own torch and what `make
-gpu-pack` gathered, without network. Leaves results/gpu/<device>.json, small enough to commit.
+gpu-pack` gathered, without network. Leaves results/gpu/<device>.json, small enough to commit, and gpu-runs.tar.gz:
+unpacked in the project where the reports are made, its records count as if they had been run there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -21,6 +23,8 @@ PACK = ROOT / "gpu-pack"
 NEEDED = ("hydra", "omegaconf", "tqdm", "pytest")
 TASKS = ("copy", "frequency", "pmnist")
 MODELS = ("lstm", "chrono", "ur", "mts", "plstm")
+TABLES = ("chien_table1", "chien_copy", "gu_table5", "mahto_dyck2", "chien_table2", "mahto_table1", "chien_table3")
+LARGEST = 2**20  # bytes of a checkpoint that comes along
 
 
 def environment() -> dict[str, str]:
@@ -43,11 +47,27 @@ def environment() -> dict[str, str]:
     return env
 
 
+def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> None:
+    """Run what is unfinished of the tables, one after the other, until the time is over; pack what has run."""
+    for name in names:
+        minutes = (end - time.monotonic()) / 60
+        if minutes < 0.5 or not (ROOT / "conf" / "table" / f"{name}.yaml").is_file():
+            continue
+        command = [sys.executable, "train.py", f"table={name}", "skip=committed", f"device={device}", "logger=none",
+                   f"hydra.sweeper.minutes={minutes:.2f}"]  # fmt: skip
+        subprocess.run(command, cwd=ROOT, env=env, check=False)
+    with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
+        for path in sorted((ROOT / "runs").glob("*/*")):
+            if path.name == "record.json" or (path.suffix == ".pt" and path.stat().st_size <= LARGEST):
+                archive.add(path, path.relative_to(ROOT))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=9.0, help="stop starting new work after this long")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu to rehearse")
     parser.add_argument("--steps", type=int, default=100, help="training steps of each run")
+    parser.add_argument("--tables", nargs="*", default=TABLES, help="whose unfinished runs come last, in this order")
     options = parser.parse_args()
     end, env, results = time.monotonic() + 60 * options.minutes, environment(), []
     question = "import torch as t; print(t.cuda.get_device_name() if t.cuda.is_available() else 'cpu')"
@@ -74,6 +94,7 @@ def main() -> None:
                 "steps": record and record["steps"], "seconds": record and record["seconds"],
                 "metrics": record and record["metrics"], "commit": record and record["commit"],
             })  # fmt: skip
+    tables(options.tables, end, options.device, env)
     folder = ROOT / "results" / "gpu"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{machine.replace(' ', '-').lower()}.json"

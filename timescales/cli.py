@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from timescales import tables
 from timescales.schema import NOT_IDENTITY, ConfigError, nearest
 
 # A run directory that cannot be made or written.
@@ -67,9 +68,8 @@ def narrowing(arguments: list[str]) -> list[str]:
         return arguments
     alike = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and a.partition("=")[0].split(".")[0] not in alike]
-    quoted = ("'" + a.replace("\\", "\\\\").replace("'", "\\'") + "'" for a in narrow)
     rest = [a for a in arguments if a not in narrow]
-    return [*rest, f"hydra.sweeper.narrow=[{','.join(quoted)}]"] if narrow else rest
+    return [*rest, f"hydra.sweeper.narrow={tables.spell(narrow)}"] if narrow else rest
 
 
 def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:

@@ -35,7 +35,7 @@ def draw(found: report.Report) -> Path | None:
     panels = [
         name
         for name, rows in found.rows.items()
-        if rows and (name == "paper" or settings and settings["kind"] != "cells" or found.shown)
+        if rows and (name == "paper" or (settings and settings["kind"] != "cells") or found.shown)
     ]
     if not settings or not panels:
         return None
@@ -78,6 +78,11 @@ def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
 
 
+def _legend(one: Any) -> None:
+    if one.get_legend_handles_labels()[1]:
+        one.legend(frameon=False, fontsize=8)
+
+
 def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
     """A line for each cell (or configuration): the paper's value with its spread, and every seed of ours."""
     if profile == "paper":
@@ -94,8 +99,11 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     for k, (_, cell) in enumerate(lines):
         printed = cell.printed
         if printed["value"] is not None:
-            one.errorbar(printed["value"], k, xerr=printed.get("sd") or printed.get("se"), fmt="D", mfc="white", color="#222222", ms=6,
-                         capsize=3, lw=1, label="paper" if k == 0 else None)  # fmt: skip
+            spread = printed.get("sd") or printed.get("se")
+            one.errorbar(
+                printed["value"], k, xerr=spread, fmt="D", mfc="white", color="#222222", ms=6, capsize=3, lw=1,
+                label="paper" if k == 0 else None,
+            )  # fmt: skip
         for seed, value in cell.values:
             first = k == 0 and seed == cell.values[0][0]
             one.plot(
@@ -111,7 +119,7 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     one.invert_yaxis()
     one.set_xlabel(f"{table['metric']} ({table['unit']})")
     one.grid(axis="y", color="#eeeeee")
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -126,13 +134,15 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
         points = [p for p in report.curve(found.table, row) if p.get(metric) is not None]
         text = _name(row["axes"], keys)
         style = styles[names.index(_name(row["axes"], [k for k in keys if k != "model"])) % 4]
-        one.plot([p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5, alpha=0.8,
-                 label=None if text in seen else text)  # fmt: skip
+        one.plot(
+            [p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5,
+            alpha=0.8, label=None if text in seen else text,
+        )  # fmt: skip
         seen.add(text)
     if "chance" in settings and profile == "paper":
         one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1)
     one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -162,7 +172,7 @@ def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]
         xscale=table["figure"].get("xscale", "linear"),
         yscale=table["figure"].get("yscale", "linear"),
     )
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)
 
 
 def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
@@ -185,7 +195,7 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         style = styles[others.index(_name(mine[0]["axes"], [k for k in keys if k != "model"])) % 4]
         shade = colour(mine[0]["axes"])
         one.plot(xs, means, style, marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
-        one.fill_between(xs, [m - e for m, e in zip(means, errors, strict=True)],
-                         [m + e for m, e in zip(means, errors, strict=True)], color=shade, alpha=0.15, lw=0)  # fmt: skip
+        low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
+        one.fill_between(xs, low, high, color=shade, alpha=0.15, lw=0)
     one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
-    one.legend(frameon=False, fontsize=8)
+    _legend(one)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -133,7 +134,7 @@ def anew(directory: Path, force: bool | str) -> bool:
 
 def clear(directory: Path) -> None:
     """Forget a run: its record, checkpoints and curve (its log stays)."""
-    for name in ("record.json", "last.pt", "best.pt", "curve.csv"):
+    for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
 
 
@@ -185,8 +186,16 @@ def provenance() -> dict[str, Any]:
     for package in ("timescales", "torch", "numpy", "hydra-core"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
     return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
+
+
+def processor() -> str:
+    """The processor's name as people know it."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return found.group(1).strip()
+    return platform.processor() or platform.machine()
 
 
 def _commit() -> str | None:

@@ -53,37 +53,41 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
 
     A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/.
     """
-    names = verdict.metrics(table)
     committed = store.committed()
     found: dict[str, list[dict[str, Any]]] = {}
     unfinished = []
     for profile, asked in runs.items():
         found[profile] = []
         for run, slug in asked:
-            directory = Path("runs") / slug
-            mine = record.read(directory) if local else None
+            mine = record.read(Path("runs") / slug) if local else None
             if mine is not None and mine["status"] == "interrupted":
                 unfinished.append(slug)
                 mine = None
-            if mine is not None:
-                line = store.row(mine, run.axes, profile, [*names, *(f"probe/{k}" for k in mine.get("probes", {}))])
-                line["curve"] = mine["curve"]
-            else:
-                known = committed.get(slug.rpartition("-")[2])
-                if known is None:
-                    continue
-                line = {
-                    **known,
-                    "axes": json.dumps({k: v for k, v in run.axes.items() if k != "seed"}),
-                    "profile": profile,
-                }
-            stale = store.stale(line)
-            found[profile].append({**line, "axes": json.loads(line["axes"]) | {"seed": line["seed"]}, "stale": stale})
+            row = _row(table, run, profile, mine, committed.get(slug.rpartition("-")[2]))
+            if row is not None:
+                found[profile].append(row)
     return Report(table, found, {profile: len(asked) for profile, asked in runs.items()}, [], unfinished)
 
 
+def _row(
+    table: Mapping[str, Any], run: tables.Run, profile: str, mine: dict[str, Any] | None, known: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """A run's row from its record, else from what was committed: the values that this table reads, and no others."""
+    names = verdict.metrics(table)
+    probes = tuple(f"probe/{name}/" for name in table.get("probe", []))
+    if mine is not None:
+        names += [f"probe/{key}" for key in mine.get("probes", {}) if f"probe/{key}".startswith(probes)]
+        row = store.row(mine, run.axes, profile, dict.fromkeys(names)) | {"curve": mine["curve"]}
+    elif known is not None:
+        names += [key for key in known if key.startswith(probes)]
+        row = {key: known.get(key) for key in (*store.COLUMNS, *dict.fromkeys(names))}
+    else:
+        return None
+    return row | {"axes": run.axes, "profile": profile, "stale": store.stale(row)}
+
+
 def write(report: Report) -> list[Path]:
-    """Write runs.csv, curves/ and table.md of a table with any runs; returns what was written. See plots.py for the picture."""
+    """Write runs.csv, curves/ and table.md of a table with any runs; returns the files (pictures: plots.py)."""
     folder = store.RESULTS / report.table["name"]
     rows = [row for profile in report.rows.values() for row in profile]
     if not rows:
@@ -117,11 +121,13 @@ def _curve(points: Sequence[Mapping[str, float]]) -> str:
 
 
 def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, float]]:
-    """A run's curve: from its record, or as committed."""
+    """A run's curve: from its record, or as committed with any table."""
     if row.get("curve"):
         return list(row["curve"])
-    path = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
-    if not path.is_file():
+    own = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
+    paths = [own, *sorted(store.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
+    path = next((p for p in paths if p.is_file()), None)
+    if path is None:
         return []
     with path.open(newline="") as file:
         return [{k: float(v) for k, v in line.items() if v} for line in csv.DictReader(file)]
@@ -129,54 +135,51 @@ def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, fl
 
 def markdown(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the tiny twin; what the paper does not say; cost."""
-    table = report.table
-    name, unit = table["name"], table["unit"]
+    table, name = report.table, report.table["name"]
     lines = [
         f"# {name}: {table['title']}", "",
-        f"{table['source']}; {unit}. **{report.verdict}** at paper size; *shown here*: **{report.shown_here()}**.", "",
-        "```bash", f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here", "```", "",
+        f"{table['source']}; {table['unit']}.",
+        f"At paper size: **{report.verdict}**. Shown here: **{report.shown_here()}**.",
+        "", "```bash", f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here",
+        "```", "",
     ]  # fmt: skip
-    if (store.RESULTS / name / "figure.png").is_file() or table.get("figure"):
+    if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
-    if table["cells"]:
-        keys = list(dict.fromkeys(key for cell in table["cells"] for key in cell.get("where", {})))
-        label = [["what"]] if any("label" in cell for cell in table["cells"]) else [[]]
-        head = [
-            *label[0],
-            *(key.split(".")[-1] for key in keys),
-            "paper",
-            "ours",
-            "n",
-            "median",
-            "every seed",
-            "verdict",
-        ]
-        body = []
-        for cell in report.cells:
-            where = cell.printed.get("where", {})
-            what = [str(cell.printed.get("label", ""))] if label[0] else []
-            body.append([*what, *(say(where.get(key, "")) for key in keys), _printed(cell.printed), _with_sd(cell.mean, cell.sd),
-                         cell.n or "", "" if cell.median is None else number(cell.median),
-                         " ".join(number(value) for _, value in cell.values) if len(cell.values) <= 10 else
-                         f"{number(min(v for _, v in cell.values))} to {number(max(v for _, v in cell.values))}",
-                         cell.verdict + ("" if cell.p is None else f" (p = {cell.p:.2g})")])  # fmt: skip
-        lines += [*grid(head, body), ""]
-    lines += [*_claims("What the paper concludes", report.claims)]
+    lines += _cells(report) + _claims("What the paper concludes", report.claims)
     if report.rows["tiny"]:
         lines += _tiny(report)
     if table.get("cited"):
-        lines += ["## Other people's models, cited", ""]
-        lines += [
-            *grid(["model", "value", "source"], [[c["label"], _printed(c), c["source"]] for c in table["cited"]]),
-            "",
-        ]
+        body = [[c["label"], _printed(c), c["source"]] for c in table["cited"]]
+        lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
     if table["assumed"]:
         lines += ["## What the paper leaves open, and what is assumed", ""]
         lines += [f"- `{key}`: {entry['said']}" for key, entry in table["assumed"].items()] + [""]
     if table.get("notes"):
         lines += ["## Notes", "", *(f"- {note}" for note in table["notes"]), ""]
     return "\n".join([*lines, *_cost(report)]).rstrip() + "\n"
+
+
+def _cells(report: Report) -> list[str]:
+    cells = report.table["cells"]
+    if not cells:
+        return []
+    keys = list(dict.fromkeys(key for cell in cells for key in cell.get("where", {})))
+    labelled = any("label" in cell for cell in cells)
+    body = []
+    for cell in report.cells:
+        where, values = cell.printed.get("where", {}), [value for _, value in cell.values]
+        seeds = (
+            " ".join(map(number, values)) if len(values) <= 10 else f"{number(min(values))} to {number(max(values))}"
+        )
+        body.append([
+            *([cell.printed.get("label", "")] if labelled else []), *(say(where.get(key, "")) for key in keys),
+            _printed(cell.printed), _with_sd(cell.mean, cell.sd), cell.n or "",
+            "" if cell.median is None else number(cell.median), seeds,
+            cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"),
+        ])  # fmt: skip
+    head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
+    return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict"], body), ""]
 
 
 def _claims(title: str, claims: Sequence[verdict.Claim]) -> list[str]:
@@ -193,8 +196,11 @@ def _tiny(report: Report) -> list[str]:
     table = report.tiny_table()
     name = verdict.full_name(table["metric"], table)
     unit = verdict.scale({}, table)
-    frame = pandas.DataFrame([{**{k: say(v) for k, v in row["axes"].items()}, "ours": row.get(name), "status": row["status"],
-                               "minutes": row["seconds"] / 60} for row in report.rows["tiny"]])  # fmt: skip
+    frame = pandas.DataFrame([
+        {k: say(v) for k, v in row["axes"].items()}
+        | {"ours": row.get(name), "status": row["status"], "minutes": row["seconds"] / 60}
+        for row in report.rows["tiny"]
+    ])  # fmt: skip
     axes = [
         key for key in frame.columns if key not in ("ours", "status", "minutes", "seed") and frame[key].nunique() > 1
     ]
@@ -215,8 +221,8 @@ def _tiny(report: Report) -> list[str]:
         "minutes a run",
     ]
     return [
-        "## Shown here", "", f"The same at a size for a CPU ({settings}): an indication of the order, no reproduction of values.", "",
-        *grid(head, body), "", *_claims("The order expected at this size", report.shown),
+        "## Shown here", "", "The same at a size for a CPU: an indication of the order, no reproduction of values.",
+        f"({settings})", "", *grid(head, body), "", *_claims("The order expected at this size", report.shown),
     ]  # fmt: skip
 
 
@@ -249,8 +255,9 @@ def index(reports: Iterable[Report]) -> str:
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here()])
     head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)"]
     return "\n".join([
-        "# Results", "", "Written by `make report` from the records; `make status` says what is missing and what it would cost.",
-        "*Paper size* is the paper's own protocol; *shown here* is a twin sized for a CPU, judged by the order of the models.",
+        "# Results", "",
+        "Written by `make report` from the records. `make status` says what is missing and its price.",
+        "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models.",
         "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
     ])  # fmt: skip
 

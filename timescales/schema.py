@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
 # What does not change a run's numbers, or how many runs there are, is not part of its identity.
 NOT_IDENTITY = (
@@ -77,7 +77,7 @@ def register() -> None:
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts, interpolations resolved, without what is not a run's: Hydra's part, its table."""
+    """The configuration as plain dicts, interpolations resolved, without what is not a run's (Hydra's, a table's)."""
     return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip")}  # type: ignore[misc]
 
 
@@ -111,6 +111,15 @@ def _plain(cfg: DictConfig, key: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
+def kind(cfg: DictConfig) -> str:
+    """What runs share that differ in the seed alone: the identity that the one with seed 0 has."""
+    with open_dict(cfg):
+        seed, cfg.seed = cfg.seed, 0
+        found = identity(cfg)
+        cfg.seed = seed
+    return found
+
+
 def slug(cfg: DictConfig) -> str:
     """A run's directory name: what it is at a glance, then its identity."""
     return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
@@ -138,7 +147,7 @@ def check(cfg: DictConfig) -> None:
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
-            words = [{True: "true", False: "false", None: "null"}.get(choice, choice) for choice in choices]
+            words = [json.dumps(choice).strip('"') for choice in choices]
             raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
     kinds = ("auto", "cpu", "cuda", "mps")
     if cfg.device.split(":")[0] not in kinds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import operator
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,29 +25,28 @@ def row(
     found: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
 ) -> dict[str, Any]:
     """A record as a row of runs.csv; `metrics` as a table names them."""
+    kind = f"{found['config']['task']['name']}/{found['config']['model']['name']}"
     values = {
         "id": found["id"], "profile": profile or "paper", "status": found["status"], "seed": found["seed"],
         "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}), "steps": found.get("steps"),
         "diverged_at": found.get("diverged_at"), "parameters": found["parameters"],
         "seconds": round(found["seconds"], 1), "device": found["device"], "threads": found["threads"],
         "machine": found["machine"], "commit": found["commit"], "golden": found["golden"],
-        "partial": "; ".join(found["partial"]), "run": f"{found['config']['task']['name']}/{found['config']['model']['name']}",
+        "partial": "; ".join(found["partial"]), "run": kind,
     }  # fmt: skip
     return values | {name: metric(found, name) for name in metrics}
 
 
 def metric(found: Mapping[str, Any], name: str) -> float | None:
-    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99"; None if it has none.
+    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
-    A run that never reaches the threshold counts as all its steps. "probe/..." are kept by their own files.
+    None if it has none. A run that never reaches the threshold counts as all its steps.
     """
     if name.startswith("steps to "):
         key, sign, threshold = name.removeprefix("steps to ").split()
-        reached = [
-            point["step"] for point in found["curve"]
-            if point.get(key) is not None and (point[key] >= float(threshold) if sign == ">=" else point[key] <= float(threshold))
-        ]  # fmt: skip
-        return reached[0] if reached else found.get("steps")
+        compare = operator.ge if sign == ">=" else operator.le
+        points = (point for point in found["curve"] if point.get(key) is not None)
+        return next((point["step"] for point in points if compare(point[key], float(threshold))), found.get("steps"))
     if name.startswith("probe/"):
         return found.get("probes", {}).get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)
@@ -80,8 +80,12 @@ def rows_text(rows: list[dict[str, Any]]) -> str:
 
 
 def committed() -> dict[str, dict[str, Any]]:
-    """All rows under results/ by the run's id."""
-    return {line["id"]: line for path in sorted(RESULTS.glob("*/runs.csv")) for line in read_rows(path)}
+    """All rows under results/ by the run's id; of a run in several tables with the values that any of them reads."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(RESULTS.glob("*/runs.csv")):
+        for line in read_rows(path):
+            found.setdefault(line["id"], {}).update({key: value for key, value in line.items() if value is not None})
+    return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
 
 
 def stale(line: Mapping[str, Any]) -> bool:

@@ -4,8 +4,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
 
     name, title, source     its file's name; what is measured; where it is printed
     runs                    list of grids {key: value or list of values}; their union is the table
-    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a run
-                            that never gets there counts as all its steps), or "probe/<name>/<value>" (timescales/analysis)
+    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
+                            run that never gets there counts as all its steps), or "probe/<name>/<value>" (analysis/)
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people
@@ -21,8 +21,9 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that must be there
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
-    figure                  optional: {kind: cells | curves | line, ...} (timescales/report.py)
-    tiny                    {set: {key: value or values}, claims, and optionally minutes, success, n_min}: profile=tiny, a CPU's twin
+    figure                  optional: {kind: cells | curves | line | probe, ...} (timescales/plots.py)
+    tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,
+                            success, n_min, select}
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a table: the grid's keys with this run's values (the seed among them), and the overrides that make it."""
+    """One run of a table: the grid's keys with this run's values (its seed too), and the overrides that make it."""
 
     axes: dict[str, Any]
     overrides: list[str]
@@ -56,8 +57,8 @@ def expand(
 ) -> list[Run]:
     """The runs of a table, each once; `narrow` maps keys to the only values wanted.
 
-    A key that some grid knows with one of these values keeps these values of those grids, and drops the grids without
-    any. Every other key is put upon all runs: such runs are beyond the table.
+    A grid that knows the key keeps those of its values that are wanted, and is dropped if it has none. Wanted values
+    that no grid has, and keys that no grid has, are put upon all: such runs are beyond the table.
     """
     grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
     if profile == "tiny":
@@ -66,9 +67,9 @@ def expand(
     elif profile is not None:
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
     for key, wanted in (narrow or {}).items():
-        kept = [grid | {key: [v for v in grid[key] if v in wanted]} for grid in grids if key in grid]
-        kept = [grid for grid in kept if grid[key]]
-        grids = kept or [grid | {key: list(wanted)} for grid in grids]
+        beyond = [v for v in wanted if not any(v in grid.get(key, []) for grid in grids)]
+        known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
+        grids = [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
     runs: dict[str, Run] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
@@ -92,7 +93,8 @@ def spell(value: Any) -> str:
     if isinstance(value, str) and (
         not re.fullmatch(r"[A-Za-z_][\w./]*", text) or text.lower() in ("null", "true", "false")
     ):
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # A backslash stands for itself unless a quote follows.
+        return "'" + re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), text) + "'"
     return text
 
 

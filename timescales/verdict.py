@@ -50,11 +50,9 @@ class Claim:
 
 def metrics(table: Mapping[str, Any]) -> list[str]:
     """The names of all values that a table reads from a run, as `store.metric` knows them."""
-    names = [table["metric"], *(c["metric"] for c in [*table["cells"], *table["claims"], *table["tiny"].get("claims", [])]
-                                if isinstance(c, Mapping) and "metric" in c)]  # fmt: skip
-    for condition in (table.get("success"), table["tiny"].get("success")):
-        if condition:
-            names.append(condition.split()[0])
+    entries = [*table["cells"], *table["claims"], *table["tiny"].get("claims", [])]
+    names = [table["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
+    names += [condition.split()[0] for condition in (table.get("success"), table["tiny"].get("success")) if condition]
     names += table.get("figure", {}).get("metrics", [])
     return list(dict.fromkeys(full_name(name, table) for name in names))
 
@@ -112,7 +110,7 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
     if found.failed > printed.get("failed", 0) or found.mean is None:
         return f"unstable ({found.failed} of {found.n + found.failed} failed)", None
     sd, n = printed.get("sd"), printed.get("n")
-    if printed.get("se") is not None:
+    if printed.get("se") is not None and n is not None:
         sd = printed["se"] * math.sqrt(n)
     p = None
     if sd is not None and n is not None and table.get("reduce", "mean") == "mean" and "compute" not in printed:
@@ -127,7 +125,7 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
 
 
 def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alternative: str = "two-sided") -> float:
-    """p of Welch's t-test from (mean, sd, n) twice; with one run on a side, of one draw against the other side's spread."""
+    """p of Welch's t-test from (mean, sd, n) twice; one run on a side is one draw against the other side's spread."""
     from scipy import stats
 
     equal = ours[2] == 1 or theirs[2] == 1
@@ -267,7 +265,7 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
     said = [c.verdict for c in claims]
     if "refuted" in said or "reversed" in said:
         return "contradicted"
-    if not words and not said or "open" in said or {"missing", "stale"} & set(words):
+    if (not words and not said) or "open" in said or {"missing", "stale"} & set(words):
         return "open"
     if any(word == "in" for word in (s.split()[0] for s in said)):
         return "in order, not significant"

@@ -1,0 +1,91 @@
+"""Do a table's conclusions survive other choices where the paper is silent? `python scripts/sensitivity.py TABLE`.
+
+Each assumed setting that names other values (`try`) is changed one at a time, at tiny size. Writes
+results/<table>/sensitivity.{csv,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from timescales import compose, record, report, schema, store, tables, verdict  # noqa: E402
+
+
+def settings(table: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The choices to try, one at a time: (key, value)."""
+    return [(key, value) for key, entry in table["assumed"].items() for value in entry.get("try", [])]
+
+
+def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[dict[str, Any]]]:
+    """Rows of the tiny twin under each setting, from runs/ or as committed; by the setting's words."""
+    path = store.RESULTS / table["name"] / "sensitivity.csv"
+    committed = {line["id"]: line for line in [*store.committed().values(), *store.read_rows(path)]}
+    names = verdict.metrics(table)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for words, narrow in [("as assumed", {}), *((f"{k}={report.say(v)}", {k: [v]}) for k, v in settings(table))]:
+        found[words] = []
+        for run in tables.expand(table, "tiny", narrow):
+            slug = schema.slug(composer(run.overrides))
+            mine = record.read(Path("runs") / slug)
+            if mine is not None and mine["status"] != "interrupted":
+                line = store.row(mine, run.axes, "tiny", names)
+            elif (known := committed.get(slug.rpartition("-")[2])) is not None:
+                line = known
+            else:
+                continue
+            found[words].append({**line, "axes": run.axes, "stale": store.stale(line)})
+    return found
+
+
+def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
+    """A row for each setting, a column for each claim of the tiny twin."""
+    tiny = {**table, **{k: v for k, v in table["tiny"].items() if k in ("claims", "success", "n_min", "select")}}
+    body = []
+    for words, rows in found.items():
+        claims = [verdict.claim(claim, tiny, rows) for claim in tiny["claims"]]
+        body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
+    head = ["setting", "runs", *(c if isinstance(c, str) else c["claim"] for c in tiny["claims"])]
+    return "\n".join([
+        f"# {table['name']}: does it hang on what the paper leaves open?", "",
+        f"`make sensitivity TABLE={table['name']}`: the tiny twin, one assumed setting changed at a time.", "",
+        *report.grid(head, body), "",
+    ])  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table")
+    parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
+    options = parser.parse_args()
+    with compose.composing() as composer:
+        try:
+            table = compose.table(options.table)
+        except schema.ConfigError as error:
+            sys.exit(f"error: {error}")
+        tries = [[], *([f"{key}={tables.spell(value)}"] for key, value in settings(table))]
+        for k, change in enumerate([] if options.no_run else tries):
+            print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
+            command = [sys.executable, str(ROOT / "train.py"), f"table={table['name']}", "profile=tiny", *change]
+            if subprocess.run([*command, "logger=none"], check=False).returncode not in (0, 1):  # 1: some runs failed
+                sys.exit("interrupted: the same command continues")
+        found = gather(table, composer)
+    folder = store.RESULTS / table["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {row["id"]: {k: v for k, v in row.items() if k != "stale"} | {"axes": json.dumps(row["axes"])}
+            for rows in found.values() for row in rows}  # fmt: skip
+    record.write_atomic(folder / "sensitivity.csv", store.rows_text(list(rows.values())).encode())
+    text = markdown(table, found)
+    record.write_atomic(folder / "sensitivity.md", text.encode())
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""What is done of each table and what the rest costs: `python scripts/status.py [TABLE ...] [--measure]`.
+
+Hours are from finished runs of the same kind, else from a few steps timed with --measure (results/speed.csv); they are
+an upper bound where a task may stop before its last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tqdm import tqdm  # noqa: E402
+
+from timescales import cli, compose, cost, record, report, schema, store, tables  # noqa: E402
+
+
+def status(
+    name: str, composer: compose.Composer, measured: dict[str, float], unknown: dict[str, Any]
+) -> list[list[Any]]:
+    """The lines of a table, one for each profile; puts configurations whose cost is not known into `unknown`."""
+    table, committed, lines = compose.table(name), store.committed(), []
+    for profile in report.PROFILES:
+        count: Counter[str] = Counter()
+        seconds, todo, why = dict(measured), [], []
+        for run in tables.expand(table, profile):
+            try:
+                cfg = composer(run.overrides)
+            except Exception as error:
+                if (line := cli.one_line(error, run.overrides)) is None:
+                    raise
+                count["cannot run"] += 1
+                why.append(line)
+                continue
+            slug, kind = schema.slug(cfg), schema.kind(cfg)
+            found, row = record.read(Path("runs") / slug), committed.get(slug.rpartition("-")[2], {})
+            state = found["status"] if found else row.get("status", "missing")
+            old = record.stale(found) if found else bool(row) and store.stale(row)
+            count["stale" if old else state] += 1
+            if state in store.ENDED:
+                seconds[kind] = found["seconds"] if found else row["seconds"]
+            else:
+                todo.append((kind, cfg))
+        unknown |= {kind: cfg for kind, cfg in todo if kind not in seconds}
+        dear = sum(kind not in seconds for kind, _ in todo)
+        hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
+        left = f"{hours:.1f} h" + (f" + {dear} runs not measured" if dear else "") if todo else ""
+        if table.get("needs") and todo:
+            why.append(f"needs {', '.join(table['needs'])}")
+        bad = count["diverged"] + count["failed"]
+        states = [count[state] for state in ("finished", "missing", "interrupted", "stale")]
+        lines.append([name, profile or "paper", *states, bad, left, "; ".join(dict.fromkeys(why))])
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", nargs="*", help="names of tables; none: all")
+    parser.add_argument(
+        "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
+    )
+    options = parser.parse_args()
+    with compose.composing() as composer:
+        names = options.table or cli.choices("table")
+        seconds = cost.known()
+        unknown: dict[str, Any] = {}
+        try:
+            lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, seconds, unknown)]
+        except schema.ConfigError as error:
+            sys.exit(f"error: {error}")
+        if options.measure:
+            for kind, cfg in tqdm(unknown.items(), desc="timing"):
+                try:
+                    cost.write([cost.measure(kind, schema.resolved(cfg))])
+                except schema.ConfigError as error:
+                    tqdm.write(f"{schema.slug(cfg)}: {error}")
+            lines = [line for name in names for line in status(name, composer, cost.known(), {})]
+    head = ["table", "profile", "done", "missing", "begun", "stale", "failed", "left", "why not"]
+    widths = [max(len(str(row[k])) for row in [head, *lines]) for k in range(len(head))]
+    for row in [head, *lines]:
+        print("  ".join(str(entry).ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
+    if not options.measure and unknown:
+        print(f"\n{len(unknown)} kinds of runs are not measured: make status MEASURE=1 times a few steps of each")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Verdicts on made-up runs, and reports that are a function of the records alone."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from timescales import plots, report, schema, store, tables, verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = {
+    "name": "made_up", "title": "Made up", "source": "nobody 2021, table 0", "metric": "test/accuracy",
+    "select": "last", "better": "higher", "unit": "percent", "n_min": 3, "tolerance": 0.5, "claims": [], "assumed": {},
+    "runs": [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1, 2]}],
+    "cells": [{"where": {"model": "plstm"}, "value": 90.0}], "tiny": {"set": {"task.T": 5}, "claims": []},
+}  # fmt: skip
+
+
+def rows(values, model="plstm", status="finished", stale=False, **axes):
+    """Rows of runs.csv with these accuracies (fractions), seeds from 0 on."""
+    return [
+        {"id": f"{model}{k}{axes}", "axes": {"task": "copy", "model": model, "seed": k, **axes}, "seed": k,
+         "stale": stale, "status": status, "last test/accuracy": v, "last valid/accuracy": v}
+        for k, v in enumerate(values)
+    ]  # fmt: skip
+
+
+def judged(found, printed=None, **table):
+    return verdict.cell({"where": {"model": "plstm"}, "value": 90.0, **(printed or {})}, {**TABLE, **table}, found)
+
+
+@pytest.mark.parametrize(
+    ("found", "printed", "table", "word"),
+    [
+        ([], {}, {}, "missing"),
+        (rows([0.901, 0.899, 0.902]), {}, {}, "match"),  # within the tolerance of .5
+        (rows([0.91, 0.92, 0.93]), {}, {}, "better"),
+        (rows([0.87, 0.88, 0.89]), {}, {}, "worse"),
+        (rows([0.87, 0.88, 0.89]), {}, {"better": "lower"}, "better"),
+        (rows([0.90]), {}, {}, "match (n=1)"),
+        (rows([0.95, 0.96]), {}, {}, "better (n=2)"),
+        (rows([0.90, 0.90, 0.90], stale=True), {}, {}, "stale"),
+        (rows([0.90, 0.90, 0.90]), {"value": None}, {}, "blank"),
+        (rows([0.90, 0.90]) + rows([None], status="diverged"), {}, {}, "unstable (1 of 3 failed)"),
+        (rows([0.90, 0.90, 0.90]) + rows([None], status="diverged"), {"failed": 1}, {}, "match"),
+        (rows([None, None], status="failed"), {}, {}, "unstable (2 of 2 failed)"),
+        # bimodal: with the paper's success condition the failures are counted and left out of the mean, ...
+        (rows([0.90, 0.901, 0.899, 0.1]), {}, {"success": "valid/accuracy > 0.5"}, "unstable (1 of 4 failed)"),
+        (rows([0.90, 0.901, 0.899, 0.1]), {"failed": 1}, {"success": "valid/accuracy > 0.5"}, "match"),
+        # ... without one they are part of the paper's mean and spread.
+        (rows([0.99, 0.99, 0.99, 0.52, 0.99]), {"sd": 20.9, "n": 5}, {}, "match"),
+        # the paper's spread decides where it is printed
+        (rows([0.911, 0.909, 0.910]), {"sd": 0.1, "n": 5}, {}, "better"),
+        (rows([0.92, 0.88, 0.93]), {"sd": 2.0, "n": 5}, {}, "match"),
+        (rows([0.91]), {"sd": 2.0, "n": 5}, {}, "match (n=1)"),
+        (rows([0.80]), {"sd": 2.0, "n": 5}, {}, "worse (n=1)"),
+        (rows([0.91, 0.92, 0.90]), {"se": 0.9, "n": 5}, {}, "match"),
+        (rows([0.5, 0.903, 0.7]), {}, {"reduce": "max"}, "match"),
+    ],
+)  # fmt: skip
+def test_verdict_of_a_cell(found, printed, table, word):
+    assert judged(found, printed, **table).verdict == word
+
+
+def test_numbers_of_a_cell():
+    cell = judged(rows([0.90, 0.92, 0.10, 0.97]), success="valid/accuracy > 0.5")
+    assert cell.values == [(0, 90.0), (1, 92.0), (3, 97.0)]
+    assert (cell.n, cell.failed) == (3, 1)
+    assert cell.mean == pytest.approx(93.0)
+    assert cell.median == pytest.approx(92.0)
+    assert cell.sd == pytest.approx(np.std([90, 92, 97], ddof=1))
+
+
+def test_welch_is_scipys_on_samples_of_that_spread():
+    ours = np.array([90.1, 91.4, 88.9, 92.0])
+    theirs = np.array([86.0, 95.0, 89.0, 91.5, 93.7])
+    expected = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+    found = verdict.welch((ours.mean(), ours.std(ddof=1), 4), (theirs.mean(), theirs.std(ddof=1), 5))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_one_run_is_one_more_draw_from_the_papers():
+    """x = 93 against mean 90, sd 2, n 5: t = 3 / (2 sqrt(1 + 1/5)) with 4 degrees of freedom."""
+    t = 3 / (2 * math.sqrt(1.2))
+    assert judged(rows([0.93]), {"sd": 2.0, "n": 5}).p == pytest.approx(2 * stats.t.sf(t, 4))
+
+
+def test_best_stable_learning_rate():
+    found = rows([0.7, 0.72, 0.71], **{"optimizer.lr": 1e-3}) + rows([0.9, 0.9, 0.91], **{"optimizer.lr": 1e-2})
+    table = {"reduce": "best_lr", "metric": "test/accuracy"}
+    assert judged(found, {"value": 90.3}, **table).verdict == "match"
+    found += rows([None], status="diverged", **{"optimizer.lr": 1e-2})  # higher, but one run diverged
+    assert judged(found, {"value": 71.0}, **table).verdict == "match"
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "theirs", "word"),
+    [
+        ("plstm > lstm", [0.9, 0.91, 0.92], [0.8, 0.81, 0.82], "holds"),
+        ("plstm > lstm", [0.9, 0.5, 0.92], [0.8, 0.3, 0.82], "in order"),
+        ("plstm > lstm", [0.9], [0.8], "in order"),
+        ("plstm > lstm", [0.7], [0.8], "reversed"),
+        ("plstm > lstm", [0.7, 0.71, 0.72], [0.8, 0.81, 0.82], "refuted"),
+        ("plstm > lstm", [0.79, 0.6, 0.9], [0.8, 0.65, 0.9], "reversed"),
+        ("plstm > lstm", [0.7], [], "open"),
+        ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.91, 0.92, 0.90], "holds"),
+        ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.80, 0.81, 0.82], "refuted"),
+        ("plstm ~ lstm", [0.9], [0.902], "in order"),
+        ("plstm ~ lstm", [0.9], [0.92], "reversed"),
+        ("plstm > lstm @ task=smnist", [0.9], [0.8], "open"),
+        ("task=copy model=plstm > task=copy model=lstm @ seed=0", [0.9], [0.8], "in order"),
+    ],
+)
+def test_verdict_of_a_claim(claim, ours, theirs, word):
+    assert verdict.claim(claim, TABLE, rows(ours) + rows(theirs, "lstm")).verdict == word
+
+
+def test_a_claim_must_hold_in_every_group():
+    big, small = {"model.hidden_size": 512}, {"model.hidden_size": 256}
+    good = rows([0.9, 0.91], **big) + rows([0.5, 0.51], "lstm", **big)
+    bad = rows([0.4, 0.41], **small) + rows([0.5, 0.51], "lstm", **small)
+    assert verdict.claim("plstm > lstm", TABLE, good).verdict == "holds"
+    assert verdict.claim("plstm > lstm", TABLE, good + bad).verdict == "refuted"
+    assert verdict.claim("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds"
+
+
+def test_claims_on_another_metric_and_on_failing():
+    slow, fast = rows([0.9, 0.9], "lstm"), rows([0.9, 0.9])
+    for k, row in enumerate(slow + fast):
+        row["steps to valid/accuracy >= 0.9"] = 1000 + k if row["axes"]["model"] == "lstm" else 100 + k
+    faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
+    found = verdict.claim(faster, TABLE, slow + fast)
+    assert found.verdict == "holds"
+    assert found.detail == "102.5 (n=2) against 1000 (n=2)"
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
+    assert verdict.claim("lstm fails", table, runs).verdict == "holds"
+    assert verdict.claim("plstm never fails", table, runs).verdict == "holds"
+    assert verdict.claim("lstm never fails", table, runs).verdict == "refuted"
+    assert verdict.claim("plstm fails @ model=ur", table, runs).verdict == "open"
+    with pytest.raises(schema.ConfigError, match="cannot read the claim 'plstm wins'"):
+        verdict.claim("plstm wins", TABLE, runs)
+
+
+@pytest.mark.parametrize(
+    ("cells", "claims", "word"),
+    [
+        (["match", "better", "blank"], ["holds"], "reproduced"),
+        (["match", "worse"], ["holds"], "reproduced in order"),
+        (["match", "unstable (1 of 3 failed)"], ["holds"], "reproduced in order"),
+        (["match"], ["holds", "in order"], "in order, not significant"),
+        (["match", "missing"], ["holds"], "open"),
+        (["match", "stale"], ["holds"], "open"),
+        (["match"], ["open"], "open"),
+        (["missing"], ["refuted"], "contradicted"),
+        (["match"], ["reversed"], "contradicted"),
+        ([], [], "open"),
+    ],
+)
+def test_verdict_of_a_table(cells, claims, word):
+    found = verdict.whole(
+        [verdict.Cell({}, verdict=w) for w in cells], [verdict.Claim("", verdict=w) for w in claims]
+    )  # fmt: skip
+    assert found == word
+
+
+def made_record(directory, run_id, seed, model, accuracy, **changes):
+    """A record as train.py leaves it."""
+    directory.mkdir(parents=True)
+    config = {"task": {"name": "copy"}, "model": {"name": model}, "seed": seed}
+    record = {
+        "id": run_id, "status": "finished", "config": config, "seed": seed, "steps": 300, "diverged_at": None,
+        "metrics": {"test/accuracy": accuracy}, "last": {"test/accuracy": accuracy, "valid/accuracy": accuracy},
+        "curve": [{"step": k, "epoch": k / 10, "valid/accuracy": accuracy * k / 300} for k in range(1, 301)],
+        "seconds": 60.0, "parameters": 10, "device": "cpu", "threads": 1, "machine": "abacus", "commit": "abc",
+        "golden": None, "partial": [],
+    }  # fmt: skip
+    (directory / "record.json").write_text(json.dumps(record | changes))
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A made-up table with six runs, and a way to report it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(store.record, "golden", lambda task, model: None)
+    table = {**TABLE, "figure": {"kind": "curves"}, "claims": ["plstm > lstm"], "success": "valid/accuracy > 0.2",
+             "assumed": {"batch": {"said": "not stated; 128"}}, "notes": ["The paper contradicts itself."],
+             "cited": [{"label": "uRNN", "value": 1.0, "source": "somebody 2016"}],
+             "tiny": {"set": {"task.T": 5, "seed": 0}, "claims": ["plstm > lstm"]}}  # fmt: skip
+    asked = {}
+    for profile in report.PROFILES:
+        asked[profile or "paper"] = [
+            (run, f"copy-{run.axes['model']}-s{run.axes['seed']}-{profile or 'paper'}{k:05}")
+            for k, run in enumerate(tables.expand(table, profile))
+        ]
+    for found in asked.values():
+        for k, (run, slug) in enumerate(found):
+            accuracy = (0.9 if run.axes["model"] == "plstm" else 0.6) + 0.001 * k
+            made_record(
+                tmp_path / "runs" / slug, slug.rpartition("-")[2], run.axes["seed"], run.axes["model"], accuracy
+            )
+    return lambda local=True: report.gather(table, {p: [(r, s) for r, s in f] for p, f in asked.items()}, local)
+
+
+def test_report_says_what_the_records_hold(made):
+    found = made()
+    report.write(found)
+    text = (store.RESULTS / "made_up" / "table.md").read_text()
+    assert "At paper size: **reproduced**. Shown here: **order shown**." in text
+    assert "| plstm | 90.0 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match |" in text
+    assert "| plstm > lstm | holds |" in text
+    assert "| plstm > lstm | in order |  | 90.1 (n=1) against 60 (n=1) |" in text
+    assert "- `batch`: not stated; 128" in text
+    assert "- The paper contradicts itself." in text
+    assert "| uRNN | 1.0 | somebody 2016 |" in text
+    assert "- paper: 0.10 h on abacus, 1 thread" in text
+    index = report.index([found])
+    assert (
+        "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |" in index
+    )
+    lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
+    assert len(lines) == report.POINTS + 1
+    assert lines[1].startswith("1,0.1,")
+    assert lines[-1].startswith("300,30.0,")
+
+
+def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path):
+    import shutil
+
+    found = made()
+    report.write(found)
+    first = {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
+    report.write(made())
+    assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
+    shutil.rmtree(tmp_path / "runs")
+    for local in (True, False):
+        again = made(local)
+        assert report.markdown(again) == report.markdown(found)
+        assert report.curve(again.table, again.rows["paper"][0])[-1]["step"] == 300
+        report.write(again)
+    assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
+
+
+def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
+    report.write(made())
+    (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
+    found = made()
+    assert len(found.rows["paper"]) == 6  # as committed
+    assert found.unfinished == [path.parent.name]
+    (store.RESULTS / "made_up" / "runs.csv").unlink()
+    assert len(made().rows["paper"]) == 5
+
+
+def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
+    import shutil
+
+    for directory in (tmp_path / "runs").glob("*paper*"):
+        shutil.rmtree(directory)
+    found = made()
+    assert [c.verdict for c in found.cells] == ["missing"]
+    assert found.verdict == "open"
+    assert found.shown_here() == "order shown"
+
+
+def test_the_picture_is_drawn(made):
+    found = made()
+    report.write(found)
+    for kind in ({"kind": "curves"}, {"kind": "cells"}, {"kind": "line", "x": "task.T"}):
+        found.table["figure"] = kind
+        path = plots.draw(found)
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert path.stat().st_size < 200_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
+        ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
+        ("steps to valid/accuracy >= 0.99", 40),
+    ],
+)  # fmt: skip
+def test_what_a_table_reads_from_a_record(name, value):
+    curve = [{"step": 10, "valid/accuracy": 0.1, "valid/loss": 1.0},
+             {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
+             {"step": 30, "valid/accuracy": 0.7, "valid/loss": 0.05}]  # fmt: skip
+    record = {
+        "metrics": {"test/accuracy": 0.9},
+        "last": {"test/accuracy": 0.8},
+        "curve": curve,
+        "steps": 40,
+        "probes": {"a/b": 3.0},
+    }
+    assert store.metric(record, name) == value
+
+
+def test_committed_reports_are_what_their_runs_give():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

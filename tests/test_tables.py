@@ -1,0 +1,281 @@
+"""Tables as data: which runs they ask for, how the sweeper narrows, skips, shares and stops."""
+
+import json
+import re
+import time
+
+import pytest
+
+from timescales import cli, compose, record, schema, store, tables
+
+TABLE = {
+    "name": "t",
+    "runs": [
+        {"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1]},
+        {"task": "smnist", "model": "lstm", "seed": 0},
+    ],
+    "tiny": {"set": {"task.T": [3, 4], "seed": 0}, "claims": []},
+}
+# A table of runs that take a moment.
+YAML = """# @package _global_
+hydra: {mode: MULTIRUN}
+loop: {max_steps: 2}
+task: {T: 3, train_size: 20, valid_size: 10, test_size: 10, batch_size: 10}
+model: {hidden_size: 4}
+table:
+  name: quick
+  title: Quick
+  source: nobody
+  runs:
+    - {task: copy, model: [lstm, plstm], seed: [0, 1]}
+  metric: test/accuracy
+  select: last
+  better: higher
+  unit: percent
+  n_min: 2
+  tolerance: 1.0
+  cells:
+    - {where: {model: lstm}, value: 10.0}
+    - {where: {model: plstm}, value: 10.0}
+  claims: ["plstm > lstm"]
+  assumed: {optimizer.lr: {said: not stated, try: [0.1]}}
+  probe: [steps]
+  tiny:
+    set: {task.T: 2, seed: 0}
+    claims: ["plstm ~ lstm"]
+"""
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """A table `quick` beside the others, results/ in an empty folder, and one question to its runs."""
+    import shutil
+    import sys
+    import types
+
+    shutil.copytree(cli.conf(), tmp_path / "conf")
+    (tmp_path / "conf" / "table" / "quick.yaml").write_text(YAML)
+    monkeypatch.setattr(cli, "conf", lambda: tmp_path / "conf")
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    probe = types.ModuleType("timescales.analysis.steps")
+    probe.measure = lambda model, task: {"parameters": float(sum(p.numel() for p in model.parameters()))}
+    monkeypatch.setitem(sys.modules, "timescales.analysis.steps", probe)
+    import train as entry
+
+    # The entry point's path of configurations was read when it was imported.
+    monkeypatch.setattr(sys.modules["train"], "main", _main(entry, tmp_path / "conf"))
+    return tmp_path
+
+
+def _main(entry, conf):
+    import hydra
+
+    inner = entry.main.__wrapped__
+    return hydra.main(version_base="1.3", config_path=str(conf), config_name="config")(inner)
+
+
+def test_a_table_is_the_union_of_its_grids():
+    runs = tables.expand(TABLE)
+    assert [run.axes for run in runs] == [
+        {"task": "copy", "model": "lstm", "seed": 0}, {"task": "copy", "model": "lstm", "seed": 1},
+        {"task": "copy", "model": "plstm", "seed": 0}, {"task": "copy", "model": "plstm", "seed": 1},
+        {"task": "smnist", "model": "lstm", "seed": 0},
+    ]  # fmt: skip
+    assert runs[3].overrides == ["table=t", "task=copy", "model=plstm", "seed=1"]
+
+
+def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
+    tiny = tables.expand(TABLE, "tiny")
+    assert [(r.axes["task"], r.axes["model"], r.axes["task.T"], r.axes["seed"]) for r in tiny] == [
+        ("copy", "lstm", 3, 0), ("copy", "lstm", 4, 0), ("copy", "plstm", 3, 0), ("copy", "plstm", 4, 0),
+        ("smnist", "lstm", 3, 0), ("smnist", "lstm", 4, 0),
+    ]  # fmt: skip
+    assert {r.axes["task.T"] for r in tables.expand(TABLE, "tiny", {"task.T": [9]})} == {9}
+    with pytest.raises(schema.ConfigError, match="profile=small"):
+        tables.expand(TABLE, "small")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "expected"),
+    [
+        ({"model": ["plstm"]}, [("copy", "plstm", 0), ("copy", "plstm", 1)]),  # the second grid has no plstm
+        ({"seed": [1]}, [("copy", "lstm", 1), ("copy", "plstm", 1)]),
+        ({"task": ["smnist"]}, [("smnist", "lstm", 0)]),
+        ({"task": ["smnist"], "model": ["lstm"], "seed": [0]}, [("smnist", "lstm", 0)]),
+        ({"seed": [7]}, [("copy", "lstm", 7), ("copy", "plstm", 7), ("smnist", "lstm", 7)]),  # beyond the table
+        ({"seed": [7, 1], "model": ["lstm"]}, [("copy", "lstm", 7), ("copy", "lstm", 1), ("smnist", "lstm", 7)]),
+        ({"loop.max_steps": [3], "seed": [0]}, [("copy", "lstm", 0), ("copy", "plstm", 0), ("smnist", "lstm", 0)]),
+    ],
+)
+def test_narrowing(narrow, expected):
+    runs = tables.expand(TABLE, None, narrow)
+    assert [(r.axes["task"], r.axes["model"], r.axes["seed"]) for r in runs] == expected
+    assert all(r.axes.get("loop.max_steps") == (3 if "loop.max_steps" in narrow else None) for r in runs)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 1.5, 1e-05, -3, True, None, "ur", "-", "a b", "it's", "a,b", "null", "1.5", "", [1150, 1150, 400], [[1], []],
+     {"law": "chrono", "T_max": 750}, "a\\", "ünï", "$x", "a=b"],
+)  # fmt: skip
+def test_a_value_survives_being_spelled_as_an_override(value):
+    with compose.composing() as composer:
+        assert composer.parse(f"task.name={tables.spell(value)}").value() == value
+
+
+def test_composing_is_what_hydra_composes():
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    cases = [
+        ["model=plstm", "task=copy", "task.T=50", "seed=3"], ["task=frequency", "model=plstm", "optimizer=sgd"],
+        ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
+        ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
+    ]  # fmt: skip
+    with compose.composing() as composer:
+        ours = [(composer(case), schema.identity(composer(case))) for case in cases]
+    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+        for case, (found, identity) in zip(cases, ours, strict=True):
+            cfg = hydra_compose("config", case)
+            assert OmegaConf.to_container(cfg, resolve=True) == OmegaConf.to_container(found, resolve=True)
+            assert schema.identity(cfg) == identity
+
+
+def test_runs_of_a_table_are_the_runs_of_the_plain_command():
+    """So a run is shared by every table that asks for it, and by who trained it by hand."""
+    with compose.composing() as composer:
+        (run,) = tables.expand(compose.table("chien_table3"), None, {
+            "seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]})  # fmt: skip
+        by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
+        assert schema.slug(composer(run.overrides)) == schema.slug(by_hand)
+
+
+def test_kind_is_the_identity_without_the_seed():
+    with compose.composing() as composer:
+        one, two, other = (composer(["task=copy", f"seed={s}", f"task.T={t}"]) for s, t in ((1, 5), (2, 5), (1, 6)))
+        assert schema.kind(one) == schema.kind(two) != schema.kind(other)
+        assert one.seed == 1
+
+
+def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 0, outcome
+    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
+    seeds = re.findall(r"\[\d/4\].* runs/copy-l?p?l?stm-s(\d)", outcome.out)
+    assert seeds[:4] == ["0", "0", "1", "1"]  # a value for every cell early
+    found = [json.loads(p.read_text()) for p in quick.glob("runs/*/record.json")]
+    assert len(found) == 4
+    for one in found:
+        assert one["probes"] == {"steps/parameters": one["parameters"]}
+        assert not {"table", "profile", "skip"} & set(one["config"])
+    again = train("table=quick", "logger=none")
+    assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    shared = ["task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]
+    by_hand = train("task=copy", "model=lstm", "model.hidden_size=4", "loop.max_steps=2", *shared, "logger=none")
+    assert "finished, skipped" in by_hand.out
+    narrowed = train("table=quick", "model=plstm", "seed=0,1", "logger=none")
+    assert "2 runs: 2 finished, skipped" in narrowed.out
+    assert "beyond" not in narrowed.out
+    beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
+    assert "1 of 2 runs are beyond quick: they fill no cell of it" in beyond.out
+
+
+def test_tiny_is_another_set_of_runs(train, quick):
+    outcome = train("table=quick", "profile=tiny", "logger=none")
+    assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    configs = [json.loads(p.read_text())["config"] for p in quick.glob("runs/*/record.json")]
+    assert {c["task"]["T"] for c in configs} == {2}
+
+
+def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
+    begun = time.monotonic()
+    outcome = train("table=quick", "loop.max_steps=100000", "task.train_size=10000", "seed=0", "logger=none",
+                    "hydra.sweeper.minutes=0.05")  # fmt: skip
+    assert time.monotonic() - begun < 60
+    assert outcome.status == 0, outcome
+    assert "0 of 2 runs done: the same command continues" in outcome.out
+    (path,) = quick.glob("runs/*/record.json")
+    assert json.loads(path.read_text())["status"] == "interrupted"
+    assert (path.parent / "last.pt").is_file()
+
+
+def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch):
+    train("table=quick", "seed=0", "logger=none")
+    monkeypatch.setattr(record, "golden", lambda task, model: "changed" if model == "lstm" else "same")
+    for path in quick.glob("runs/*plstm*/record.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same"}))
+    outcome = train("table=quick", "seed=0", "logger=none")
+    assert "2 finished, skipped" in outcome.out
+    assert re.search(r"1 of the skipped are stale \(force=stale runs them again\): runs/copy-lstm-s0", outcome.out)
+    again = train("table=quick", "seed=0", "force=stale", "logger=none")
+    assert "1 finished, skipped; 1 to run" in again.out
+    assert "stale" not in train("table=quick", "seed=0", "logger=none").out
+
+
+def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
+    one = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "loop.max_steps=2", "logger=none"]
+    assert train(*one).status == 0
+    (path,) = quick.glob("runs/*/record.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
+    monkeypatch.setattr(record, "golden", lambda task, model: "changed")
+    assert "was begun before its numbers changed: force=stale starts it over" in train(*one).err
+    assert train(*one, "force=stale").status == 0
+
+
+def test_skip_committed_leaves_out_what_results_hold(train, quick):
+    train("table=quick", "seed=0", "logger=none")
+    rows = [
+        store.row(json.loads(p.read_text()), {"model": "x"}, None, ["last test/accuracy"])
+        for p in quick.glob("runs/*/record.json")
+    ]
+    (quick / "results" / "quick").mkdir(parents=True)
+    (quick / "results" / "quick" / "runs.csv").write_text(store.rows_text(rows))
+    import shutil
+
+    shutil.rmtree(quick / "runs")
+    outcome = train("table=quick", "skip=committed", "logger=none")
+    assert "4 runs: 0 finished, skipped; 2 to run; 2 committed, skipped" in outcome.out
+    assert "2 to run" in train("table=quick", "seed=0", "logger=none").out  # a fresh clone really runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["table=quik"], "table=quik: no such table; did you mean quick?"),
+        (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
+        (["table=quick", "model=lstn"], "model=lstn: no such model; did you mean lstm?"),
+        (["table=quick", "profile=tny"], "profile must be one of null, tiny; not tny; did you mean tiny?"),
+        (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
+        (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
+        (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
+        (["-m", "table=quick,chien_table3"], "table=A,B: one table at a time"),
+    ],
+)
+def test_what_is_mistyped_costs_one_line(train, quick, arguments, line):
+    outcome = train(*arguments, "logger=none")
+    assert outcome.status == 1
+    assert line in outcome.err
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert not list(quick.glob("runs/*"))
+
+
+def test_a_task_that_is_not_there_is_named(train, quick):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(path.read_text().replace("task: copy", "task: [copy, handwriting]"))
+    outcome = train("table=quick", "seed=0", "model=lstm", "logger=none")
+    assert outcome.status == 1
+    assert "task=handwriting: no such task" in outcome.out
+    assert "1 of 2 runs failed" in outcome.err
+    assert len(list(quick.glob("runs/*/record.json"))) == 1
+
+
+def test_a_table_that_cannot_be_reported_is_named():
+    whole = {**compose.table("chien_table3")}
+    tables.check(whole)
+    with pytest.raises(schema.ConfigError, match=r"chien_table3.yaml: table.unit is missing"):
+        tables.check({k: v for k, v in whole.items() if k != "unit"})
+    with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
+        tables.check({**whole, "units": 1})
+    with pytest.raises(schema.ConfigError, match="no run fills the cell"):
+        tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})

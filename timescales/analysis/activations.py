@@ -1,0 +1,89 @@
+"""What gates do while a model runs: the ground of the probes that ask for activations."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.model import SequenceModel
+from timescales.schema import ConfigError
+from timescales.tasks import Batch, Task
+from timescales.tasks.task import EVAL_BATCH
+
+SEQUENCES = 1000  # of the test split: enough for means over all their steps
+SIDE_BY_SIDE = 100  # the eager engine keeps every step's pre-activations: little memory, however long the sequences
+
+
+@contextlib.contextmanager
+def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> Iterator[None]:
+    """Within it the model runs on the eager engine, and `read(layer, act)` is given every step's `Cell.act`.
+
+    A layer's steps come in the order of time, layer after layer.
+    """
+    engine, model.rnn.engine = model.rnn.engine, "eager"
+    for layer, cell in enumerate(model.rnn.layers):
+        # On the instance, before the class's: `step` of every cell begins with act.
+        cell.act = _reporting(cell.act, layer, read)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.rnn.engine = engine
+        for cell in model.rnn.layers:
+            del cell.act
+
+
+def _reporting(act: Callable, layer: int, read: Callable[[int, Any], None]) -> Callable:
+    def reported(*arguments: Any) -> Any:
+        found = act(*arguments)
+        read(layer, found)
+        return found
+
+    return reported
+
+
+@torch.no_grad()
+def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
+    """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
+
+    Reads the first 1,000 sequences, or, where the state is carried from batch to batch, the whole split. Gates that a
+    cell refines are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
+    """
+    for cell in model.rnn.layers:
+        if "forget" not in getattr(cell.Act, "_fields", ()):
+            raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+    carried = getattr(task.spec, "carried", False)
+    total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
+    weights: list[Iterator[Tensor]] = []  # of the batch now read: for each layer, each step's (B, 1)
+
+    def read(layer: int, act: Any) -> None:
+        total[layer] += (act.forget.double() * next(weights[layer])).sum(0)
+
+    n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
+    with watched(model, read):
+        batches = task.batches("test") if carried else _pieces(task)
+        for batch in batches:
+            exists = torch.ones(batch.x.shape[:2], device=task.device) if batch.mask is None else batch.mask
+            exists = exists.double().unsqueeze(-1)
+            weights[:] = [iter(exists) for _ in total]
+            after = model(batch, state).state
+            state = after if carried else None
+            n += exists.sum()
+    return [sums / n for sums in total]
+
+
+def _pieces(task: Task) -> Iterator[Batch]:
+    for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
+        for first in range(0, batch.x.shape[1], SIDE_BY_SIDE):
+            own = slice(first, first + SIDE_BY_SIDE)
+            mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
+            yield Batch(batch.x[:, own], batch.x[:, own], mask, dt)
+
+
+def timescale(forget: Tensor) -> Tensor:
+    """-1 / ln f in steps: the time scale of a forget gate held at f. 0 at f = 0, infinite at f = 1."""
+    return 1.0 / forget.log().abs()

@@ -1,0 +1,82 @@
+"""What a run will cost before it is begun: from a few measured steps. Results in results/speed.csv, by kind of run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from typing import Any
+
+from timescales import record, store
+
+COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
+STEPS = 3
+
+
+def rows() -> list[dict[str, str]]:
+    """What was measured, on any machine."""
+    path = store.RESULTS / "speed.csv"
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def known() -> dict[str, float]:
+    """Seconds that a run takes at most, by kind (`schema.kind`); of several machines this one counts."""
+    here = record.processor()
+    ordered = sorted(rows(), key=lambda row: row["machine"] == here)
+    return {row["kind"]: float(row["seconds"]) for row in ordered}
+
+
+def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
+
+    `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
+    """
+    import torch
+
+    from timescales import build, loop, schema
+
+    model, task, optimizer = build.build(config)
+    settings = schema.Loop(**config["loop"])
+    seconds = []
+    for batch in _few(task, STEPS + 1):
+        begun = time.monotonic()
+        optimizer.zero_grad(set_to_none=True)
+        task.loss(model(batch).logits, batch).backward()
+        optimizer.step()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        seconds.append(time.monotonic() - begun)
+    begun = time.monotonic()
+    loop.evaluate(model, task, "valid", 1)
+    validation = (time.monotonic() - begun) * sum(1 for _ in task.batches("valid"))
+    step = sum(seconds[1:]) / STEPS  # the first one warms up
+    per_epoch = task.steps_per_epoch()
+    steps = settings.last_step(per_epoch)
+    whole = steps * step + steps / (settings.eval_every or per_epoch) * validation
+    origin = record.provenance()
+    return {
+        "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],
+        "threads": origin["threads"], "steps": steps, "seconds_per_step": f"{step:.4g}",
+        "seconds_per_validation": f"{validation:.4g}", "seconds": f"{whole:.4g}",
+    }  # fmt: skip
+
+
+def _few(task: Any, n: int) -> Any:
+    for k, batch in enumerate(task.batches("train", 0)):
+        if k >= n:
+            return
+        yield batch
+
+
+def write(measured: list[dict[str, Any]]) -> None:
+    """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
+    same = ("kind", "machine", "threads")
+    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(), *measured]}
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"])))
+    record.write_atomic(store.RESULTS / "speed.csv", out.getvalue().encode())
