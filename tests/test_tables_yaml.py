@@ -1,5 +1,6 @@
 """Every conf/table/*.yaml: its runs exist, its cells are filled, its claims can be judged, shared runs are shared."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -69,6 +70,19 @@ def test_every_claim_can_be_judged(name, profile):
     for said in table["claims"]:
         assert verdict.claim(said, table, []).verdict == "open"
         assert verdict.claim(said, table, rows).verdict != "open", said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_table_measures_on_its_runs_exists(name):
+    """Its probes are files of timescales/analysis, its metrics are theirs, and so are the functions it computes with."""
+    table = TABLES[name]
+    probes = table.get("probe", [])
+    for probe in probes:
+        assert callable(importlib.import_module(f"timescales.analysis.{probe}").measure)
+    assert {m.split("/")[1] for m in verdict.metrics(table) if m.startswith("probe/")} <= set(probes)
+    for cell in table["cells"]:
+        if "compute" in cell:
+            assert verdict.computed(cell["compute"], []) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
