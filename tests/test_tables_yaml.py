@@ -74,7 +74,7 @@ def test_every_claim_can_be_judged(name, profile):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_table_measures_on_its_runs_exists(name):
-    """Its probes are files of timescales/analysis, its metrics are theirs, and so are the functions it computes with."""
+    """Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there."""
     table = TABLES[name]
     probes = table.get("probe", [])
     for probe in probes:
