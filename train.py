@@ -47,7 +47,10 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
     model, task, optimizer = build.build(config)
     parameters = sum(p.numel() for p in model.parameters())
     times = {"start": loop.timescale_quantiles(model)}
-    record.update(directory, config=config, device=config["device"], parameters=parameters, timescales=times)
+    record.update(
+        directory, config=config, device=config["device"], parameters=parameters, timescales=times,
+        partial=record.partial(config) + task.partial,
+    )  # fmt: skip
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)
     log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)
@@ -57,7 +60,7 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
         progress = loop.fit(model, task, optimizer, log, settings, directory)
         times["end"] = loop.timescale_quantiles(model)
         log(loop.named(times["end"]), progress.step)
-        outcome = loop.outcome(model, task, progress, settings, directory)
+        outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
         record.update(directory, timescales=times, **outcome)
     finally:
         found = record.read(directory)

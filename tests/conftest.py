@@ -18,12 +18,18 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["WANDB_MODE"] = "offline"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """Nothing is read from or left in the user's cache of corpora."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        synthetic.stand_alone(monkeypatch, tmp_path_factory.mktemp("cache"))
+        yield
+
+
 @pytest.fixture(scope="session")
-def mnist_root(tmp_path_factory):
-    """A data root with a small synthetic MNIST."""
-    root = tmp_path_factory.mktemp("data")
-    synthetic.write_mnist(root / "MNIST" / "raw", train=400, test=50)
-    return root
+def corpora(tmp_path_factory):
+    """A data root with small synthetic data sets."""
+    return synthetic.write_corpora(tmp_path_factory.mktemp("data"))
 
 
 class Outcome:

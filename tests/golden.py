@@ -6,6 +6,7 @@ committed records of that model and task become stale.
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
@@ -14,10 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import pytest  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
-from synthetic import write_mnist  # noqa: E402
+from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
-from timescales import build, cli, schema  # noqa: E402
+from timescales import build, cli, loop, optim, schema  # noqa: E402
 
 PATH = ROOT / "tests" / "golden_curves.json"
 STEPS = 20
@@ -27,9 +29,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     """Training losses of 20 steps of a small model, by the eager engine in float64."""
     import torch
 
-    small = ["model.hidden_size=6", "task.batch_size=8", "task.train_size=160", "task.valid_size=8", "task.test_size=8"]
-    if task == "copy":
-        small.append("task.T=5")
+    small = ["model.hidden_size=6", "task.batch_size=8", *sizes(task, 160, 8, 8), *SMALL.get(task, [])]
     schema.register()
     with initialize_config_dir(str(cli.conf()), version_base="1.3"):
         cfg = compose(
@@ -38,13 +38,15 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
         )
     network, job, optimizer = build.build(schema.resolved(cfg))
     network.double()
-    losses = []
-    for batch in job.batches("train"):
+    losses, state = [], None
+    for batch in itertools.islice(job.batches("train"), STEPS):
         optimizer.zero_grad()
-        loss = job.loss(network(batch).logits, batch)
-        loss.backward()
+        output = network(batch, state)
+        state = loop.detached(output.state) if job.spec.carried else None
+        loss = job.loss(output.logits, batch)
+        (loss + job.penalty(output)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.loop.clip_norm)
-        optimizer.step()
+        optim.step(optimizer, batch.lr_scale)
         losses.append(loss.item())
     assert len(losses) == STEPS
     return losses
@@ -56,8 +58,9 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as data_root:
-        write_mnist(Path(data_root) / "MNIST" / "raw", train=400, test=50)
+    with tempfile.TemporaryDirectory() as data_root, pytest.MonkeyPatch.context() as monkeypatch:
+        stand_alone(monkeypatch, Path(data_root) / "cache")
+        write_corpora(Path(data_root))
         curves = {f"{task}/{model}": curve(task, model, data_root) for task, model in pairs()}
     PATH.write_text(json.dumps(curves, indent=0) + "\n")
     print(f"{len(curves)} curves written to {PATH.relative_to(ROOT)}")

@@ -6,6 +6,8 @@ import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from synthetic import SMALL, sizes
 
 from timescales import build, cli, schema
 
@@ -27,7 +29,7 @@ def content(group, name):
 
 @pytest.mark.parametrize(("group", "name"), [("model", m) for m in MODELS] + [("task", t) for t in TASKS])
 def test_keys_are_the_arguments(group, name):
-    keys = set(content(group, name)) - {"_target_", "name"}
+    keys = set(content(group, name)) - {"_target_", "name", *build.HEAD}
     arguments = set(inspect.signature(build.locate(group, content(group, name)["_target_"])).parameters) - ELSEWHERE
     assert keys == arguments
 
@@ -46,15 +48,14 @@ def test_name_is_the_files_name(group):
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("model", MODELS)
-def test_every_pair_takes_a_step(task, model, mnist_root):
-    overrides = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
-    if task == "copy":
-        overrides.append("task.T=3")
-    cfg = config(f"task={task}", f"model={model}", "model.hidden_size=5", f"data_root={mnist_root}", *overrides)
+def test_every_pair_takes_a_step(task, model, corpora):
+    overrides = ["task.batch_size=4", *sizes(task, 8), *SMALL.get(task, [])]
+    cfg = config(f"task={task}", f"model={model}", "model.hidden_size=5", f"data_root={corpora}", *overrides)
     network, job, optimizer = build.build(schema.resolved(cfg))
     batch = next(job.batches("train"))
-    job.loss(network(batch).logits, batch).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    output = network(batch)
+    (job.loss(output.logits, batch) + job.penalty(output)).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
     optimizer.step()
     assert torch.isfinite(job.loss(network(batch).logits, batch))
 
@@ -66,11 +67,13 @@ def test_every_pair_takes_a_step(task, model, mnist_root):
     (["task=pmnist", "model=lstm"], {"model.hidden_size": 256, "task.permutation": "bit_reversal"}),
     (["task=copy"], {"optimizer.name": "rmsprop", "optimizer.alpha": 0.9, "loop.max_epochs": 1000}),
     (["task=copy", "optimizer=sgd"], {"optimizer.name": "sgd"}),
+    (["task=pmnist", "model=lstm", "paper=gu"], {"model.hidden_size": 512, "model.head_size": 256,
+                                                 "task.batch_size": 50, "loop.max_epochs": 150}),
+    (["task=copy", "model=gated", "paper=gu", "optimizer=adam"], {"task.layout": "gu", "task.score": "answers",
+                                                                  "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}),
     (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
 ])  # fmt: skip
 def test_precedence(overrides, expected):
-    from omegaconf import OmegaConf
-
     cfg = config(*overrides)
     assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
 
@@ -83,28 +86,50 @@ def test_recipes_are_picked(recipe):
     paper, name = recipe.parts[0], recipe.stem
     task = next(t for t in TASKS if name.startswith(f"{t}_"))
     cfg = config(f"paper={paper}", f"task={task}", f"model={name.removeprefix(task + '_')}")
-    for group, values in yaml.safe_load((cli.conf() / "recipe" / recipe).read_text()).items():
-        for key, value in values.items():
-            assert cfg[group][key] == value
+    said = OmegaConf.load(cli.conf() / "recipe" / recipe)
+    resolved = OmegaConf.merge(cfg, said)
+    for group in said:
+        for key in said[group]:
+            assert cfg[group][key] == resolved[group][key]
 
 
 @pytest.mark.parametrize(("task", "horizon"), [
     (["task=copy", "task.T=200"], 300), (["task=copy", "task.T=500"], 750), (["task=frequency"], 125),
     (["task=frequency", "task.sampling=sync_01"], 1250), (["task=pmnist"], 784),
 ])  # fmt: skip
-def test_chronos_T_max_is_the_tasks_horizon(task, horizon, mnist_root):
+def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=2000"]
-    plain = schema.resolved(config("model=chrono", *task, *small, f"data_root={mnist_root}"))
+    plain = schema.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
     network, *_ = build.build(plain)
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
     longest = float(network.rnn.timescales()[0].max())
     assert 0.95 * (horizon - 0.5) < longest < horizon
 
 
-def test_same_seed_same_weights_whatever_the_task_drew(mnist_root):
+@pytest.mark.parametrize("gate", ["-", "c", "o", "u", "r", "om", "um", "or", "ur"])
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_every_gate_takes_a_step(core, gate):
+    small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+    cfg = config("model=gated", f"model.core={core}", f"model.gate={gate}", "model.hidden_size=16", *small)
+    network, job, _ = build.build(schema.resolved(cfg))
+    batch = next(job.batches("train"))
+    job.loss(network(batch).logits, batch).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("model", ["gated", "+lstm"])
+def test_a_head_for_any_model(model):
+    plus = "+" if model.startswith("+") else ""
+    cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
+    network, *_ = build.build(schema.resolved(cfg))
+    assert network.readout.in_features == 7
+    assert network.head[2].p == 0.5
+
+
+def test_same_seed_same_weights_whatever_the_task_drew(corpora):
     weights = []
     for task in ("smnist", "pmnist"):
         small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4"]
-        cfg = config(f"task={task}", "model.hidden_size=3", f"data_root={mnist_root}", *small)
+        cfg = config(f"task={task}", "model.hidden_size=3", f"data_root={corpora}", *small)
         weights.append(build.build(schema.resolved(cfg))[0].state_dict())
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from timescales import LSTM, PLSTM, URLSTM, LSTMCell
+from timescales import LSTM, PLSTM, URLSTM, GatedRNN, LSTMCell
 from timescales import engine as engines
 from timescales.engine import eager, fused
 from timescales.rnn import RNN
@@ -24,6 +24,8 @@ MODELS = {
     "plstm_authors": lambda i, h: PLSTM(i, h, epsilon_form="authors"),
     "plstm_fixed": lambda i, h: PLSTM(i, h, power=1.7, epsilon=0.3),
 }
+# The other gates of Gu et al. share the LSTM's and the refine gate's kernels.
+GATED = {gate: lambda i, h, gate=gate: GatedRNN(i, h, gate=gate, T_max=30) for gate in ("-", "c", "u", "r", "ur")}
 # Tails of every kind: units (1, 3, 17, 110: no whole vectors), rows (6 at a time), inputs, two blocks of k (300).
 SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 110), (3, 13, 2, 300)]
 
@@ -98,6 +100,33 @@ def test_equals_eager(name, shape):
         itertools.product((None, dt), (None, mask)), (False, True), (None, some_state(model, B))
     ):
         compare(model, x, state, d, m, last)
+
+
+@pytest.mark.parametrize("gate", GATED)
+def test_gated_equals_eager(gate):
+    S, B, inputs, H = 7, 5, 3, 37
+    model = GATED[gate](inputs, H)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    assert engines.pick("auto", model.layers[0], torch.randn(S, B, inputs)) is fused.run
+    for mask, last in ((None, False), (torch.rand(S, B) < 0.7, True)):
+        compare(model, torch.randn(S, B, inputs), some_state(model, B), None, mask, last)
+    compare(GatedRNN(inputs, [H, 5], 2, gate=gate, T_max=30), torch.randn(S, B, inputs))
+
+
+@pytest.mark.parametrize("arguments", [
+    {"gate": "o"}, {"gate": "or"}, {"gate": "om", "downsize": 2}, {"gate": "um", "downsize": 2},
+    {"gate": "ur", "zoneout_h": 0.1}, {"gate": "-", "zoneout_c": 0.5}, {"core": "gru"},
+], ids=str)  # fmt: skip
+def test_what_has_no_kernel_runs_eager(arguments):
+    model = GatedRNN(3, 4, **arguments)
+    x = torch.randn(5, 2, 3)
+    assert engines.pick("auto", model.layers[0], x) is eager.run
+    model(x)
+    model.engine = "fused"
+    with pytest.raises(ValueError, match=r"no kernel for Gated.*; use engine='eager'"):
+        model(x)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])

@@ -50,7 +50,7 @@ def test_no_heavy_import_at_the_door(name):
 
 
 def test_nothing_on_the_training_path_needs_what_a_bare_machine_lacks():
-    missing = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy"}
+    missing = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy", "spacy"}
     assert {p.name: tops(p, top_only=True) & missing for p in MODULES if tops(p, top_only=True) & missing} == {}
 
 
@@ -97,7 +97,7 @@ def test_public_functions_have_docstrings():
                 bare.append(f"{path.name}:{node.name}")
     # Methods that fill a contract are described where the contract is.
     contract = {"act", "step", "timescales", "weights", "forward", "bias", "size", "batch", "loss", "metrics", "chance",
-                "stop", "log", "finish", "extra_repr", "State", "Act", "backward"}  # fmt: skip
+                "correct", "stop", "log", "finish", "extra_repr", "State", "Act", "backward"}  # fmt: skip
     assert [name for name in bare if name.split(":")[1] not in contract] == []
 
 
@@ -141,6 +141,8 @@ def test_shown_commands_are_real(page):
         words = command.split()
         while "=" in words[0]:
             words.pop(0)
+        if "--config-dir" in words:  # a gate of one's own: test_own_gate.py runs it
+            continue
         if words[0] == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, command
         elif words[0].endswith("python") and words[1] == "train.py":

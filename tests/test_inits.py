@@ -7,10 +7,11 @@ import torch
 from scipy import stats
 
 import timescales
-from timescales.cells import LSTMCell, PLSTMCell, URLSTMCell
+from timescales.cells import GRUCell, JANETCell, LSTMCell, PGRUCell, PLSTMCell, URLSTMCell
 from timescales.inits import (
     Assigned,
     Chrono,
+    ChronoUnknown,
     Constant,
     InverseGamma,
     Uniform,
@@ -86,7 +87,7 @@ def test_powers_stay_inside_the_open_interval():
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", [LSTMCell, URLSTMCell, PLSTMCell])
+@pytest.mark.parametrize("kind", [LSTMCell, URLSTMCell, PLSTMCell, GRUCell, JANETCell, PGRUCell])
 def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
     torch.manual_seed(width)
     cells = [kind(3, width) for _ in range(-(-400 // width))]
@@ -311,6 +312,7 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
         (1, Constant(1.0)),
         (-0.5, Constant(-0.5)),
         ("uniform", Uniform()),
+        ("chrono_unknown", ChronoUnknown()),
         ("inverse_gamma", InverseGamma()),
         ({"law": "chrono", "T_max": 750}, Chrono(750)),
         ({"law": "inverse_gamma", "alpha": 1.5, "quantiles": "authors"}, InverseGamma(1.5, 1.0, "authors")),

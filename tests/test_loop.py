@@ -15,6 +15,7 @@ from timescales.model import SequenceModel
 from timescales.schema import ConfigError, Loop
 from timescales.tasks import Copy
 
+OPTIMIZER = torch.optim.SGD([torch.zeros(1)])  # one that evaluates with the weights as they are
 SMALL = {"T": 3, "batch_size": 8, "train_size": 40, "valid_size": 16, "test_size": 16}
 
 
@@ -77,7 +78,7 @@ def test_test_split_is_untouched_until_fitting_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(Copy, "batches", lambda self, split, *a: seen.append(split) or original(self, split, *a))
     progress, model, job = fit(tmp_path / "run", Loop(max_epochs=2))
     assert set(seen) == {"train", "valid"}
-    loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    loop.outcome(model, job, OPTIMIZER, progress, Loop(), tmp_path / "run")
     assert seen[-1] == "test"
 
 
@@ -96,7 +97,7 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "evaluate", evaluate)
     progress, model, job = fit(tmp_path / "run", Loop(max_epochs=4))
     assert progress.best == {"metric": "valid/accuracy", "value": 0.4, "step": 10}  # the first of equals
-    outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    outcome = loop.outcome(model, job, OPTIMIZER, progress, Loop(), tmp_path / "run")
     assert outcome["metrics"]["valid/accuracy"] == 0.4
     assert outcome["last"]["valid/accuracy"] == 0.2
     assert torch.equal(model.readout.bias, weights[2])
@@ -149,7 +150,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
     progress, model, job = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=3))
     assert progress.stopped == "diverged"
     assert (progress.step, progress.diverged_at) == (noticed, bad_step)
-    outcome = loop.outcome(model, job, progress, Loop(), tmp_path / "run")
+    outcome = loop.outcome(model, job, OPTIMIZER, progress, Loop(), tmp_path / "run")
     assert outcome["status"] == "diverged"
     assert outcome["last"] == {}
     assert math.isfinite(outcome["metrics"]["test/loss"])  # of the best weights before
@@ -164,7 +165,7 @@ def test_a_finished_fit_resumes_to_nothing(tmp_path):
 
 def test_evaluate_weighs_batches_by_their_size():
     class Uneven:
-        spec = SimpleNamespace(select=("loss", "min"))
+        spec = SimpleNamespace(select=("loss", "min"), carried=False)
 
         def batches(self, split):
             yield SimpleNamespace(n=3, value=1.0)
@@ -173,10 +174,13 @@ def test_evaluate_weighs_batches_by_their_size():
         def metrics(self, logits, batch):
             return {"loss": (torch.tensor(batch.n * batch.value), batch.n)}
 
+        def derived(self, metrics):
+            return metrics | {"twice": 2 * metrics["loss"]}
+
     model = torch.nn.Identity()
-    model.forward = lambda batch: SimpleNamespace(logits=None)
-    assert loop.evaluate(model, Uneven(), "valid") == {"loss": 2.0}
-    assert loop.evaluate(model, Uneven(), "valid", max_batches=1) == {"loss": 1.0}
+    model.forward = lambda batch, state: SimpleNamespace(logits=None)
+    assert loop.evaluate(model, Uneven(), "valid") == {"loss": 2.0, "twice": 4.0}
+    assert loop.evaluate(model, Uneven(), "valid", max_batches=1) == {"loss": 1.0, "twice": 2.0}
 
 
 def test_better():

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from synthetic import write_idx, write_mnist
+from synthetic import write_cifar, write_glove, write_idx, write_imdb, write_mnist
 
 import timescales
 from timescales.data import mnist
 from timescales.data.root import MissingData, data_root
 from timescales.model import SequenceModel
-from timescales.tasks import Batch, Copy, Digits, Frequency, Task
+from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Digits, Dyck2, Frequency, Task, VariableCopy
 from timescales.tasks.digits import bit_reversal, pixel_order
 from timescales.tasks.task import SPLITS
+from timescales.tasks.variable_copy import PAD
 
 # --- MNIST as files -----------------------------------------------------------------------------------------------
 
@@ -36,6 +37,9 @@ def numbers(batch, order=None):
 def digits_root(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
     write_mnist(root / "MNIST" / "raw")
+    write_cifar(root / "cifar-10-python.tar.gz")
+    write_imdb(root / "imdb" / "aclImdb.tar.gz", train=800)
+    write_glove(root / "glove" / "glove.6B.100d.txt")
     return root
 
 
@@ -54,6 +58,15 @@ TASKS = {
     "copy_tallec": (Copy, {"T": 6, "layout": "tallec"}),
     "copy_gu": (Copy, {"T": 6, "layout": "gu", "score": "answers"}),
     "copy_fresh": (Copy, {"T": 6, "fresh": True}),
+    "variable_copy": (VariableCopy, {"low": 3, "high": 9}),
+    "adding": (Adding, {"T": 10}),
+    "dyck2": (Dyck2, {}),
+    "scifar": (SCIFAR, {"allow_partial": True}),
+    "imdb": (IMDB, {"allow_partial": True, "steps": 20}),
+    "imdb_variant": (
+        IMDB,
+        {"allow_partial": True, "steps": 20, "pad": "front", "readout": "true_length", "outputs": 2, "lower": True},
+    ),
     "smnist": (Digits, {}),
     "pmnist": (Digits, {"permutation": "bit_reversal"}),
     "pmnist_random": (Digits, {"permutation": "random"}),
@@ -62,7 +75,8 @@ TASKS = {
     "frequency_sync_01": (Frequency, {"sampling": "sync_01"}),
     "frequency_uniform": (Frequency, {"negatives": "uniform", "time_input": True}),
 }
-SYNTHETIC = [name for name in TASKS if "mnist" not in name]
+COPIES = [name for name in TASKS if "copy" in name]
+SAME_SET = ["smnist", "pmnist", "pmnist_random", "scifar", "dyck2"]  # a seed shuffles them, it does not choose them
 each_task = pytest.mark.parametrize("name", TASKS)
 
 
@@ -70,7 +84,7 @@ each_task = pytest.mark.parametrize("name", TASKS)
 def make(digits_root):
     def build(name, **more) -> Task:
         kind, arguments = TASKS[name]
-        place = {"data_root": str(digits_root)} if kind is Digits else {}
+        place = {"data_root": str(digits_root)} if kind in (Digits, SCIFAR, IMDB) else {}
         return kind(**{**arguments, **SMALL, **place, **more})
 
     return build
@@ -87,9 +101,19 @@ def epoch_of(task, split, epoch=0, start=0):
     return list(task.batches(split, epoch, start))
 
 
+def sequences(batch):
+    return batch.x.shape[1]
+
+
 def answer(task, batch, sure=30.0):
     """Logits of an oracle: the right answer everywhere."""
-    return sure * torch.nn.functional.one_hot(batch.target, task.spec.output_size).double()
+    if isinstance(task, Adding):
+        return batch.target.double().unsqueeze(-1)
+    if isinstance(task, Dyck2):
+        return sure * (2 * batch.target.double() - 1)
+    if task.spec.output_size == 1:
+        return sure * (2 * batch.target.double() - 1).unsqueeze(-1)
+    return sure * torch.nn.functional.one_hot(batch.target.clamp(min=0), task.spec.output_size).double()
 
 
 @each_task
@@ -103,8 +127,8 @@ def test_same_seed_same_data(make, name, split):
     assert torch.equal(torch.get_rng_state(), before)  # no draw from the global generator
     assert all(map(equal, first, second))
     other = epoch_of(make(name, seed=4), split, 2)
-    if "mnist" in name and split != "train":
-        assert all(map(equal, first, other))  # a seed shuffles the digits, it does not choose them
+    if name in SAME_SET and split != "train":
+        assert all(map(equal, first, other))
     else:
         assert not any(map(equal, first, other))
 
@@ -139,14 +163,14 @@ def test_what_is_fresh_every_epoch(make, name):
     task = make(name)
     for split in SPLITS:
         same = all(map(equal, epoch_of(task, split, 0), epoch_of(task, split, 1)))
-        assert same == (split != "train" or (name.startswith("copy") and name != "copy_fresh"))
+        assert same == (split != "train" or (name in COPIES and name != "copy_fresh"))
     assert all(map(equal, epoch_of(task, "train", 0), epoch_of(make(name), "train", 0)))  # and back again
 
 
 @each_task
 def test_sizes_and_batches(make, name):
     def lengths(task, split):
-        return [batch.target.shape[-1] for batch in task.batches(split)]
+        return [sequences(batch) for batch in task.batches(split)]
 
     task = make(name)
     assert [task.size(split) for split in SPLITS] == [70, 40, 30]
@@ -161,18 +185,25 @@ def test_shapes_fit_the_spec(make, name):
     task = make(name)
     spec = task.spec
     for batch in task.batches("train"):
-        n = batch.target.shape[-1]
-        assert batch.x.shape[1] == n
-        assert batch.target.dtype == torch.int64
-        assert batch.target.min() >= 0
-        assert batch.target.max() < spec.output_size
-        if spec.input == "one_hot":
-            assert batch.x.dim() == 2
-            assert batch.x.max() < spec.input_size
+        steps, n = batch.x.shape[:2]
+        if batch.target.is_floating_point():
+            assert batch.target.dtype == torch.get_default_dtype()
         else:
+            assert batch.target.dtype == torch.int64
+            real = batch.target[batch.target != PAD]
+            assert real.min() >= 0
+            assert real.max() < max(spec.output_size, 2)
+        if spec.input == "real":
             assert batch.x.shape[2] == spec.input_size
             assert batch.x.dtype == torch.get_default_dtype()
-        assert batch.target.dim() == (2 if spec.readout == "all" else 1)
+        else:
+            assert batch.x.dim() == 2
+            assert batch.x.min() >= 0
+            assert batch.x.max() < spec.input_size
+        assert batch.target.shape[: 1 if spec.readout == "last" else 2] == (
+            (n,) if spec.readout == "last" else (steps, n)
+        )
+        assert spec.width == (100 if spec.input == "tokens" else spec.input_size)
         for extra in (batch.mask, batch.dt):
             assert extra is None or extra.shape == batch.x.shape[:2]
 
@@ -182,7 +213,7 @@ def test_shapes_fit_the_spec(make, name):
 def test_a_model_learns_from_a_batch(make, name, kind):
     torch.manual_seed(0)
     task = make(name, batch_size=3)
-    model = SequenceModel(getattr(timescales, kind)(task.spec.input_size, 4), task.spec)
+    model = SequenceModel(getattr(timescales, kind)(task.spec.width, 4), task.spec).eval()  # no dropout
     batch = next(task.batches("train"))
     output = model(batch)
     loss = task.loss(output.logits, batch)
@@ -200,7 +231,9 @@ def test_an_oracle_is_always_right(make, name):
         for batch in task.batches(split):
             logits = answer(task, batch)
             sums = task.metrics(logits, batch)
-            assert set(sums) == {"loss", "accuracy"} | ({"sequence_accuracy"} if "copy" in name else set())
+            assert set(sums) == {"loss", "accuracy"} | ({"sequence_accuracy"} if name in COPIES else set())
+            assert task.correct(logits, batch).shape == (sequences(batch),)
+            assert task.correct(logits, batch).all()
             for key, (total, n) in sums.items():
                 assert total.item() == pytest.approx(0.0 if key == "loss" else n, abs=1e-9)
             assert task.loss(logits, batch).item() == pytest.approx(0.0, abs=1e-9)
@@ -208,37 +241,57 @@ def test_an_oracle_is_always_right(make, name):
             assert all(wrong[key][0] == 0 for key in wrong if key != "loss")
 
 
-def joined(task, batches):
-    """Several batches as one (their targets; the metrics read nothing else)."""
-    return Batch(torch.empty(0), torch.cat([b.target for b in batches], -1))
+def joined(task, parts):
+    """Several tensors of one value per step and sequence, or per sequence, as one; shorter ones are padded."""
+    if task.spec.readout == "last":
+        return torch.cat(parts)
+    longest = max(len(part) for part in parts)
+    fill = PAD if parts[0].dtype == torch.int64 else 0
+    return torch.cat([torch.cat([p, p.new_full((longest - len(p), *p.shape[1:]), fill)]) for p in parts], 1)
+
+
+def one_batch(task, batches):
+    """Several batches as one (what the losses and metrics read of them)."""
+    masks = [b.mask for b in batches]
+    mask = None if masks[0] is None or task.spec.readout == "last" else joined(task, masks)
+    return Batch(torch.empty(0), joined(task, [b.target for b in batches]), mask)
 
 
 @each_task
 def test_metrics_add_up_over_batches_of_any_size(make, name):
     task = make(name)
     batches, g = epoch_of(task, "train"), torch.Generator().manual_seed(0)
-    shape = [(*b.target.shape, task.spec.output_size) for b in batches]
+    shape = [answer(task, b).shape for b in batches]
     logits = [torch.randn(*s, generator=g, dtype=torch.float64) for s in shape]
     parts = [task.metrics(*pair) for pair in zip(logits, batches, strict=True)]
-    whole = task.metrics(torch.cat(logits, -2), joined(task, batches))
+    whole = task.metrics(joined(task, logits), one_batch(task, batches))
     for key, (total, n) in whole.items():
         assert sum(part[key][1] for part in parts) == n
-        assert sum(part[key][0] for part in parts).item() == pytest.approx(total.item(), rel=1e-10)
+        assert sum(part[key][0] for part in parts).item() == pytest.approx(total.item(), rel=1e-6)
 
 
 @each_task
 def test_chance_is_the_best_constant_predictor(make, name):
     """The best answer that ignores the input, measured on data: at each position, how often each class was seen."""
-    n = 500 if "mnist" in name else 2000 if "01" in name else 10_000
+    n = 500 if name in SAME_SET or "imdb" in name else 2000 if "01" in name else 10_000
     task = make(name, train_size=n, batch_size=500)
     batches = epoch_of(task, "train")
-    together = joined(task, batches)
-    seen = torch.nn.functional.one_hot(together.target, task.spec.output_size).double()
-    frequency = seen.mean(-2, keepdim=True)
-    logits = frequency.clamp(min=1e-300).log().expand_as(seen)
+    together = one_batch(task, batches)
+    if name == "adding":
+        logits = torch.ones(n, 1, dtype=torch.float64)
+    elif name == "dyck2":
+        mean = together.target.double().sum(1, keepdim=True) / together.mask.sum(1)[:, None, None]
+        logits = mean.logit(1e-12).expand_as(together.target)
+    else:
+        seen = torch.nn.functional.one_hot(together.target.clamp(min=0), max(task.spec.output_size, 2)).double()
+        seen = seen * (together.target != PAD).unsqueeze(-1)
+        frequency = seen.sum(-2, keepdim=True) / seen.sum((-2, -1)).reshape(*seen.shape[:-2], 1, 1)
+        logits = frequency.clamp(min=1e-300).log().expand_as(seen)
+        if task.spec.output_size == 1:
+            logits = logits[..., 1:] - logits[..., :1]
     loss = task.loss(logits, together).item()
     # n sequences leave a sampling error of the mean of about 1/sqrt(n) x .04 (labels) and 7/(2n) (symbols).
-    assert loss == pytest.approx(task.chance(), abs=2e-3)
+    assert loss == pytest.approx(task.chance(), abs=6e-3 if name == "adding" else 2e-3)
     worse = task.loss(torch.zeros_like(logits), together).item()
     assert loss <= worse + 1e-12
 
@@ -253,7 +306,7 @@ def test_stops_by_the_papers_rule_only(make, name):
     ):
         words[epoch, value, whole] = task.stop(epoch, {**dict(zip(keys, (value, whole), strict=True)), "loss": 1.0})
     for (epoch, value, whole), word in words.items():
-        if not name.startswith("copy"):
+        if name not in COPIES:
             assert word is None
         elif value >= 0.999 and whole >= 0.999:
             assert word == "solved"
@@ -276,6 +329,17 @@ def test_sizes_are_positive(make, name, bad):
         ("copy", {"T": -1}, "at least 0"),
         ("copy_authors", {"T": 0}, "at least 1"),
         ("copy_tallec", {"T": 0}, "at least 1"),
+        ("variable_copy", {"low": 5, "high": 4}, "0 <= low <= high"),
+        ("adding", {"T": 1}, "at least 2"),
+        ("imdb", {"pad": "left"}, "end, front"),
+        ("imdb", {"readout": "last"}, "last_step, true_length"),
+        ("imdb", {"outputs": 3}, "1, 2"),
+        ("imdb", {"dropout": 1.0}, "below 1"),
+        ("imdb", {"steps": 0}, "at least 1"),
+        ("imdb", {"test_size": 101}, "100 test"),
+        ("imdb", {"allow_partial": False}, "800 of 25,000 train reviews.*allow_partial=true"),
+        ("scifar", {"train_size": 601 - 40}, "600 training"),
+        ("scifar", {"allow_partial": False}, "600 of 50,000 training images, 100 of 10,000 test images"),
         ("pmnist", {"permutation": "bitreversal"}, "none, bit_reversal, random"),
         ("smnist", {"train_size": 601 - 40}, "600 training"),
         ("smnist", {"test_size": 101}, "100 test"),

@@ -113,3 +113,137 @@ def plstm_lag(w, p, epsilon, x, h, c, d, dt, mask=None, coupled=True):
                 h[b], c[b] = _write(w, x[s, b], h[b], c[b], f, coupled)
             out[s, b] = h[b]
     return out, (h, c, d)
+
+
+GATES_OF_GU = ("-", "c", "o", "u", "r", "om", "um", "or", "ur")
+
+
+def cumax(z):
+    e = np.exp(z - z.max())
+    return np.array([e[: k + 1].sum() for k in range(len(e))]) / e.sum()
+
+
+def effective_gates(gate, z, b, chunk=1, fine_input=True):
+    """Gu et al. 2020, listings 1 and 2, Eqs. 16-20 and 25-34: forget and input gate, from pre-activations by name.
+
+    b: the bias vector of c, u, um, ur, the number 1 of - and r. fine_input=False: a GRU, which has no input gate.
+    """
+    if gate in ("-", "c", "u"):
+        f = sigmoid(z["forget"] + b)
+        if not fine_input:
+            return f, 1.0 - f
+        return f, sigmoid(z["input"]) if gate == "-" else sigmoid(z["input"] - b)
+    if gate == "o":
+        f = cumax(z["forget"])
+        return f, 1.0 - cumax(z["input"]) if fine_input else 1.0 - f
+    if gate in ("r", "ur", "or"):
+        f = cumax(z["forget"]) if gate == "or" else sigmoid(z["forget"] + b)
+        r = sigmoid(z["refine"]) if gate == "or" else sigmoid(z["refine"] - b)
+        g = r * (1.0 - (1.0 - f) ** 2) + (1.0 - r) * f**2
+        return g, 1.0 - g
+    if gate == "om":
+        master_f, master_i = cumax(z["master_forget"]), 1.0 - cumax(z["master_input"])
+    else:
+        master_f, master_i = sigmoid(z["master_forget"] + b), sigmoid(z["master_input"] - b)
+    n = len(z["forget"])
+    master_f = np.array([master_f[k // chunk] for k in range(n)])
+    master_i = np.array([master_i[k // chunk] for k in range(n)])
+    f = sigmoid(z["forget"])
+    i = sigmoid(z["input"]) if fine_input else 1.0 - f
+    w = master_f * master_i
+    return f * w + (master_f - w), i * w + (master_i - w)
+
+
+def gated_lstm(w, gate, gate_bias, chunk, x, h, c, mask=None):
+    """Gu et al. 2020, Eqs. 1 and 5: an LSTM with one of the nine gates; `w` is without the gate's own bias."""
+    h, c, out = h.copy(), c.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                z = {name: affine(w, name, x[s, b], h[b]) for name in w}
+                f, i = effective_gates(gate, z, gate_bias, chunk)
+                c[b] = f * c[b] + i * np.tanh(z["cell"])
+                h[b] = sigmoid(z["output"]) * np.tanh(c[b])
+            out[s, b] = h[b]
+    return out, (h, c)
+
+
+def gated_gru(w, gate, gate_bias, chunk, x, h, mask=None, form="forget"):
+    """A GRU with one of the nine gates in the place of its update gate; form="update": the gate weights the new."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                z = {name: affine(w, name, x[s, b], h[b]) for name in w}
+                f, i = effective_gates(gate, z, gate_bias, chunk, fine_input=False)
+                if form == "update":
+                    f, i = i, f
+                W_x, W_h, bias = w["cell"]
+                u = np.tanh(W_x @ x[s, b] + bias + sigmoid(z["reset"]) * (W_h @ h[b]))
+                h[b] = f * h[b] + i * u
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def gru(w, x, h, mask=None):
+    """torch.nn.GRU's documentation; w[gate] = (W_x, W_h, b_x, b_h), the update gate z is called forget."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                own = {name: W_x @ x[s, b] + b_x for name, (W_x, _, b_x, _) in w.items()}
+                back = {name: W_h @ h[b] + b_h for name, (_, W_h, _, b_h) in w.items()}
+                r = sigmoid(own["reset"] + back["reset"])
+                z = sigmoid(own["forget"] + back["forget"])
+                n = np.tanh(own["cell"] + r * back["cell"])
+                h[b] = (1.0 - z) * n + z * h[b]
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def janet(w, beta, x, h, mask=None):
+    """van der Westhuizen & Lasenby 2018."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                pre = affine(w, "forget", x[s, b], h[b])
+                u = np.tanh(affine(w, "cell", x[s, b], h[b]))
+                h[b] = sigmoid(pre) * h[b] + (1.0 - sigmoid(pre - beta)) * u
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def exprnn(W_x, A, bias, x, h, mask=None):
+    """Lezcano-Casado & Martinez-Rubio 2019: modrelu(W_x x + exp(A) h), the exponential by its power series."""
+    W, term = np.eye(len(A)), np.eye(len(A))
+    for n in range(1, 60):
+        term = term @ A / n
+        W = W + term
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                z = W_x @ x[s, b] + W @ h[b]
+                h[b] = np.sign(z) * np.maximum(np.abs(z) + bias, 0.0)
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def pgru(w, p, epsilon, x, h, k, t, dt=None, mask=None):
+    """A GRU that keeps by Chien et al.'s gate (appendix A.1, Eqs. 12-13, absolute times): see `plstm_printed_time`."""
+    h, k, t, out = h.copy(), k.copy(), t.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                step = 1.0 if dt is None else dt[s, b]
+                t[b] += step
+                r = sigmoid(affine(w, "reset", x[s, b], h[b]))
+                k_tilde = r * (t[b] - step + 1.0) + (1.0 - r) * k[b]
+                k[b] = r * t[b] + (1.0 - r) * k[b]
+                f = np.minimum(((t[b] - k[b] + 1.0) / (t[b] - step - k_tilde + 1.0 + epsilon)) ** (-p), 1.0)
+                W_x, W_h, bias = w["cell"]
+                u = np.tanh(W_x @ x[s, b] + bias + sigmoid(affine(w, "read", x[s, b], h[b])) * (W_h @ h[b]))
+                h[b] = f * h[b] + (1.0 - f) * u
+            out[s, b] = h[b]
+    return out, (h, t[:, None] - k)

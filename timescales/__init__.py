@@ -6,25 +6,52 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
-    from timescales.cells import Cell, LSTMCell, PLSTMCell, URLSTMCell
+    from timescales.cells import (
+        Cell,
+        ExpRNNCell,
+        GatedGRUCell,
+        GatedLSTMCell,
+        GRUCell,
+        JANETCell,
+        LSTMCell,
+        PGRUCell,
+        PLSTMCell,
+        URLSTMCell,
+    )
+    from timescales.relatives import GRU, JANET, PGRU, ExpRNN, GatedRNN
     from timescales.rnn import LSTM, MTSLSTM, PLSTM, RNN, URLSTM, ChronoLSTM
 
 __version__ = "0.1.0"
 
 _WHERE = {
     "timescales.rnn": ("RNN", "LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM"),
-    "timescales.cells": ("Cell", "LSTMCell", "URLSTMCell", "PLSTMCell"),
-}
+    "timescales.relatives": ("GatedRNN", "GRU", "PGRU", "JANET", "ExpRNN"),
+    "timescales.cells": (
+        "Cell", "LSTMCell", "URLSTMCell", "PLSTMCell", "GatedLSTMCell", "GatedGRUCell", "GRUCell", "PGRUCell",
+        "JANETCell", "ExpRNNCell",
+    ),
+}  # fmt: skip
 _MODULE = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = [
+    "GRU",
+    "JANET",
     "LSTM",
     "MTSLSTM",
+    "PGRU",
     "PLSTM",
     "RNN",
     "URLSTM",
     "Cell",
     "ChronoLSTM",
+    "ExpRNN",
+    "ExpRNNCell",
+    "GRUCell",
+    "GatedGRUCell",
+    "GatedLSTMCell",
+    "GatedRNN",
+    "JANETCell",
     "LSTMCell",
+    "PGRUCell",
     "PLSTMCell",
     "URLSTMCell",
     "__version__",

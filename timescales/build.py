@@ -11,10 +11,14 @@ from typing import Any
 
 import torch
 
+from timescales.awd import AWDModel
 from timescales.model import SequenceModel
 from timescales.rnn import RNN
 from timescales.schema import ConfigError, nearest
 from timescales.tasks import Task
+
+# Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.
+HEAD: dict[str, float | None] = {"head_size": None, "head_dropout": 0.0}
 
 
 def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
@@ -35,8 +39,11 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     task = construct("task", config["task"], **shared)
     fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
-    rnn = construct("model", config["model"], input_size=task.spec.input_size, engine=config["engine"])
-    model = SequenceModel(rnn, task.spec).to(config["device"])
+    own = {key: value for key, value in config["model"].items() if key not in HEAD}
+    rnn = construct("model", own, input_size=task.spec.width, engine=config["engine"])
+    head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
+    kind = AWDModel if task.spec.awd else SequenceModel
+    model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer
 
@@ -65,13 +72,18 @@ def pick_device(name: str) -> str:
 def construct(group: str, config: dict[str, Any], **shared: Any) -> Any:
     """Call config["_target_"] with the other keys as arguments, and those of `shared` that it takes."""
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "name")}
-    target = locate(group, config["_target_"])
+    return call(group, locate(group, config["_target_"]), arguments, config.get("name"), **shared)
+
+
+def call(group: str, target: Callable, arguments: dict[str, Any], name: str | None = None, **shared: Any) -> Any:
+    """Call a class with arguments from a configuration group and those of `shared` that it takes, all checked."""
     parameters = inspect.signature(target).parameters
+    where = f"{target.__module__}.{target.__qualname__}"
     for key in arguments:
         if key not in parameters or key in shared:
             known = [p for p in parameters if p not in shared]
-            raise ConfigError(f"{group}.{key} is no argument of {config['_target_']}{nearest(key, known)}")
-    hints = typing.get_type_hints(target.__init__)
+            raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, known)}")
+    hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
             raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")
@@ -79,11 +91,11 @@ def construct(group: str, config: dict[str, Any], **shared: Any) -> Any:
     try:
         inspect.signature(target).bind(**arguments)
     except TypeError as error:
-        raise ConfigError(f"{group}: {error} (of {config['_target_']})") from error
+        raise ConfigError(f"{group}: {error} (of {where})") from error
     try:
         return target(**arguments)
     except ValueError as error:  # for people: says what is wrong and how to mend it
-        raise ConfigError(f"{group}={config.get('name')}: {error}") from error
+        raise ConfigError(f"{group}={name}: {error}") from error
 
 
 def _words(hint: Any) -> str:
@@ -102,14 +114,15 @@ KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}
 
 
 def locate(group: str, target: str) -> Callable:
-    """The class a configuration names: an RNN, a Task or an Optimizer of this package or torch, and nothing else."""
+    """The class a configuration names: an RNN, a Task or an Optimizer, of this package, torch or one's own module."""
     module, _, name = target.rpartition(".")
-    if module.split(".")[0] not in ("timescales", "torch"):
-        raise ConfigError(f"{group}._target_ must lie in timescales or torch, not {target!r}")
+    if not module:
+        raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{group}._target_: there is no {target} ({error})") from error
+        hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
+        raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
     if not (isinstance(found, type) and issubclass(found, KINDS[group])):
         raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from timescales.record import write_atomic
+from timescales.files import write_atomic
 from timescales.schema import ConfigError
 
 

@@ -44,7 +44,8 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     for batch in _few(task, STEPS + 1):
         begun = time.monotonic()
         optimizer.zero_grad(set_to_none=True)
-        task.loss(model(batch).logits, batch).backward()
+        output = model(batch)
+        (task.loss(output.logits, batch) + task.penalty(output)).backward()
         optimizer.step()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -53,9 +54,8 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * sum(1 for _ in task.batches("valid"))
     step = sum(seconds[1:]) / STEPS  # the first one warms up
-    per_epoch = task.steps_per_epoch()
-    steps = settings.last_step(per_epoch)
-    whole = steps * step + steps / (settings.eval_every or per_epoch) * validation
+    steps = settings.last_step(task.start_of(settings.max_epochs))
+    whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = record.provenance()
     return {
         "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],

@@ -9,6 +9,7 @@ T = -1 / ln f steps. At zero input f = sigmoid(b), and a law for the bias b is a
     1.0                                               Constant(1.0)
     "uniform"                                         Uniform()
     {"law": "chrono", "T_max": 750}                   Chrono(750)
+    "chrono_unknown"                                  ChronoUnknown()
     {"law": "inverse_gamma", "alpha": 0.56}           InverseGamma(0.56)
     {"law": "assigned", "timescales": [3, 4]}         Assigned((3, 4))
 """
@@ -104,6 +105,26 @@ class Chrono(Law):
 
 
 @dataclass(frozen=True)
+class ChronoUnknown(Law):
+    """b = log T with P(T = k) proportional to 1 / (k log2(k + 1)^2), k = 1, 2, ...: chrono without a longest time.
+
+    Source: Tallec & Ollivier 2018; Gu et al. 2020, appendix B.3. The tail is heavy, P(T > k) ~ 1 / log k: about one
+    unit in 300 starts beyond T = e^88, where a float32 gate is 1.
+    """
+
+    def bias(self, n: int) -> Tensor:
+        # 1 / (k ln(k + 1)^2) is summed up to `last`; from there on the sum to infinity is 1 / ln(last + 3/2), to 1e-5
+        # of itself, so that T itself, which may exceed every float, is never needed.
+        last = 100_000
+        k = torch.arange(1, last + 1, dtype=torch.float64)
+        table = (1.0 / (k * k.log1p().square())).cumsum(0)
+        tail = 1.0 / math.log(last + 1.5)
+        left = (table[-1] + tail) * (1.0 - torch.rand(n, dtype=torch.float64))  # the mass of what is longer, above 0
+        inside = torch.searchsorted(table, table[-1] + tail - left).clamp(max=last - 1)
+        return torch.where(left > tail, k[inside].log(), 1.0 / left)
+
+
+@dataclass(frozen=True)
 class Uniform(Law):
     """Uniform gate init: f uniform on [1/n, 1 - 1/n], b = logit f (Gu et al. 2020, listing 2).
 
@@ -172,6 +193,7 @@ class Assigned(Law):
 LAWS: dict[str, type[Law]] = {
     "constant": Constant,
     "chrono": Chrono,
+    "chrono_unknown": ChronoUnknown,
     "uniform": Uniform,
     "inverse_gamma": InverseGamma,
     "assigned": Assigned,

@@ -13,14 +13,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.record import write_atomic
+from timescales.files import write_atomic
 from timescales.schema import ConfigError, Loop
 
 
 class Bar:
     """Epoch, step, newest loss and metric, steps per second and time left, on a terminal; now and then elsewhere."""
 
-    def __init__(self, start: int, last_step: int, per_epoch: int, label: str, shown: str) -> None:
+    def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
@@ -148,7 +148,8 @@ def open_all(
     config: dict[str, Any], slug: str, run_id: str, directory: Path, step: int, settings: Loop, task: Any
 ) -> Loggers:
     """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped."""
-    last_step = settings.last_step(task.steps_per_epoch())
+    by_epochs = task.start_of(settings.max_epochs)
+    last_step = settings.last_step(by_epochs)
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
     found: list[Any] = []
     choice = config["logger"]["name"]
@@ -159,7 +160,7 @@ def open_all(
             found.append(Wandb(config, slug, run_id, directory))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
-    found.append(Bar(step, last_step, task.steps_per_epoch(), label, f"valid/{task.spec.select[0]}"))
+    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
     return Loggers(found)
 
 

@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from timescales import checkpoint
+from timescales import checkpoint, optim
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError, Loop
 from timescales.tasks import Task
 
 Log = Callable[[dict[str, float], int], None]
+State = tuple[Any, ...] | None  # of every layer; None: zeros
 
 
 @dataclass
@@ -45,32 +46,34 @@ def fit(
     saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
     """
     device = next(model.parameters()).device
-    progress, losses, best_weights = _resume(model, optimizer, directory, device)
-    per_epoch = task.steps_per_epoch()
-    eval_every = settings.eval_every or per_epoch
-    last_step = settings.last_step(per_epoch)
+    progress, losses, best_weights, state = _resume(model, optimizer, directory, device)
+    last_step = settings.last_step(task.start_of(settings.max_epochs))
     metric, direction = task.spec.select
     saved = started = time.monotonic()
 
     def save() -> None:
         progress.seconds += time.monotonic() - started
         content: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        content |= {"losses": losses, "best": best_weights}
+        content |= {"losses": losses, "best": best_weights, "state": [list(layer) for layer in state or ()]}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
 
     model.train()
     with _Interrupt() as interrupt:
         while progress.step < last_step and not progress.stopped:
-            epoch, start = divmod(progress.step, per_epoch)
+            epoch, start = task.position(progress.step)
+            state = state if start else None
             for batch in task.batches("train", epoch, start):
                 optimizer.zero_grad(set_to_none=True)
-                loss = task.loss(model(batch).logits, batch)
-                loss.backward()
+                output = model(batch, state)
+                loss = task.loss(output.logits, batch)
+                (loss + task.penalty(output)).backward()
                 if settings.clip_norm is not None:
                     torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
-                optimizer.step()
+                optim.step(optimizer, batch.lr_scale)
+                state = detached(output.state) if task.spec.carried else None
 
                 progress.step += 1
+                epoch, done = task.position(progress.step)
                 losses.append(loss.detach())  # left on the device: no step waits for its loss
                 values: dict[str, float] = {}
                 if progress.step % settings.log_every == 0 or progress.step == last_step:
@@ -80,21 +83,27 @@ def fit(
                     if bad := [k for k, number in enumerate(numbers) if not math.isfinite(number)]:
                         progress.stopped = "diverged"
                         progress.diverged_at = progress.step - len(numbers) + 1 + bad[0]
-                if not progress.stopped and (progress.step % eval_every == 0 or progress.step == last_step):
-                    found = evaluate(model, task, "valid", settings.max_eval_batches)
+                due = progress.step % settings.eval_every == 0 if settings.eval_every else done == 0
+                if not progress.stopped and (due or progress.step == last_step):
+                    with optim.eval_weights(optimizer):
+                        found = evaluate(model, task, "valid", settings.max_eval_batches)
+                        improved = math.isfinite(found["loss"]) and better(found[metric], progress.best, direction)
+                        if improved:
+                            best_weights = {key: value.clone() for key, value in model.state_dict().items()}
+                    optim.observe(optimizer, found["loss"])
                     values |= {f"valid/{k}": v for k, v in found.items()}
-                    progress.curve.append({"step": progress.step, "epoch": progress.step / per_epoch} | values)
+                    epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
+                    progress.curve.append({"step": progress.step, "epoch": epochs} | values)
                     if not math.isfinite(found["loss"]):
                         progress.stopped, progress.diverged_at = "diverged", progress.step
-                    elif better(found[metric], progress.best, direction):
+                    elif improved:
                         progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
                         progress.since_best = 0
-                        best_weights = {key: value.clone() for key, value in model.state_dict().items()}
                     else:
                         progress.since_best += 1
                         if settings.patience and progress.since_best >= settings.patience:
                             progress.stopped = "patience"
-                    progress.stopped = progress.stopped or task.stop(progress.step // per_epoch, found)
+                    progress.stopped = progress.stopped or task.stop(epoch, found)
                 log(values, progress.step)
 
                 ending = progress.stopped or progress.step == last_step or interrupt.requested
@@ -120,18 +129,20 @@ KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")
 
 def _resume(
     model: SequenceModel, optimizer: torch.optim.Optimizer, directory: Path, device: torch.device
-) -> tuple[Progress, list[torch.Tensor], dict[str, torch.Tensor] | None]:
+) -> tuple[Progress, list[torch.Tensor], dict[str, torch.Tensor] | None, State]:
     found = checkpoint.load(directory / "last.pt", KEYS, device)
     if found is None:
-        return Progress(), [], None
+        return Progress(), [], None, None
     progress = Progress(**found["progress"])
     try:
         model.load_state_dict(found["model"])
         optimizer.load_state_dict(found["optimizer"])
-    except (RuntimeError, ValueError, KeyError) as error:
+        kept = found.get("state") or ()  # one entry per layer where the task carries the state on
+        state = tuple(cell.State(*layer) for cell, layer in zip(model.rnn.layers, kept, strict=bool(kept))) or None
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{directory}/last.pt is not of this run: start over with resume=false") from error
     checkpoint.set_rng_state(found["rng"])
-    return progress, list(found["losses"]), found["best"]
+    return progress, list(found["losses"]), found["best"], state
 
 
 def where(directory: Path) -> int:
@@ -140,7 +151,14 @@ def where(directory: Path) -> int:
     return 0 if found is None else found["progress"]["step"]
 
 
-def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop, directory: Path) -> dict[str, Any]:
+def outcome(
+    model: SequenceModel,
+    task: Task,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    settings: Loop,
+    directory: Path,
+) -> dict[str, Any]:
     """What the record says of an ended run: metrics at the best validation and, as `last`, at the last step.
 
     Leaves the model at its best weights, and these in best.pt.
@@ -152,7 +170,8 @@ def outcome(model: SequenceModel, task: Task, progress: Progress, settings: Loop
         "seconds": progress.seconds, "metrics": {}, "last": {},
     }  # fmt: skip
     if not diverged:
-        found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
+        with optim.eval_weights(optimizer):
+            found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
     if progress.best is not None:
         last = checkpoint.load(directory / "last.pt", KEYS, next(model.parameters()).device)
         assert last is not None, "fit has just written it"
@@ -195,14 +214,22 @@ def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | No
     model.eval()
     totals: dict[str, Any] = {}
     counts: dict[str, int] = {}
+    state: State = None
     for k, batch in enumerate(task.batches(split)):
         if max_batches is not None and k >= max_batches:
             break
-        for name, (total, count) in task.metrics(model(batch).logits, batch).items():
+        output = model(batch, state)
+        state = output.state if task.spec.carried else None
+        for name, (total, count) in task.metrics(output.logits, batch).items():
             totals[name] = totals.get(name, 0.0) + total
             counts[name] = counts.get(name, 0) + count
     model.train(training)
-    return {name: float(total) / counts[name] for name, total in totals.items()}
+    return task.derived({name: float(total) / counts[name] for name, total in totals.items()})
+
+
+def detached(state: Sequence[Any]) -> State:
+    """The state, one NamedTuple per layer, without its past: what the next segment begins with."""
+    return tuple(type(layer)(*(value.detach() for value in layer)) for layer in state)
 
 
 class _Interrupt:

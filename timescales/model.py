@@ -7,25 +7,47 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from timescales.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
 
 class Output(NamedTuple):
-    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer."""
+    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
+    raw, dropped: the last layer's output (S, B, H) without and with dropout, where a task's penalty reads them."""
 
     logits: Tensor
     state: tuple[Any, ...]
+    raw: Tensor | None = None
+    dropped: Tensor | None = None
 
 
 class SequenceModel(nn.Module):
-    """Reads a task's batches: one-hot or real input, an RNN, a linear readout with bias."""
+    """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
 
-    def __init__(self, rnn: RNN, spec: Spec) -> None:
+
+    head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
+    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout). Raises ValueError for values out of range.
+    """
+
+    def __init__(self, rnn: RNN, spec: Spec, head_size: int | None = None, head_dropout: float = 0.0) -> None:
         super().__init__()
+        if head_size is not None and head_size < 1:
+            raise ValueError(f"head_size must be at least 1, or null for no head; not {head_size}")
+        if not 0.0 <= head_dropout < 1.0:
+            raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
+        if head_dropout and head_size is None:
+            raise ValueError("head_dropout is for the head: give head_size too")
         self.rnn = rnn
-        self.readout = nn.Linear(rnn.hidden_size, spec.output_size)
+        self.head: nn.Module = nn.Identity()
+        if head_size is not None:
+            self.head = nn.Sequential(nn.Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
+        self.readout = nn.Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
+        if isinstance(spec.embedding, int):
+            self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
+        elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
+            self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec = spec
 
     def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
@@ -33,7 +55,10 @@ class SequenceModel(nn.Module):
         dtype = self.readout.weight.dtype
         x = batch.x
         if self.spec.input == "one_hot":
-            x = torch.nn.functional.one_hot(x, self.spec.input_size)
+            x = F.one_hot(x, self.spec.input_size)
+        elif self.spec.input == "tokens":
+            x = F.embedding(x, self.vectors)
         output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        return Output(self.readout(output if self.spec.readout == "all" else after[-1].h), after)
+        read = output if self.spec.readout == "all" else after[-1].h
+        return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)

@@ -1,4 +1,4 @@
-"""A run on disk: its lock, its record, files that are written whole or not at all. Imports no torch."""
+"""A run on disk: its lock and its record. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,38 +11,15 @@ import os
 import platform
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
-TEMPORARY = ".unfinished."
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from timescales import convert
 from timescales import engine as engines
 from timescales.cells import Cell, LSTMCell, PLSTMCell, URLSTMCell
 
@@ -52,6 +52,7 @@ class RNN(nn.Module):
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
         self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
         self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
+        self.between: nn.Module = nn.Dropout(dropout)  # a model may put another kind of dropout there
 
     @property
     def input_size(self) -> int:
@@ -75,11 +76,11 @@ class RNN(nn.Module):
         self._check(x, state, dt, mask)
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
-        dt = None if dt is None else dt.to(self.layers[0].weight_hh.dtype)
+        dt = None if dt is None else dt.to(self.layers[0].weight_ih.dtype)
         states = []
         for k, cell in enumerate(self.layers):
-            if k and self.dropout:
-                x = nn.functional.dropout(x, self.dropout, self.training)
+            if k:
+                x = self.between(x)
             run = engines.pick(self.engine, cell, x)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
             x, after = run(cell, x, cell.weights(), before, dt, mask)
@@ -113,7 +114,7 @@ class RNN(nn.Module):
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
 
 
-def _refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
+def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
     """Say what to do instead of an argument that these modules do not have."""
     harmless = {"bias": True, "bidirectional": False, "proj_size": 0, "device": None, "dtype": None}
     for key, value in unknown.items():
@@ -134,6 +135,13 @@ def _sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -
     if len(hidden) != num_layers:
         raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
     return list(zip([input_size, *hidden], hidden, strict=False))
+
+
+def stack(
+    cell: type[Cell], input_size: int, hidden_size: int | Sequence[int], num_layers: int, **arguments: Any
+) -> list[Cell]:
+    """One cell per layer, all with the same arguments; hidden_size is one number or one per layer."""
+    return [cell(i, h, **arguments) for i, h in _sizes(input_size, hidden_size, num_layers)]
 
 
 def _per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
@@ -168,7 +176,7 @@ class LSTM(RNN):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        _refuse(self, unknown)
+        refuse(self, unknown)
         sizes = _sizes(input_size, hidden_size, num_layers)
         inits = _per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
         nested = any(not isinstance(entry, str) for entry in frozen)
@@ -184,31 +192,13 @@ class LSTM(RNN):
         """An LSTM with the weights of a torch.nn.LSTM; the two give equal outputs."""
         if cls is not LSTM:
             raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
-        if other.bidirectional or other.proj_size or not other.bias:
-            raise ValueError("only a one-directional torch.nn.LSTM with biases and without proj_size converts")
-        rnn = LSTM(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)
-        first = next(other.parameters())
-        rnn.to(first.device, first.dtype)
-        with torch.no_grad():
-            for k, cell in enumerate(rnn.layers):
-                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-                    getattr(cell, name).copy_(getattr(other, f"{name}_l{k}"))
-        return rnn.train(other.training)
+        return convert.from_torch(cls, other)
 
     def to_torch(self) -> nn.LSTM:
         """A torch.nn.LSTM that gives equal outputs; needs layers of one size and the LSTM's own gates."""
-        sizes = {cell.hidden_size for cell in self.layers}
-        if self.cell_class is not LSTMCell or len(sizes) != 1:
-            raise ValueError("only LSTM cells with equal hidden_size in every layer convert to torch.nn.LSTM")
-        first = self.layers[0].weight_ih
-        other = nn.LSTM(
-            self.input_size, self.hidden_size, len(self.layers), batch_first=self.batch_first, dropout=self.dropout
-        ).to(first.device, first.dtype)  # fmt: skip
-        with torch.no_grad():
-            for k, cell in enumerate(self.layers):
-                for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), cell.weights(), strict=True):
-                    getattr(other, f"{name}_l{k}").copy_(value)
-        return other.train(self.training)
+        if self.cell_class is not LSTMCell:
+            raise ValueError("only LSTM cells convert to torch.nn.LSTM")
+        return convert.to_torch(self, nn.LSTM)
 
 
 class ChronoLSTM(LSTM):
@@ -304,11 +294,9 @@ class PLSTM(RNN):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        _refuse(self, unknown)
-        cells = [
-            PLSTMCell(
-                i, h, coupled=coupled, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form
-            )
-            for i, h in _sizes(input_size, hidden_size, num_layers)
-        ]
+        refuse(self, unknown)
+        cells = stack(
+            PLSTMCell, input_size, hidden_size, num_layers,
+            coupled=coupled, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form,
+        )  # fmt: skip
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)

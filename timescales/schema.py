@@ -40,9 +40,8 @@ class Loop:
     max_eval_batches: Optional[int] = None  # noqa: UP045
     log_every: int = 50
 
-    def last_step(self, per_epoch: int) -> int:
-        """The step after which training ends if nothing ends it before."""
-        by_epochs = self.max_epochs * per_epoch
+    def last_step(self, by_epochs: int) -> int:
+        """The step after which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
         return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
 
 

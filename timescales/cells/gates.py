@@ -1,12 +1,73 @@
-"""Cells whose forget gate is refined by a second gate (Gu et al. 2020)."""
+"""The gates of Gu et al. 2020: the parts they are made of, the nine mechanisms by name, and UR-LSTM by itself.
+
+The cells that take any of the nine are in gated.py.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from timescales.cells.lstm import LSTMCell
+
+
+def cumax(z: Tensor) -> Tensor:
+    """Ordered gates: the running sum of softmax(z) over the units, from near 0 to 1 (Shen et al. 2018)."""
+    return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may lead a little above 1
+
+
+def refined(f: Tensor, r: Tensor) -> Tensor:
+    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 12)."""
+    return f * (2.0 * r + (1.0 - 2.0 * r) * f)
+
+
+def mastered(f_master: Tensor, i_master: Tensor, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    """Effective forget and input gates of master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20)."""
+    both = f_master * i_master
+    return f * both + (f_master - both), i * both + (i_master - both)
+
+
+class Mechanism(NamedTuple):
+    """A gating mechanism: `main` sigmoid or cumax; `law` of the main gate's bias: constant, chrono, uniform, or None
+    (a constant would not change a cumax); `auxiliary` gate: none, refine or master."""
+
+    main: str
+    law: str | None
+    auxiliary: str
+
+
+MECHANISMS = {
+    "-": Mechanism("sigmoid", "constant", "none"),
+    "c": Mechanism("sigmoid", "chrono", "none"),
+    "o": Mechanism("cumax", None, "none"),
+    "u": Mechanism("sigmoid", "uniform", "none"),
+    "r": Mechanism("sigmoid", "constant", "refine"),
+    "om": Mechanism("cumax", None, "master"),
+    "um": Mechanism("sigmoid", "uniform", "master"),
+    "or": Mechanism("cumax", None, "refine"),
+    "ur": Mechanism("sigmoid", "uniform", "refine"),
+}
+
+
+def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
+    """Norm of the gradient of an effective gate g in the pre-activations of f and r (Gu et al. 2020, Eq. 35).
+
+    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. A sigmoid gate's gradient at g is g (1 - g).
+    """
+    above = g - f * f
+    in_forget = above * (1.0 - 2.0 * f) + 2.0 * f * f * (1.0 - f)
+    in_refine = above * (1.0 - above / (2.0 * f * (1.0 - f)))
+    return (in_forget.square() + in_refine.square()).sqrt()
+
+
+def refine_gradient_bounds(g: Tensor, points: int = 10_001) -> tuple[Tensor, Tensor]:
+    """Least and greatest `refine_gradient` at activations g (n,) inside (0, 1), over all f that reach g (Fig. 3b)."""
+    g = g.unsqueeze(-1)
+    low, high = 1.0 - (1.0 - g).sqrt(), g.sqrt()
+    norms = refine_gradient(low + (high - low) * torch.linspace(0.0, 1.0, points, dtype=g.dtype), g)
+    return norms.min(-1).values, norms.max(-1).values
 
 
 class URLSTMCell(LSTMCell):
@@ -47,8 +108,3 @@ class URLSTMCell(LSTMCell):
     def timescales(self) -> Tensor:
         g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
         return -1.0 / g.log()
-
-
-def refined(f: Tensor, r: Tensor) -> Tensor:
-    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 12)."""
-    return f * (2.0 * r + (1.0 - 2.0 * r) * f)

@@ -59,18 +59,12 @@ class LSTMCell(Cell):
         if isinstance(law, Uniform):
             gate_bias = nn.Parameter(law.bias(hidden_size).to(self.weight_hh.dtype))
         elif law is not None:
-            self._write(law.bias(hidden_size), law.tied)
+            b = law.bias(hidden_size)
+            self.set_bias("forget", b)
+            if law.tied:
+                self.set_bias(self.counter, -b)
         self.register_parameter("gate_bias", gate_bias)
         self._freeze(tuple(frozen))
-
-    @torch.no_grad()
-    def _write(self, b: Tensor, tied: bool) -> None:
-        holder = self.bias_hh if self.biases == 2 else self.bias
-        for gate, value in (("forget", b), (self.counter, -b if tied else None)):
-            if value is not None:
-                holder[self.rows(gate)] = value.to(holder.dtype)
-                if self.biases == 2:
-                    self.bias_ih[self.rows(gate)] = 0.0
 
     def _freeze(self, frozen: tuple[str, ...]) -> None:
         if wrong := [gate for gate in frozen if gate not in self.gates]:
@@ -97,11 +91,8 @@ class LSTMCell(Cell):
             if bias_hh is not None:
                 bias_hh = torch.where(self.frozen_rows, self.fixed_bias_hh, bias_hh)
         if self.gate_bias is not None:
-            zero = torch.zeros_like(self.gate_bias)
-            sign = {"forget": 1.0, self.counter: -1.0}
-            used = [self.fixed_gate_bias if gate in self.frozen else self.gate_bias for gate in self.gates]
-            parts = [sign[gate] * b if gate in sign else zero for gate, b in zip(self.gates, used, strict=True)]
-            bias_ih = bias_ih + torch.cat(parts, -1)
+            used = {g: self.fixed_gate_bias if g in self.frozen else self.gate_bias for g in ("forget", self.counter)}
+            bias_ih = self.shifted(bias_ih, {"forget": used["forget"], self.counter: -used[self.counter]})
         return Weights(ih, hh, bias_ih, bias_hh)
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:

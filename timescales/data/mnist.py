@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from timescales.data.corpus import Corpus
 from timescales.data.root import MissingData, data_root
 
 FILES = (
@@ -60,12 +61,16 @@ def read_idx(path: Path) -> np.ndarray:
     return body.reshape(shape).copy()
 
 
+def _fetch(base: Path) -> None:
+    from torchvision.datasets import MNIST
+
+    MNIST(str(base), train=True, download=True)
+
+
 def _download(base: Path) -> list[Path]:
     """Fetch MNIST into base with torchvision, which checks md5 sums."""
     try:
-        from torchvision.datasets import MNIST
-
-        MNIST(str(base), train=True, download=True)
+        _fetch(base)
     # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
     except (ImportError, RuntimeError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -77,3 +82,19 @@ def _download(base: Path) -> list[Path]:
     found = find(base)
     assert found is not None, "torchvision reported success but left no files"
     return found
+
+
+def _count(path: Path) -> dict[str, int]:
+    images, _, test_images, _ = load(path.parent)
+    return {"training images": len(images), "test images": len(test_images)}
+
+
+CORPUS = Corpus(
+    name="mnist",
+    title="MNIST",
+    patterns=tuple(f"{folder}/{FILES[0]}*" for folder in FOLDERS),
+    counts={"training images": 60_000, "test images": 10_000},
+    count=_count,
+    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    download=_fetch,
+)

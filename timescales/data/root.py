@@ -12,8 +12,12 @@ def data_root(given: str | os.PathLike | None) -> Path:
         return Path(given).expanduser()
     if from_environment := os.environ.get("TIMESCALES_DATA"):
         return Path(from_environment).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "timescales" / "data"
+    return cache_dir() / "data"
+
+
+def cache_dir() -> Path:
+    """The user's cache: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
 
 
 class MissingData(ValueError):

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales.cells import LSTMCell, PLSTMCell, URLSTMCell
+from timescales.cells import GatedLSTMCell, LSTMCell, PLSTMCell, URLSTMCell
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager
 
@@ -213,11 +213,19 @@ def _power_law(cell: PLSTMCell) -> Kernel:
     return Kernel(2 if cell.coupled else 3, power, cell.epsilon, cell.floor)
 
 
-# By exact class: a subclass may have another step, and only its author knows.
-KERNELS: dict[type[Cell], Callable[[Any], Kernel]] = {
+def _gated(cell: GatedLSTMCell) -> Kernel | None:
+    """Bias laws are in the weights already; a cumax, master gates and zoneout have no kernel."""
+    if cell.mechanism.main != "sigmoid" or cell.zoneout_h or cell.zoneout_c:
+        return None
+    return {"none": Kernel(0), "refine": Kernel(1)}.get(cell.mechanism.auxiliary)
+
+
+# By exact class: a subclass may have another step, and only its author knows. None: not with these arguments.
+KERNELS: dict[type[Cell], Callable[[Any], Kernel | None]] = {
     LSTMCell: lambda cell: Kernel(0),
     URLSTMCell: lambda cell: Kernel(1),
     PLSTMCell: _power_law,
+    GatedLSTMCell: _gated,
 }
 
 
@@ -225,6 +233,8 @@ def why_not(cell: Cell, x: Tensor) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
     if type(cell) not in KERNELS:
         return f"it has no kernel for {type(cell).__name__}; use engine='eager'"
+    if KERNELS[type(cell)](cell) is None:
+        return f"it has no kernel for {cell}; use engine='eager'"
     for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
@@ -244,7 +254,9 @@ def run(
     """
     if x.shape[0] < 2 or x.shape[1] == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
-    kernel = KERNELS[type(cell)](cell)._replace(threads=torch.get_num_threads())
+    kernel = KERNELS[type(cell)](cell)
+    assert kernel is not None, "why_not comes first"
+    kernel = kernel._replace(threads=torch.get_num_threads())
     ih, hh, bias, other = weights
     if other is not None:
         bias = bias + other

@@ -1,8 +1,30 @@
 """Tasks: one file each."""
 
+from timescales.tasks.adding import Adding
+from timescales.tasks.characters import Characters
 from timescales.tasks.copy import Copy
 from timescales.tasks.digits import Digits
+from timescales.tasks.dyck2 import Dyck2
 from timescales.tasks.frequency import Frequency
-from timescales.tasks.task import Batch, Spec, Task
+from timescales.tasks.imdb import IMDB
+from timescales.tasks.scifar import SCIFAR
+from timescales.tasks.task import AWD, Batch, Spec, Task
+from timescales.tasks.variable_copy import VariableCopy
+from timescales.tasks.words import Words
 
-__all__ = ["Batch", "Copy", "Digits", "Frequency", "Spec", "Task"]
+__all__ = [
+    "AWD",
+    "IMDB",
+    "SCIFAR",
+    "Adding",
+    "Batch",
+    "Characters",
+    "Copy",
+    "Digits",
+    "Dyck2",
+    "Frequency",
+    "Spec",
+    "Task",
+    "VariableCopy",
+    "Words",
+]

@@ -59,7 +59,6 @@ class Copy(Task):
         if smallest > T:
             raise ValueError(f"T must be at least {smallest} in layout {layout}, not {T}")
         self.T, self.layout, self.score, self.fresh = T, layout, score, fresh
-        self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.steps = T + (19 if layout == "authors" else 20)
         self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(3 * T // 2, 3))
         # Everything but the symbols is the same in every sequence.
@@ -67,9 +66,6 @@ class Copy(Task):
         self.blank = torch.full((self.steps,), DUMMY, device=self.device)
         self.blank[signal : None if layout == "gu" else signal + 1] = SIGNAL
         self._sets: dict[str, tuple[int, Tensor]] = {}
-
-    def size(self, split: str) -> int:
-        return self.sizes[split]
 
     def symbols(self, split: str, epoch: int) -> Tensor:
         """The ten symbols of every sequence of a split, (N, 10); kept on the device as bytes."""
@@ -90,6 +86,9 @@ class Copy(Task):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         scored = slice(-LENGTH, None) if self.score == "answers" else slice(None)
         return F.cross_entropy(logits[scored].flatten(0, 1), batch.target[scored].flatten())
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        return (logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         right = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from timescales.data import mnist
-from timescales.tasks.task import Batch, Spec, Task, check_choice, class_metrics
+from timescales.tasks.pixels import Pixels
+from timescales.tasks.task import check_choice
 
-PIXELS, CLASSES = 784, 10
+PIXELS = 784
 
 
-class Digits(Task):
+class Digits(Pixels):
     """Sequential MNIST (permutation="none") and permuted MNIST.
 
     Source: Le et al. 2015; Chien et al. 2021, section 4.1; Gu et al. 2020, appendix D.2 and listing 3 (bit reversal).
@@ -42,50 +40,12 @@ class Digits(Task):
     ) -> None:
         check_choice("permutation", permutation, ("none", "bit_reversal", "random"))
         images, labels, test_images, test_labels = mnist.load(data_root)
-        train_size = len(images) - valid_size if train_size is None else train_size
-        test_size = len(test_images) if test_size is None else test_size
-        super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
-        if train_size + valid_size > len(images) or test_size > len(test_images):
-            raise ValueError(
-                f"MNIST has {len(images)} training and {len(test_images)} test images; "
-                f"train_size {train_size} + valid_size {valid_size} and test_size {test_size} are too many"
-            )
         order = pixel_order(permutation, permutation_seed)
-        cut = len(images) - valid_size
-        splits = {
-            "train": (images[:train_size], labels[:train_size]),
-            "valid": (images[cut:], labels[cut:]),
-            "test": (test_images[:test_size], test_labels[:test_size]),
-        }
-        self.splits = {k: (x[:, order].to(self.device), y.long().to(self.device)) for k, (x, y) in splits.items()}
-        self.spec = Spec("real", 1, CLASSES, "last", horizon=PIXELS)
-        self._order: tuple[int, Tensor] | None = None
-
-    def size(self, split: str) -> int:
-        return len(self.splits[split][0])
-
-    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        images, labels = self.splits[split]
-        index: Tensor | slice = slice(first, end)
-        if split == "train":
-            if self._order is None or self._order[0] != epoch:
-                shuffled = torch.randperm(len(images), generator=self.generator("train", epoch))
-                self._order = epoch, shuffled.to(self.device)
-            index = self._order[1][first:end]
-        x = images[index].T.unsqueeze(-1).to(torch.get_default_dtype()) / 255.0
-        return Batch(x.contiguous(), labels[index])
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits, batch.target)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        return class_metrics(logits, batch.target)
-
-    def chance(self) -> float:
-        return math.log(CLASSES)
+        super().__init__(
+            "MNIST", (images[:, order, None], labels, test_images[:, order, None], test_labels),
+            batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size,
+            seed=seed, device=device,
+        )  # fmt: skip
 
 
 def pixel_order(permutation: str, seed: int = 0) -> Tensor:

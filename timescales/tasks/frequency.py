@@ -6,9 +6,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice, class_metrics
+from timescales.tasks.task import Batch, Spec, Task, check_choice
 
 DURATION = 125.0  # time units within which every wave lies; the shortest lasts 15
 SHORTEST = 15.0
@@ -53,12 +52,8 @@ class Frequency(Task):
         check_choice("sampling", sampling, ("async", "sync_1", "sync_01"))
         check_choice("negatives", negatives, ("log_uniform", "uniform"))
         self.sampling, self.time_input, self.negatives = sampling, time_input, negatives
-        self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         interval = {"async": 1.0, "sync_1": 1.0, "sync_01": 0.1}[sampling]
         self.spec = Spec("real", 2 if time_input else 1, 2, "last", horizon=round(DURATION / interval))
-
-    def size(self, split: str) -> int:
-        return self.sizes[split]
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator = self.generator(split, epoch if split == "train" else 0, step)
@@ -108,12 +103,6 @@ class Frequency(Task):
             exists = index >= 0
             time = start.unsqueeze(1) + interval * index.clamp(min=0).double()
         return time, exists, torch.stack([period, shift], 1), label
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits, batch.target)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        return class_metrics(logits, batch.target)
 
     def chance(self) -> float:
         """Entropy of the labels: half are 1 by design, and of the others 4 % under log-uniform negatives."""

@@ -1,0 +1,120 @@
+"""What scripts/bench.py writes: the rows as CSV and Markdown, a picture of growth, and the README's block."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench_variants import UNIT
+
+COLUMNS = (
+    "section", "config", "S", "B", "I", "H", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds",
+)  # fmt: skip
+
+
+def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
+    base.parent.mkdir(parents=True, exist_ok=True)
+    with open(base.with_suffix(".csv"), "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows)
+    base.with_suffix(".md").write_text(markdown(rows, machine))
+    picture([row for row in rows if row["section"] == "growth"], base.with_suffix(".png"))
+
+
+README = Path(__file__).parents[1] / "README.md"
+MARKS = "<!-- bench: written by scripts/bench.py -->", "<!-- /bench -->"
+
+
+def readme_block(rows: list[dict[str, Any]], base: Path, machine: str) -> str:
+    """The README's few lines on speed: ratios of a layer's step, and of its memory, to torch.nn.LSTM."""
+    shown = ("A", "B", "B512", "C", "D", "F")
+    chosen = [r for r in rows if (r["section"], r["loss"]) == ("layer", "all") and r["config"] in shown]
+    chosen = [r for r in chosen if r["variant"] == UNIT or r["variant"].split()[0] in ("fused", "loop")]
+    memory = [{**r, "config": f"{r['config']}, memory"} for r in rows if r["section"] == "memory"]
+    chosen += [r for r in memory if r["variant"] in {c["variant"] for c in chosen}]
+    chosen.sort(key=lambda row: row["config"])
+    heads = list(dict.fromkeys(r["config"] for r in chosen))
+    shapes = {r["config"]: f"{r['config']} {r['S']}x{r['B']}x{r['I']}x{r['H']}" for r in chosen if "MiB" not in r}
+    numbers = table(chosen, heads, lambda row: f"{row['ratio']:.2f}")
+    return (
+        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run: below 1 is\n"
+        f"faster. Steps x batch x input x units: {', '.join(shapes.values())}.\n"
+        f"*loop* is the usual public code. All numbers: [{base.name}.md](results/bench/{base.name}.md).\n\n{numbers}"
+    )
+
+
+def write_readme(block: str) -> None:
+    """Put the block between its marks in the README, if they are there."""
+    text = README.read_text()
+    if all(mark in text for mark in MARKS):
+        before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
+        README.write_text(f"{before}{MARKS[0]}\n\n{block}\n\n{MARKS[1]}{after}")
+
+
+def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
+    """Variants down, `heads` across; heads are config, loss and flush joined."""
+    names = list(dict.fromkeys(row["variant"] for row in rows))
+    lines = ["| |" + "|".join(heads) + "|", "|---|" + "---:|" * len(heads)]
+    found = {(row["variant"], head_of(row)): cell(row) for row in rows}
+    lines += [f"|{name}|" + "|".join(found.get((name, head), "") for head in heads) + "|" for name in names]
+    return "\n".join(lines)
+
+
+def head_of(row: dict[str, Any]) -> str:
+    return row["config"] + (f", last{', flushed' if row['flush'] else ''}" if row["loss"] == "last" else "")
+
+
+def markdown(rows: list[dict[str, Any]], machine: str) -> str:
+    parts = [
+        f"# A training step on {machine}",
+        f"`make bench` (or in parts: `python scripts/bench.py --only A,memory`); torch {torch.__version__}, "
+        f"{rows[0]['threads']} threads. Ratios to torch.nn.LSTM in the same process, medians; below 1 is faster. "
+        "In brackets: milliseconds.",
+    ]
+    titles = {"layer": "Forward and backward of one layer", "memory": "Peak memory of a step", "growth": "Growth",
+              "training": "The training loop's step on the copy task, T = 200"}  # fmt: skip
+    for section in dict.fromkeys(row["section"] for row in rows):
+        chosen = [row for row in rows if row["section"] == section]
+        parts.append(f"## {titles.get(section, section)}")
+        if section == "layer":
+            shapes = {row["config"]: ", ".join(f"{axis}={row[axis]}" for axis in "SBIH") for row in chosen}
+            text = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
+            parts.append(f"{text}. In F, the variants of this package also have dt and a mask.")
+        heads = list(dict.fromkeys(map(head_of, chosen)))
+        value = "MiB" if section == "memory" else "seconds"
+        scale, unit = (1, " MiB") if section == "memory" else (1000, "")
+        for k in range(0, len(heads), 6):
+            few = heads[k : k + 6]
+            some = [row for row in chosen if head_of(row) in few]
+            parts.append(table(some, few, lambda r: f"{r['ratio']:.2f} ({r[value] * scale:.0f}{unit})"))  # noqa: B023
+    return "\n\n".join(parts) + "\n"
+
+
+def picture(rows: list[dict[str, Any]], file: Path) -> None:
+    """Seconds per step against S, B and H."""
+    if not rows:
+        return
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
+    for ax, axis in zip(axes, "SBH", strict=True):
+        chosen = [row for row in rows if row["config"].startswith(axis)]
+        for name in dict.fromkeys(row["variant"] for row in chosen):
+            points = [(row[axis], row["seconds"]) for row in chosen if row["variant"] == name]
+            ax.loglog(*zip(*points, strict=True), marker="o", label=name)
+        sizes = sorted({row[axis] for row in chosen})
+        ax.set_xticks(sizes, map(str, sizes))
+        ax.set_xticks([], minor=True)
+        ax.set_xlabel({"S": "steps S", "B": "batch B", "H": "units H"}[axis])
+        ax.grid(True, which="both", alpha=0.3)
+    axes[0].set_ylabel("seconds per training step")
+    axes[0].legend()
+    figure.savefig(file, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,187 @@
+"""Corpora of language modelling: found, counted, numbered; what differs from the real ones is refused or marked."""
+
+import dataclasses
+import hashlib
+import os
+import sys
+import types
+import zipfile
+
+import pytest
+import texts
+import torch
+
+from timescales.data import text
+from timescales.data.root import MissingData
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("timescales.data.cache.cache_dir", lambda: tmp_path / "cache")
+
+
+def write(folder, contents, names=texts.PTB):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in zip(names, contents, strict=True):
+        (folder / name).write_text(content)
+    return folder
+
+
+SMALL = (" a b \n b <unk> N\n", "c  d\n", "\n a e")
+
+
+def test_words_are_numbered_in_order_of_first_sight(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    found = text.words("ptb", tmp_path, allow_partial=True)
+    assert found.symbols == ["a", "b", "<eos>", "<unk>", "N", "c", "d", "e"]
+    assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 1, 3, 4, 2], [5, 6, 2], [2, 0, 7, 2]]
+    assert found.train.dtype == torch.int32
+    assert found.partial == ["Penn Treebank subset: 7 of 929,589 words in train, 3 of 73,760 words in valid, "
+                             "4 of 82,430 words in test, 8 of 10,000 types"]  # fmt: skip
+
+
+def test_characters_are_made_from_the_words(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    found = text.ptb_characters(tmp_path, allow_partial=True)
+    read = ["".join(found.symbols[k] for k in split) for split in found[:3]]
+    assert read == ["a_b\nb_<unk>_N\n", "c__d\n", "\na_e\n"]
+    assert found.symbols == ["a", "_", "b", "\n", "<", "u", "n", "k", ">", "N", "c", "d", "e"]
+    assert "14 of 5,017,482 characters in train" in found.partial[0]
+
+
+def test_text8_is_cut_in_nineties_and_fives(tmp_path):
+    path = texts.write_text8(tmp_path / "text8" / "text8", 2000)
+    found = text.text8(tmp_path, allow_partial=True)
+    assert [len(split) for split in found[:3]] == [1800, 100, 100]
+    assert "".join(found.symbols[k] for split in found[:3] for k in split) == path.read_text()
+    assert found.symbols == list(" abcdefghijklmnopqrstuvwxyz")
+    assert found.partial == ["text8 subset: 2,000 of 100,000,000 characters"]
+    zipped = tmp_path / "other" / "text8.zip"
+    zipped.parent.mkdir()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.write(path, "text8")
+    assert all(map(torch.equal, text.text8(zipped.parent, allow_partial=True)[:3], found[:3]))
+
+
+@pytest.mark.parametrize(("corpus", "folder", "names"), [
+    ("ptb", "ptb", texts.PTB),
+    ("ptb", "ptb/simple-examples/data", texts.PTB),
+    ("ptb", ".", texts.PTB),
+    ("wt2", "wikitext-2", texts.WIKITEXT2),
+    ("wt2", ".", texts.WIKITEXT2),
+    ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
+])  # fmt: skip
+def test_where_words_may_lie(tmp_path, corpus, folder, names):
+    write(tmp_path / folder, SMALL, names)
+    assert text.words(corpus, tmp_path, allow_partial=True).sizes == {"train_size": 7, "valid_size": 3, "test_size": 4}
+
+
+@pytest.mark.parametrize("place", ["text8/text8", "text8/text8.prefix-2000", "text8.zip", "text8"])
+def test_where_text8_may_lie(tmp_path, place):
+    path = texts.write_text8(tmp_path / "made", 2000)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    if place.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / place, "w") as archive:
+            archive.write(path)
+    else:
+        path.rename(tmp_path / place)
+    assert text.text8(tmp_path, allow_partial=True).sizes["train_size"] == 1800
+
+
+@pytest.mark.parametrize(("load", "differs"), [
+    (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
+    (lambda root: text.words("wt2", root), "594 of 2,088,628 words in train"),
+    (text.ptb_characters, "of 5,017,482 characters in train"),
+    (text.text8, "4,000 of 100,000,000 characters"),
+])  # fmt: skip
+def test_another_size_is_refused(tmp_path, load, differs):
+    texts.write_texts(tmp_path, lengths=(540, 90, 80))
+    with pytest.raises(ValueError, match=r"is not the whole .*task\.allow_partial=true") as error:
+        load(tmp_path)
+    assert differs in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8), strict=True))
+    monkeypatch.setitem(text.WORDS, "ptb", dataclasses.replace(text.PTB, counts=counts))
+    assert text.words("ptb", tmp_path).partial == []
+
+
+def test_what_is_damaged_is_named(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    (tmp_path / "ptb" / "ptb.test.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"ptb\.test\.txt cannot be read .*fetch it again"):
+        text.words("ptb", tmp_path, allow_partial=True)
+    (tmp_path / "ptb" / "ptb.test.txt").unlink()
+    for load in (lambda: text.words("ptb", tmp_path, True), lambda: text.ptb_characters(tmp_path, True)):
+        with pytest.raises(ValueError, match=r"ptb\.test\.txt"):
+            load()
+    for name, content in (("text8", b"Capitals"), ("text8.zip", b"no zip")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}.*(holds b'C'|cannot be read).*fetch it again"):
+            text.text8(tmp_path, True)
+        (tmp_path / name / name).unlink()
+
+
+def test_words_are_tokenised_once(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    first = text.words("ptb", tmp_path, allow_partial=True)
+    monkeypatch.setattr(text, "_tokenise", lambda paths: pytest.fail("again"))
+    again = text.words("ptb", tmp_path, allow_partial=True)
+    assert all(map(torch.equal, first[:3], again[:3]))
+    assert first[3:] == again[3:]
+
+
+def test_download(tmp_path, monkeypatch):
+    """Rows of the Hub become lines, empty ones too; text8's rows are one text."""
+    asked = []
+
+    def load_dataset(name, *configuration, revision=None):
+        asked.append((name, *configuration, revision))
+        column = "sentence" if "ptb" in name else "text"
+        rows = [f"{k} words" for k in range(3)] if "text8" not in name else ["ab ", "cd"] * 20
+        return {split: {column: [*rows, "", " last \n"][: 99 if "text8" not in name else -2]}
+                for split in ("train", "validation", "test")}  # fmt: skip
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("timescales.data.corpus._ask", lambda url: None)
+    for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
+        found = text.words(name, tmp_path, allow_partial=True)
+        assert found.symbols == ["0", "words", "<eos>", "1", "2", "last"]
+        assert found.test.tolist() == [0, 1, 2, 3, 1, 2, 4, 1, 2, 2, 5, 2]
+        assert len(list((tmp_path / folder).iterdir())) == 3
+    assert text.text8(tmp_path, allow_partial=True).sizes == {"train_size": 270, "valid_size": 15, "test_size": 15}
+    assert asked == [
+        ("ptb-text-only/ptb_text_only", "penn_treebank", "refs/convert/parquet"),
+        ("Salesforce/wikitext", "wikitext-2-v1", None),
+        ("afmck/text8", None),
+    ]
+
+
+@pytest.mark.parametrize("load", [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root),
+                                  text.ptb_characters, text.text8])  # fmt: skip
+def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|text8)") as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Mikolov's character files: every character, the line's end too, followed by a space.
+MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "1f9a2d1afe00f76e8bfbe09a65439681"]
+
+
+@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="the real corpora are where TIMESCALES_DATA says")
+def test_the_real_corpora():
+    for corpus in text.WORDS:
+        assert text.words(corpus).partial == []
+    found = text.ptb_characters()
+    assert found.partial == []
+    for split, md5 in zip(found[:3], MD5, strict=True):
+        spaced = "".join(f"{found.symbols[k]} " for k in split.tolist())
+        assert hashlib.md5(spaced.encode()).hexdigest() == md5
+    assert text.text8(allow_partial=True).train.max() == 26

@@ -1,0 +1,104 @@
+"""A data set on disk: what people have already is found, the rest is downloaded, and what it holds is counted."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from timescales.data.root import MissingData, data_root
+from timescales.files import TEMPORARY
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One data set. Whether it is complete is judged by what it holds, never by what its files are called.
+
+    name: what scripts/fetch_data.py calls it; title: what people call it.
+    patterns: where it may lie under the data root, as glob patterns; the first that matches is taken.
+    counts: what the complete one holds, in words and numbers; count: the same of the one at a path.
+    url: where it comes from; download: puts it under the folder it is given, where a pattern finds it.
+    """
+
+    name: str
+    title: str
+    patterns: tuple[str, ...]
+    counts: dict[str, int]
+    count: Callable[[Path], dict[str, int]]
+    url: str
+    download: Callable[[Path], None]
+
+    def find(self, base: Path) -> Path | None:
+        """The file or folder under base, or None."""
+        return next((path for pattern in self.patterns for path in sorted(base.glob(pattern))), None)
+
+    def locate(self, root: str | os.PathLike | None = None) -> Path:
+        """The file or folder, downloaded if need be. root: see `data_root`.
+
+        Raises MissingData, which says where it looked and what to do.
+        """
+        base = data_root(root)
+        if found := self.find(base):
+            return found
+        try:
+            _ask(self.url)
+            base.mkdir(parents=True, exist_ok=True)
+            self.download(base)
+        # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
+        except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
+            raise MissingData(
+                f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.patterns)}) and could not be "
+                f"downloaded ({reason(error)}). Where there is a network, `python scripts/fetch_data.py {self.name}` "
+                "gets it; data_root=DIR or TIMESCALES_DATA names another place"
+            ) from error
+        found = self.find(base)
+        assert found is not None, "the download reported success but left nothing"
+        return found
+
+    def differs(self, found: dict[str, int]) -> list[str]:
+        """In which counts a copy is not the whole data set, in words."""
+        return [f"{found[what]:,} of {n:,} {what}" for what, n in self.counts.items() if found[what] != n]
+
+    def check(self, path: Path, found: dict[str, int], allow_partial: bool) -> list[str]:
+        """The words for the record of a run on a part of the data set; none if it is whole.
+
+        Raises ValueError, saying what differs, for a part that is not allowed.
+        """
+        differs = self.differs(found)
+        if differs and not allow_partial:
+            raise ValueError(
+                f"{path} is not the whole {self.title}: {', '.join(differs)}. Get it with `python "
+                f"scripts/fetch_data.py {self.name}`, or accept a part, marked in the record, with "
+                "task.allow_partial=true"
+            )
+        return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+def _ask(url: str) -> None:
+    """Raise OSError at once if nothing can be had from there, instead of after the libraries' many tries."""
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("0", "", "false", "no"):
+        raise OSError("HF_HUB_OFFLINE is set")
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=5).close()
+    except urllib.error.HTTPError:
+        return  # there is somebody; what they say to the real question decides
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A folder of its own in which to make the file of target's name; it is moved to target when that has worked."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=TEMPORARY) as folder:
+        yield Path(folder)
+        os.replace(Path(folder) / target.name, target)

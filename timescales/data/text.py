@@ -1,0 +1,202 @@
+"""Corpora of language modelling as whole numbers: Penn Treebank by words and by characters, WikiText-2, text8."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timescales.data.cache import cached, content_hash
+from timescales.data.corpus import Corpus, reason
+from timescales.files import write_atomic
+
+SPLITS = ("train", "valid", "test")
+EOS = "<eos>"  # what a line's end is, as a word
+TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
+
+
+class Text(NamedTuple):
+    """The three splits as whole numbers, (N,) each; what each number stands for; what is missing, in words."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    symbols: list[str]
+    partial: list[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How long each split is, as train_size and so on."""
+        return {f"{split}_size": len(getattr(self, split)) for split in SPLITS}
+
+
+def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    """ "ptb" or "wt2" by words, int32: what stands between white space, and `<eos>` at every line's end.
+
+    The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code). root: see
+    `data_root`. Raises MissingData, saying where it looked, if the files are not there and cannot be downloaded, and
+    ValueError for a corpus of another size than the real one's, unless allow_partial.
+    """
+    path = WORDS[corpus].locate(root)
+    made = _words(path)
+    partial = WORDS[corpus].check(path, _count_words(path), allow_partial)
+    train, valid, test = made["splits"]
+    return Text(train, valid, test, made["symbols"], partial)
+
+
+def _words(path: Path) -> dict[str, Any]:
+    paths = _splits(path)
+    for missing in (p for p in paths if not p.is_file()):
+        raise ValueError(f"{missing} is missing beside {path}: delete that and fetch both again")
+    key = {"files": [content_hash(p) for p in paths], "version": 1}
+    return cached("words", key, lambda: _tokenise(paths))
+
+
+def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
+    number: dict[str, int] = {}
+    splits = []
+    for path in paths:
+        read = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
+        splits.append(torch.from_numpy(np.array(read, np.int32)))
+    return {"splits": splits, "symbols": list(number)}
+
+
+def _count_words(path: Path) -> dict[str, int]:
+    made = _words(path)
+    lengths = {f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)}
+    return lengths | {"types": len(made["symbols"])}
+
+
+def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    r"""PTB by characters, int16, made from the word files: a line's spaces become `_`, and its end is one `\n`.
+
+    This is Mikolov's character corpus, symbol by symbol. Raises as `words` does.
+    """
+    path = PTB.locate(root)
+    texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in _lines(split)) for split in _splits(path)]
+    symbols = list(dict.fromkeys("".join(texts)))
+    count = {f"characters in {split}": len(text) for split, text in zip(SPLITS, texts, strict=True)}
+    partial = PTB_CHARACTERS.check(path, count | {"types": len(symbols)}, allow_partial)
+    train, valid, test = (_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts)
+    return Text(train, valid, test, symbols, partial)
+
+
+def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    """text8 by characters (space and a to z, numbered so), int16, cut into 90, 5 and 5 million.
+
+    A part of it, where allowed, is cut in the same shares. Raises as `words` does.
+    """
+    path = TEXT8.locate(root)
+    data = _read_text8(path)
+    partial = TEXT8.check(path, {"characters": len(data)}, allow_partial)
+    numbers = _numbers(data, TEXT8_SYMBOLS, "u1")
+    train, valid = len(data) * 9 // 10, len(data) // 20
+    first, second, third = numbers.split([train, valid, len(data) - train - valid])
+    return Text(first, second, third, list(TEXT8_SYMBOLS), partial)
+
+
+def _read_text8(path: Path) -> bytes:
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                data = archive.read(archive.namelist()[0])
+        else:
+            data = path.read_bytes()
+    except (OSError, zipfile.BadZipFile, IndexError) as error:
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+    data = data.rstrip(b"\n")
+    if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
+        raise ValueError(f"{path} is not text8, it holds {strange!r}: delete it and fetch it again")
+    return data
+
+
+def _splits(path: Path) -> list[Path]:
+    """The three files of a corpus, of which the training split's is given."""
+    return [path.with_name(path.name.replace("train", split)) for split in SPLITS]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _numbers(data: bytes, symbols: Sequence[str], dtype: str) -> Tensor:
+    """Characters, given by their code points in an array of the dtype, as their places in symbols."""
+    table = np.zeros(max(map(ord, symbols), default=0) + 1, np.int16)
+    table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
+    return torch.from_numpy(table[np.frombuffer(data, dtype)])
+
+
+def _rows(hub: str, *configuration: str, revision: str | None = None, column: str = "text") -> list[list[str]]:
+    """The three splits of a data set on the Hugging Face Hub, row by row."""
+    from datasets import load_dataset
+
+    found = load_dataset(hub, *configuration, revision=revision)
+    return [list(found[split][column]) for split in ("train", "validation", "test")]
+
+
+def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(f"{row.removesuffix(end)}{end}" if end else row for row in rows).encode())
+
+
+def _download_ptb(base: Path) -> None:
+    splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
+    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):  # train, which is looked for, comes last
+        _write(base / "ptb" / f"ptb.{name}.txt", rows)
+
+
+def _download_wikitext2(base: Path) -> None:
+    splits = _rows("Salesforce/wikitext", "wikitext-2-v1")
+    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):
+        _write(base / "wikitext-2" / f"wiki.{name}.tokens", rows)
+
+
+def _download_text8(base: Path) -> None:
+    _write(base / "text8" / "text8", [row for rows in _rows("afmck/text8") for row in rows], end="")
+
+
+def _counts(unit: str, *counts: int) -> dict[str, int]:
+    return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types"), counts, strict=True))
+
+
+HUB = "https://huggingface.co/datasets"
+PTB = Corpus(
+    name="ptb",
+    title="Penn Treebank",
+    patterns=("ptb*/**/ptb.train.txt", "PTB*/**/ptb.train.txt", "ptb.train.txt"),
+    counts=_counts("words", 929_589, 73_760, 82_430, 10_000),
+    count=_count_words,
+    url=f"{HUB}/ptb-text-only/ptb_text_only",
+    download=_download_ptb,
+)
+PTB_CHARACTERS = dataclasses.replace(PTB, counts=_counts("characters", 5_017_482, 393_042, 442_423, 50))
+WIKITEXT2 = Corpus(
+    name="wt2",
+    title="WikiText-2",
+    patterns=("wikitext-2*/**/wiki.train.tokens", "wiki.train.tokens", "wikitext-2*/**/train.txt"),
+    counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278),
+    count=_count_words,
+    url=f"{HUB}/Salesforce/wikitext",
+    download=_download_wikitext2,
+)
+TEXT8 = Corpus(
+    name="text8",
+    title="text8",
+    patterns=("text8*/**/text8", "text8*/**/text8.zip", "text8*/**/text8.*", "text8.zip", "text8"),
+    counts={"characters": 100_000_000},
+    count=lambda path: {"characters": len(_read_text8(path))},
+    url=f"{HUB}/afmck/text8",
+    download=_download_text8,
+)
+WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2)}

@@ -1,0 +1,72 @@
+"""Adding: the sum of two marked numbers in a long sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from timescales.tasks.task import Batch, Spec, Task
+
+
+class Adding(Task):
+    """The adding problem.
+
+    Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Gu et al. 2020, appendix D.1.
+
+        number  .31 .85 .07 .62 | .44 .90 .15 .58     T = 8: uniform on [0, 1)
+        marker   0   1   0   0  |  0   0   1   0      one in each half
+        target                                1.00    .85 + .15; read from the final state
+
+    T: steps. Training sequences are fresh in every epoch; validation and test sets are fixed by the seed. The loss is
+    the mean squared error; an answer within .04 counts as correct (the tolerance of Hochreiter & Schmidhuber 1997).
+    """
+
+    TOLERANCE = 0.04
+
+    def __init__(
+        self,
+        *,
+        T: int = 2000,
+        batch_size: int = 32,
+        train_size: int = 32_000,
+        valid_size: int = 1_000,
+        test_size: int = 5_000,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, seed=seed, device=device,
+            train_size=train_size, valid_size=valid_size, test_size=test_size,
+        )  # fmt: skip
+        if T < 2:
+            raise ValueError(f"T must be at least 2, a step for each of the two numbers; not {T}")
+        self.T = T
+        self.spec = Spec("real", 2, 1, "last", horizon=T, select=("loss", "min"))
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        numbers = torch.rand(self.T, n, generator=generator)
+        half = self.T // 2
+        at = torch.stack([
+            torch.randint(half, (n,), generator=generator),
+            torch.randint(half, self.T, (n,), generator=generator),
+        ])  # fmt: skip
+        x = torch.stack([numbers, torch.zeros(self.T, n).scatter_(0, at, 1.0)], -1)
+        target = numbers.gather(0, at).sum(0)
+        dtype = torch.get_default_dtype()
+        return Batch(x.to(self.device, dtype), target.to(self.device, dtype))
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return F.mse_loss(logits.squeeze(-1), batch.target.to(logits.dtype))
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        return (logits.squeeze(-1) - batch.target).abs() < self.TOLERANCE
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        n = len(batch.target)
+        return {"loss": (self.loss(logits, batch) * n, n), "accuracy": (self.correct(logits, batch).sum(), n)}
+
+    def chance(self) -> float:
+        """Mean squared error of the constant 1: twice the variance of a uniform number."""
+        return 1 / 6

@@ -1,0 +1,105 @@
+"""Variable copy: the copy task with a delay that differs from sequence to sequence."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from timescales.tasks.copy import CLASSES, DUMMY, LENGTH, SIGNAL, SYMBOLS, Copy
+from timescales.tasks.task import Batch, Spec
+
+PAD = -100  # target of a step that does not exist; cross_entropy leaves it out
+
+
+class VariableCopy(Copy):
+    """The copy memory task with a delay T drawn for each sequence, uniform on the integers low..high, both included.
+
+    Source: Tallec & Ollivier 2018; Chien et al. 2021, appendix A.3: T from 200 to 500, and from 200 to 1000.
+
+        input   3 1 4 1 5 2 6 5 3 5 . . . ! . . . . . . . . .     T = 3   (`.` dummy, `!` signal)
+        target  . . . . . . . . . . . . . 3 1 4 1 5 2 6 5 3 5
+        input   2 7 1 8 2 8 1 8 2 8 . ! . . . . . . . . .         T = 1: two steps fewer, masked at the end
+        target  . . . . . . . . . . . 2 7 1 8 2 8 1 8 2 8
+
+    A batch is as long as its longest sequence. The loss is the mean over all steps that exist; the accuracies are
+    those of the ten answers, wherever they fall. Sets and ends of a run are those of `Copy`.
+    """
+
+    def __init__(
+        self,
+        *,
+        low: int = 200,
+        high: int = 500,
+        batch_size: int = 128,
+        train_size: int = 100_000,
+        valid_size: int = 10_000,
+        test_size: int = 10_000,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        if not 0 <= low <= high:
+            raise ValueError(f"low and high must fulfil 0 <= low <= high, not {low} and {high}")
+        super().__init__(
+            T=high, batch_size=batch_size, seed=seed, device=device,
+            train_size=train_size, valid_size=valid_size, test_size=test_size,
+        )  # fmt: skip
+        self.low, self.high = low, high
+        self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(high, 3))
+        self._delays: dict[str, Tensor] = {}
+
+    def delays(self, split: str) -> Tensor:
+        """The delay of every sequence of a split, (N,), on the CPU: how long a batch is asks no device."""
+        if split not in self._delays:
+            generator = self.generator(f"{split}/delays")
+            self._delays[split] = torch.randint(self.low, self.high + 1, (self.size(split),), generator=generator)
+        return self._delays[split]
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        symbols = self.symbols(split, epoch)[first:end].T.long()
+        delays = self.delays(split)[first:end]
+        steps = int(delays.max()) + 2 * LENGTH
+        signal = (delays + LENGTH).unsqueeze(0).to(self.device)  # the first answer falls on the signal
+        mask = torch.arange(steps, device=self.device).unsqueeze(1) < signal + LENGTH
+        x = torch.full((steps, end - first), DUMMY, device=self.device)
+        x[:LENGTH] = symbols
+        x.scatter_(0, signal, SIGNAL)
+        target = torch.where(mask, DUMMY, PAD)
+        target.scatter_(0, signal + torch.arange(LENGTH, device=self.device).unsqueeze(1), symbols)
+        return Batch(x, target, mask)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD)
+
+    def answers(self, logits: Tensor, batch: Batch) -> Tensor:
+        """How many of the ten answers of each sequence are right, (B,)."""
+        asked = (batch.target >= 0) & (batch.target < SYMBOLS)
+        return ((logits.argmax(-1) == batch.target) & asked).sum(0)
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        return self.answers(logits, batch) == LENGTH
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        right = self.answers(logits, batch)
+        total = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="sum")
+        n = len(right)
+        return {
+            "loss": (total, int((batch.target != PAD).sum())),
+            "accuracy": (right.sum(), LENGTH * n),
+            "sequence_accuracy": ((right == LENGTH).sum(), n),
+        }
+
+    def chance(self) -> float:
+        """Of the best predictor that knows no more than the step: it does not see the signal.
+
+        One that sees it and remembers nothing is at 10 ln 8 / (mean T + 20).
+        """
+        delays = torch.arange(self.low, self.high + 1).unsqueeze(1)
+        step = torch.arange(self.high + 2 * LENGTH)
+        exists = step < delays + 2 * LENGTH
+        answers = (step >= delays + LENGTH) & exists
+        share = answers.sum(0).double() / exists.sum(0)
+        entropy = torch.special.entr(share) + torch.special.entr(1 - share) + share * math.log(SYMBOLS)
+        return float((entropy * exists.sum(0)).sum() / exists.sum())
