@@ -184,9 +184,8 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     others = list(dict.fromkeys(_name(row["axes"], [k for k in keys if k != "model"]) for row in rows))
     for text in dict.fromkeys(_name(row["axes"], keys) for row in rows):
         mine = [r for r in rows if _name(r["axes"], keys) == text]
-        xs = sorted(
-            {float(k.removeprefix(prefix)) for r in mine for k in r if k.startswith(prefix) and r[k] is not None}
-        )
+        names = {k.removeprefix(prefix) for r in mine for k in r if k.startswith(prefix) and r[k] is not None}
+        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())  # a curve's "mean" is no place on it
         if not xs:
             continue
         values = [[r[k] for r in mine for k in (prefix + f"{x:g}",) if r.get(k) is not None] for x in xs]

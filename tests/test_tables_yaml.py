@@ -1,0 +1,133 @@
+"""Every conf/table/*.yaml: its runs exist, its cells are filled, its claims can be judged, shared runs are shared."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from timescales import cli, compose, schema, tables, verdict
+
+FOLDER = Path(__file__).resolve().parents[1] / "conf" / "table"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+TABLES = {name: compose.table(name) for name in NAMES}
+PROFILES = [None, "tiny"]
+
+
+@pytest.fixture(scope="module")
+def identities():
+    """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
+    known = {group: cli.choices(group) for group in ("task", "model", "optimizer")}
+    found = {}
+
+    with compose.composing() as composer:
+
+        def identities(name, profile=None):
+            if (name, profile) not in found:
+                ids = found[name, profile] = {}
+                for run in tables.expand(TABLES[name], profile):
+                    exists = all(run.axes.get(group, known[group][0]) in known[group] for group in known)
+                    if exists and (key := tables.group(run.axes)) not in ids:
+                        ids[key] = schema.identity(composer(run.overrides))
+            return found[name, profile]
+
+        yield identities
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_whole(name):
+    table = TABLES[name]
+    tables.check(table)
+    assert table["name"] == name
+    assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"hydra", "table"}
+    assert {"set", "claims", "minutes"} <= set(table["tiny"])
+    assert all(entry.get("said") for entry in table["assumed"].values())
+    assert all(set(entry) <= {"said", "try"} for entry in table["assumed"].values())
+    assert all({"label", "value", "source"} <= set(entry) for entry in table.get("cited", []))
+    places = [
+        json.dumps([cell.get("where", {}), cell.get("metric", table["metric"]), cell.get("compute")], sort_keys=True)
+        for cell in table["cells"]
+    ]
+    assert len(places) == len(set(places)), "two cells are one"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_can_be_judged(name, profile):
+    """On runs that all succeed with the same numbers no claim is open: each side has runs, and they pair up."""
+    table = TABLES[name]
+    if profile == "tiny":
+        table = {**table, **{k: v for k, v in table["tiny"].items() if k in ("claims", "success", "n_min")}}
+    values = dict.fromkeys(verdict.metrics(table), 1.0)
+    if table.get("success"):
+        key, sign, _ = table["success"].split()
+        values[verdict.full_name(key, table)] = 1.0 if sign == ">" else 0.0
+    rows = [
+        {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False, **values}
+        for run in tables.expand(table, profile)
+    ]
+    for said in table["claims"]:
+        assert verdict.claim(said, table, []).verdict == "open"
+        assert verdict.claim(said, table, rows).verdict != "open", said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_table_measures_on_its_runs_exists(name):
+    """Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there."""
+    table = TABLES[name]
+    probes = table.get("probe", [])
+    for probe in probes:
+        assert callable(importlib.import_module(f"timescales.analysis.{probe}").measure)
+    assert {m.split("/")[1] for m in verdict.metrics(table) if m.startswith("probe/")} <= set(probes)
+    for cell in table["cells"]:
+        if "compute" in cell:
+            assert verdict.computed(cell["compute"], []) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tiny_is_small(name):
+    runs = tables.expand(TABLES[name], "tiny")
+    assert 0 < len(runs) <= 12
+    assert len({run.axes["seed"] for run in runs}) <= 2
+    assert TABLES[name]["tiny"]["minutes"] <= 25
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_has_an_identity_of_its_own(name, identities):
+    paper, tiny = (identities(name, profile) for profile in PROFILES)
+    for ids in (paper, tiny):
+        assert len(set(ids.values())) == len(ids), "two configurations of the table are one run"
+    assert not set(paper.values()) & set(tiny.values()), "a tiny run would fill a cell of the paper"
+
+
+SHARED = [
+    ("chien_generalisation", "chien_copy"),
+    ("chien_ablation", "chien_copy"),
+    ("chien_reset_units", "chien_copy"),
+    ("chien_async_curves", "chien_table3"),
+    ("mahto_table1", "mahto_table2"),
+    ("gu_figure6", "gu_table5"),
+]
+
+
+@pytest.mark.parametrize(("part", "whole"), SHARED)
+def test_shared_runs_are_the_same_runs(part, whole, identities):
+    assert set(identities(part).values()) <= set(identities(whole).values())
+    seeds = [{run.axes["seed"] for run in tables.expand(TABLES[name])} for name in (part, whole)]
+    assert seeds[0] <= seeds[1]
+
+
+def test_a_table_shares_runs_with_the_command_line(identities):
+    """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
+    with compose.composing() as composer:
+        alone = schema.identity(composer(["model=plstm", "task=copy", "task.T=200"]))
+    assert alone == "13403dd51704"
+    assert alone in identities("chien_copy").values()
+
+
+def test_runs_that_tables_of_one_paper_have_in_common(identities):
+    """One language model is the baseline of table 1 and the model of figure 1; alpha = .56 is table 1's."""
+    table1 = set(identities("mahto_table1").values())
+    for name, common in (("mahto_figure1", 1), ("mahto_alpha", 2)):
+        assert len(table1 & set(identities(name).values())) == (common if table1 else 0)
