@@ -47,7 +47,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
 
 def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
     """A row for each setting, a column for each claim of the tiny twin."""
-    tiny = {**table, **{k: v for k, v in table["tiny"].items() if k in ("claims", "success", "n_min", "select")}}
+    tiny = {**table, **{k: v for k, v in table["tiny"].items() if k not in ("set", "minutes")}}
     body = []
     for words, rows in found.items():
         claims = [verdict.claim(claim, tiny, rows) for claim in tiny["claims"]]

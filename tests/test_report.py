@@ -112,21 +112,26 @@ def test_best_stable_learning_rate():
         ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.80, 0.81, 0.82], "refuted"),
         ("plstm ~ lstm", [0.9], [0.902], "in order"),
         ("plstm ~ lstm", [0.9], [0.92], "reversed"),
+        ("plstm ~ lstm", [0.9], [0.92, 0.88], "holds"),  # one draw against a spread of .028
+        ("plstm > lstm", [0.9], [0.8, 0.801, 0.802], "holds"),
         ("plstm > lstm @ task=smnist", [0.9], [0.8], "open"),
         ("task=copy model=plstm > task=copy model=lstm @ seed=0", [0.9], [0.8], "in order"),
     ],
 )
 def test_verdict_of_a_claim(claim, ours, theirs, word):
-    assert verdict.claim(claim, TABLE, rows(ours) + rows(theirs, "lstm")).verdict == word
+    found = verdict.claim(claim, TABLE, rows(ours) + rows(theirs, "lstm"))
+    assert verdict.word_of(found) == word
+    fewest = min(len(ours), len(theirs))
+    assert found.verdict == word + (f" (n={fewest})" if fewest < TABLE["n_min"] and word != "open" else "")
 
 
 def test_a_claim_must_hold_in_every_group():
     big, small = {"model.hidden_size": 512}, {"model.hidden_size": 256}
     good = rows([0.9, 0.91], **big) + rows([0.5, 0.51], "lstm", **big)
     bad = rows([0.4, 0.41], **small) + rows([0.5, 0.51], "lstm", **small)
-    assert verdict.claim("plstm > lstm", TABLE, good).verdict == "holds"
-    assert verdict.claim("plstm > lstm", TABLE, good + bad).verdict == "refuted"
-    assert verdict.claim("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds"
+    assert verdict.claim("plstm > lstm", TABLE, good).verdict == "holds (n=2)"
+    assert verdict.claim("plstm > lstm", TABLE, good + bad).verdict == "refuted (n=2)"
+    assert verdict.claim("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds (n=2)"
 
 
 def test_claims_on_another_metric_and_on_failing():
@@ -135,7 +140,7 @@ def test_claims_on_another_metric_and_on_failing():
         row["steps to valid/accuracy >= 0.9"] = 1000 + k if row["axes"]["model"] == "lstm" else 100 + k
     faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
     found = verdict.claim(faster, TABLE, slow + fast)
-    assert found.verdict == "holds"
+    assert found.verdict == "holds (n=2)"
     assert found.detail == "102.5 (n=2) against 1000 (n=2)"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
@@ -154,11 +159,14 @@ def test_claims_on_another_metric_and_on_failing():
         (["match", "worse"], ["holds"], "reproduced in order"),
         (["match", "unstable (1 of 3 failed)"], ["holds"], "reproduced in order"),
         (["match"], ["holds", "in order"], "in order, not significant"),
+        (["match (n=2)"], ["holds"], "reproduced so far"),
+        (["worse"], ["holds (n=1)"], "reproduced in order so far"),
         (["match", "missing"], ["holds"], "open"),
         (["match", "stale"], ["holds"], "open"),
         (["match"], ["open"], "open"),
         (["missing"], ["refuted"], "contradicted"),
-        (["match"], ["reversed"], "contradicted"),
+        (["match"], ["reversed"], "not in order"),
+        (["match", "missing"], ["reversed"], "open"),
         ([], [], "open"),
     ],
 )
@@ -215,7 +223,7 @@ def test_report_says_what_the_records_hold(made):
     assert "At paper size: **reproduced**. Shown here: **order shown**." in text
     assert "| plstm | 90.0 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match |" in text
     assert "| plstm > lstm | holds |" in text
-    assert "| plstm > lstm | in order |  | 90.1 (n=1) against 60 (n=1) |" in text
+    assert "| plstm > lstm | in order (n=1) |  | 90.1 (n=1) against 60 (n=1) |" in text
     assert "- `batch`: not stated; 128" in text
     assert "- The paper contradicts itself." in text
     assert "| uRNN | 1.0 | somebody 2016 |" in text

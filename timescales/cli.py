@@ -15,6 +15,7 @@ from hydra.errors import ConfigCompositionException, HydraException, MissingConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from timescales import tables
 from timescales.schema import NOT_IDENTITY, ConfigError, nearest
@@ -98,6 +99,9 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     if isinstance(error, ValueError) and _raised_in_hydra(error):
         return " ".join(str(error).split())
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     text = f"{error}\n{error.__cause__ or ''}"

@@ -36,16 +36,19 @@ class Report:
         self.verdict = verdict.whole(self.cells, self.claims)
 
     def tiny_table(self) -> dict[str, Any]:
-        """The table as its tiny twin judges: its own claims, success condition and number of seeds."""
-        own = {k: v for k, v in self.table["tiny"].items() if k in ("claims", "success", "n_min", "select")}
-        return {**self.table, "claims": [], **own}
+        """The table as its tiny twin judges: with its own claims, success condition, metric."""
+        return {
+            **self.table,
+            "claims": [],
+            **{k: v for k, v in self.table["tiny"].items() if k not in ("set", "minutes")},
+        }
 
     def shown_here(self) -> str:
         """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?"""
-        said = {c.verdict for c in self.shown}
+        said = {verdict.word_of(c) for c in self.shown}
         if not said or "open" in said:
             return "not run" if not self.rows["tiny"] else "open"
-        return "contradicted" if said & {"refuted", "reversed"} else "order shown"
+        return "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
 
 
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
@@ -249,7 +252,7 @@ def index(reports: Iterable[Report]) -> str:
         name = r.table["name"]
         words = Counter(c.verdict.split()[0] for c in r.cells)
         cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
-        held = Counter(c.verdict for c in r.claims)
+        held = Counter(verdict.word_of(c) for c in r.claims)
         claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here()])
@@ -278,7 +281,9 @@ def say(value: Any) -> str:
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:
-    return "" if mean is None else number(mean) + ("" if sd is None else f" ({sd:.2g})")
+    if mean is None:
+        return ""
+    return number(mean) + ("" if sd is None else f" ({sd:.0f})" if sd >= 100 else f" ({sd:.2g})")
 
 
 def _printed(cell: Mapping[str, Any]) -> str:

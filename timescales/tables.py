@@ -23,7 +23,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
     figure                  optional: {kind: cells | curves | line | probe, ...} (timescales/plots.py)
     tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,
-                            success, n_min, select}
+                            success, n_min, select, metric}
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ class Claim:
     """One conclusion and what our runs say of it."""
 
     text: str
-    verdict: str = "open"  # holds, in order, reversed, refuted, open
+    verdict: str = "open"  # holds, in order, reversed, refuted, open; " (n=2)" where seeds are few
     p: float | None = None
     detail: str = ""
 
 
 def metrics(table: Mapping[str, Any]) -> list[str]:
     """The names of all values that a table reads from a run, as `store.metric` knows them."""
-    entries = [*table["cells"], *table["claims"], *table["tiny"].get("claims", [])]
+    entries = [*table["cells"], *table["claims"], *table["tiny"].get("claims", []), table["tiny"]]
     names = [table["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
     names += [condition.split()[0] for condition in (table.get("success"), table["tiny"].get("success")) if condition]
     names += table.get("figure", {}).get("metrics", [])
@@ -207,6 +207,11 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         return found
     order = ("refuted", "reversed", "in order", "holds")
     found.verdict, found.p, found.detail = min(judged, key=lambda j: (order.index(j[0]), -(j[1] or 0.0)))
+    fewest = min(
+        len(values) for side in (ours, theirs) for key, values in side.items() if key in ours and key in theirs
+    )
+    if fewest < table["n_min"] and table.get("reduce") != "max":
+        found.verdict += f" (n={fewest})"
     if len(judged) > 1:
         found.detail += f"; the weakest of {len(judged)} groups"
     return found
@@ -221,7 +226,7 @@ def _compare(
     unit = scale(told, table)
     mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
     detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b * unit)} (n={len(b)})"
-    tested = len(a) > 1 and len(b) > 1
+    tested = len(a) + len(b) > 2  # a single run is one draw against the other side's spread
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
     right_way = mean_a > mean_b if better(told, table) == "higher" else mean_a < mean_b
     if sign == "~":
@@ -260,13 +265,21 @@ def number(value: float) -> str:
 
 
 def whole(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
-    """A table's verdict: reproduced, reproduced in order, contradicted, or open."""
+    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced."""
     words = [c.verdict.split()[0] for c in cells if c.verdict != "blank"]
-    said = [c.verdict for c in claims]
-    if "refuted" in said or "reversed" in said:
+    said = [word_of(c) for c in claims]
+    if "refuted" in said:
         return "contradicted"
     if (not words and not said) or "open" in said or {"missing", "stale"} & set(words):
         return "open"
-    if any(word == "in" for word in (s.split()[0] for s in said)):
+    if "reversed" in said:
+        return "not in order"
+    if "in order" in said:
         return "in order, not significant"
-    return "reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order"
+    few = " so far" if any("(n=" in found.verdict for found in (*cells, *claims)) else ""
+    return ("reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order") + few
+
+
+def word_of(found: Claim) -> str:
+    """A claim's verdict without its number of seeds."""
+    return found.verdict.partition(" (")[0]
