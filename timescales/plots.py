@@ -110,6 +110,7 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
                 value,
                 k,
                 "o",
+                zorder=4,
                 color=colour(printed["where"]),
                 ms=5,
                 alpha=0.75,
