@@ -21,8 +21,8 @@ def test_nothing_else_is_stored():
 
 
 def test_record_names_its_golden_curve():
-    every = [(task, model) for task in cli.choices("task") for model in cli.choices("model")]
-    hashes = [record.golden(task, model) for task, model in every]
-    assert all(len(h) == 12 for h in hashes)
-    assert len(set(hashes)) == len(hashes)
+    hashes = {t: {m: record.golden(t, m) for m in cli.choices("model")} for t in cli.choices("task")}
+    assert all(len(h) == 12 for one in hashes.values() for h in one.values())
+    for one in hashes.values():
+        assert len({h for model, h in one.items() if model != "gated"}) == len(one) - 1  # gated is ur by default
     assert record.golden("copy", "a cell of one's own") is None

@@ -18,13 +18,15 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
         PLSTMCell,
         URLSTMCell,
     )
+    from timescales.lstm import LSTM, MTSLSTM, PLSTM, URLSTM, ChronoLSTM
     from timescales.relatives import GRU, JANET, PGRU, ExpRNN, GatedRNN
-    from timescales.rnn import LSTM, MTSLSTM, PLSTM, RNN, URLSTM, ChronoLSTM
+    from timescales.rnn import RNN
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "timescales.rnn": ("RNN", "LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM"),
+    "timescales.rnn": ("RNN",),
+    "timescales.lstm": ("LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM"),
     "timescales.relatives": ("GatedRNN", "GRU", "PGRU", "JANET", "ExpRNN"),
     "timescales.cells": (
         "Cell", "LSTMCell", "URLSTMCell", "PLSTMCell", "GatedLSTMCell", "GatedGRUCell", "GRUCell", "PGRUCell",

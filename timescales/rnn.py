@@ -15,9 +15,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from timescales import convert
 from timescales import engine as engines
-from timescales.cells import Cell, LSTMCell, PLSTMCell, URLSTMCell
+from timescales.cells import Cell
 
 # What torch.nn.LSTM takes and we do not: how to get the same here.
 MENDS = {
@@ -127,7 +126,7 @@ def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
         raise ValueError(f"{type(rnn).__name__} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
-def _sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:
+def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:
     """(input, hidden) of each layer; hidden_size is one number or one per layer."""
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
@@ -141,162 +140,12 @@ def stack(
     cell: type[Cell], input_size: int, hidden_size: int | Sequence[int], num_layers: int, **arguments: Any
 ) -> list[Cell]:
     """One cell per layer, all with the same arguments; hidden_size is one number or one per layer."""
-    return [cell(i, h, **arguments) for i, h in _sizes(input_size, hidden_size, num_layers)]
+    return [cell(i, h, **arguments) for i, h in layer_sizes(input_size, hidden_size, num_layers)]
 
 
-def _per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
+def per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
     if not is_list:
         return [value] * num_layers
     if len(value) != num_layers:
         raise ValueError(f"{name} lists {len(value)} layers, num_layers is {num_layers}")
     return list(value)
-
-
-class LSTM(RNN):
-    """Long short-term memory with a chosen law for the forget bias; see `LSTMCell`.
-
-    hidden_size, forget_init and frozen are one value for all layers or a list with one per layer.
-    forget_init: "default" (torch's), a number, "uniform", or a mapping such as {"law": "chrono", "T_max": 750}
-    (see `timescales.inits`). frozen: names of the gates whose biases are not trained, e.g. ("input", "forget").
-    Raises ValueError, with the mend in the text, for values out of range and for what only torch.nn.LSTM has.
-    """
-
-    cell_class: type[LSTMCell] = LSTMCell
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 1,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        *,
-        forget_init: Any = None,
-        frozen: Sequence[Any] = (),
-        engine: str = "auto",
-        **unknown: Any,
-    ) -> None:
-        refuse(self, unknown)
-        sizes = _sizes(input_size, hidden_size, num_layers)
-        inits = _per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
-        nested = any(not isinstance(entry, str) for entry in frozen)
-        frozen = _per_layer("frozen", frozen, num_layers, nested)
-        cells = [
-            self.cell_class(i, h, forget_init=init, frozen=gates)
-            for (i, h), init, gates in zip(sizes, inits, frozen, strict=True)
-        ]
-        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
-
-    @classmethod
-    def from_torch(cls, other: nn.LSTM) -> LSTM:
-        """An LSTM with the weights of a torch.nn.LSTM; the two give equal outputs."""
-        if cls is not LSTM:
-            raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
-        return convert.from_torch(cls, other)
-
-    def to_torch(self) -> nn.LSTM:
-        """A torch.nn.LSTM that gives equal outputs; needs layers of one size and the LSTM's own gates."""
-        if self.cell_class is not LSTMCell:
-            raise ValueError("only LSTM cells convert to torch.nn.LSTM")
-        return convert.to_torch(self, nn.LSTM)
-
-
-class ChronoLSTM(LSTM):
-    """LSTM with chrono initialisation: forget bias log U[1, T_max - 1], input bias its negative.
-
-    Source: Tallec & Ollivier 2018. T_max: the longest time scale expected, in steps. `T_max="auto"` in a configuration
-    is filled from the task's horizon.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 1,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        *,
-        T_max: float,
-        frozen: Sequence[Any] = (),
-        engine: str = "auto",
-        **unknown: Any,
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, batch_first, dropout,
-            forget_init={"law": "chrono", "T_max": T_max}, frozen=frozen, engine=engine, **unknown,
-        )  # fmt: skip
-
-
-class MTSLSTM(LSTM):
-    """Multi-timescale LSTM: assigned time scales, held fixed (Mahto, Vo, Turek & Huth 2021).
-
-    One layer: InvGamma(alpha, scale) quantiles. Three layers: T = 3 and T = 4, half the units each; InvGamma
-    quantiles; a free layer. The forget bias is Eq. 5, the input bias its negative.
-
-    Differs: the authors' code freezes all four gates' biases (`freeze_gates="ifgo"`; the paper, and the default here,
-    "if"); the published run had ln(T - 1) in layer 1 (`layer1_bias="log_t_minus_1"`); its last quantile unit has T = 0
-    (`quantiles="authors"`). For other numbers of layers, give `LSTM` a list of forget_init and frozen.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 1,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        *,
-        alpha: float = 0.56,
-        scale: float = 1.0,
-        freeze_gates: str = "if",
-        layer1_bias: str = "eq5",
-        quantiles: str = "interior",
-        engine: str = "auto",
-        **unknown: Any,
-    ) -> None:
-        if num_layers not in (1, 3):
-            raise ValueError(f"MTSLSTM has 1 or 3 layers, not {num_layers}; for others give LSTM a list of forget_init")
-        if freeze_gates not in ("if", "ifgo"):
-            raise ValueError(f"freeze_gates must be if or ifgo, not {freeze_gates!r}")
-        quantile = {"law": "inverse_gamma", "alpha": alpha, "scale": scale, "quantiles": quantiles}
-        short = {"law": "assigned", "timescales": (3.0, 4.0), "form": layer1_bias}
-        gates = ("input", "forget") if freeze_gates == "if" else LSTMCell.gates
-        super().__init__(
-            input_size, hidden_size, num_layers, batch_first, dropout,
-            forget_init=[quantile] if num_layers == 1 else [short, quantile, "default"],
-            frozen=[gates] if num_layers == 1 else [gates, gates, ()],
-            engine=engine, **unknown,
-        )  # fmt: skip
-
-
-class URLSTM(LSTM):
-    """UR-LSTM: uniform gate init and refine gate (Gu et al. 2020, listing 2); see `URLSTMCell`."""
-
-    cell_class = URLSTMCell
-
-
-class PLSTM(RNN):
-    """Power-law LSTM (Chien et al. 2021); see `PLSTMCell` for the equations and the meaning of each argument."""
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int | Sequence[int],
-        num_layers: int = 1,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        *,
-        coupled: bool = True,
-        epsilon: float = 1e-3,
-        power: str | float = "learned",
-        power_init: Sequence[float] = (0.0, 1.0),
-        epsilon_form: str = "paper",
-        engine: str = "auto",
-        **unknown: Any,
-    ) -> None:
-        refuse(self, unknown)
-        cells = stack(
-            PLSTMCell, input_size, hidden_size, num_layers,
-            coupled=coupled, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form,
-        )  # fmt: skip
-        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
