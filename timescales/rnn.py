@@ -144,6 +144,7 @@ def stack(
 
 
 def per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
+    """An argument's value for each layer: the same for all, or a list with one for each."""
     if not is_list:
         return [value] * num_layers
     if len(value) != num_layers:
