@@ -61,7 +61,7 @@ class AWDModel(SequenceModel):
         for cell in rnn.layers:
             if cell.weight_hh is None and (self.awd.weight or self.awd.recurrent != "trained"):
                 raise ValueError(
-                    f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_dropout=0 and "
+                    f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_drop=0 and "
                     "task.recurrent=trained"
                 )
             cell.weight_drop = self.awd.weight

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from timescales import engine
 from timescales.awd import AWDModel
 from timescales.model import SequenceModel
 from timescales.rnn import RNN
@@ -44,6 +45,11 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    try:
+        for cell in rnn.layers if config["engine"] == "fused" else ():
+            engine.pick("fused", cell, torch.zeros(2, 1, cell.input_size, device=config["device"]))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
     return model, task, optimizer
 

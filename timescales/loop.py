@@ -50,6 +50,7 @@ def fit(
     last_step = settings.last_step(task.start_of(settings.max_epochs))
     metric, direction = task.spec.select
     saved = started = time.monotonic()
+    writing = 0.0
 
     def save() -> None:
         progress.seconds += time.monotonic() - started
@@ -107,11 +108,13 @@ def fit(
                 log(values, progress.step)
 
                 ending = progress.stopped or progress.step == last_step or interrupt.requested
-                if ending or time.monotonic() - saved >= settings.checkpoint_every:
+                if ending or time.monotonic() - saved >= max(settings.checkpoint_every, 50 * writing):
                     if progress.step == last_step and not progress.stopped:
                         progress.stopped = "max_steps" if last_step == settings.max_steps else "max_epochs"
+                    begun = time.monotonic()
                     save()
                     saved = started = time.monotonic()
+                    writing = saved - begun  # a large model's takes seconds: at most a fiftieth of the time
                 if interrupt.requested and not progress.stopped:
                     raise KeyboardInterrupt(f"at step {progress.step}")
                 if ending:

@@ -95,7 +95,8 @@ class MTSLSTM(LSTM):
 
     Differs: the authors' code freezes all four gates' biases (`freeze_gates="ifgo"`; the paper, and the default here,
     "if"); the published run had ln(T - 1) in layer 1 (`layer1_bias="log_t_minus_1"`); its last quantile unit has T = 0
-    (`quantiles="authors"`). For other numbers of layers, give `LSTM` a list of forget_init and frozen.
+    (`quantiles="authors"`); for Dyck-2 their code also zeroes bias_ih's cell and output rows before it freezes them,
+    here they stay as drawn. For other numbers of layers, give `LSTM` a list of forget_init and frozen.
     """
 
     def __init__(

@@ -73,6 +73,8 @@ class _Plain(pickle.Unpickler):
 def _batch(data: bytes) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 1024) and labels of one file."""
     content = _Plain(io.BytesIO(data), encoding="bytes").load()
+    if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
+        raise ValueError("a file of it holds no images")
     return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -46,12 +47,15 @@ def _read(path: Path, words: list[str]) -> dict:
 
     wanted = {word: row for row, word in enumerate(words)}
     rows, values, n = [], [], 0
-    for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
-        n += 1
-        word, _, numbers = line.rstrip("\n").partition(" ")
-        if word in wanted:
-            rows.append(wanted[word])
-            values.append(np.array(numbers.split(" "), np.float32))
+    try:
+        for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
+            n += 1
+            word, _, numbers = line.rstrip("\n").partition(" ")
+            if word in wanted:
+                rows.append(wanted[word])
+                values.append(np.array(numbers.split(" "), np.float32))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as GloVe ({error}): delete it and fetch it again") from error
     if any(len(value) != SIZE for value in values):
         raise ValueError(f"{path} has not {SIZE} numbers a line: delete it and fetch it again")
     matrix = torch.from_numpy(np.stack(values)) if values else torch.empty(0, SIZE)

@@ -85,6 +85,9 @@ def _download(base: Path) -> list[Path]:
 
 
 def _count(path: Path) -> dict[str, int]:
+    paths = [p for name in FILES for p in (path.parent / name, path.parent / f"{name}.gz") if p.is_file()]
+    if len(paths) < len(FILES):
+        raise ValueError(f"{path.parent} has {len(paths)} of MNIST's four idx files: put the others beside them")
     images, _, test_images, _ = load(path.parent)
     return {"training images": len(images), "test images": len(test_images)}
 
