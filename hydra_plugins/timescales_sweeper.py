@@ -47,6 +47,8 @@ class TimescalesSweeper(BasicSweeper):
 
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
         super().__init__(max_batch_size=None)
+        if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+            raise schema.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
 
@@ -68,7 +70,8 @@ class TimescalesSweeper(BasicSweeper):
                         left = minutes_left(todo[len(returns) :], seconds)
                         print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0].directory}", flush=True)
                     returns += self._launch(batch, len(returns), seconds)
-                self._probe([*finished, *todo])
+                    self._probe(batch)
+                self._probe(finished)
             except KeyboardInterrupt:
                 if not over():
                     raise
@@ -85,7 +88,7 @@ class TimescalesSweeper(BasicSweeper):
         for job, result in zip(batch, returns, strict=True):
             if result.status != JobStatus.COMPLETED:
                 self._failed(job.overrides, result._return_value)
-        if len(batch) == 1:
+        if len(batch) == 1 and returns[0].status == JobStatus.COMPLETED:
             seconds[batch[0].kind] = time.monotonic() - started
         return returns
 
@@ -153,10 +156,10 @@ class TimescalesSweeper(BasicSweeper):
             if found is not None and found["status"] == "finished":
                 answered = {key.partition("/")[0] for key in found.get("probes", {})}
                 todo += [(job, name) for name in names if name not in answered]
-        for k, (job, name) in enumerate(todo):
+        for job, name in todo:
             from timescales import analysis
 
-            print(f"[{k + 1}/{len(todo)}] {name} of {job.directory}", flush=True)
+            print(f"{name} of {job.directory}", flush=True)
             try:
                 analysis.measure(job.directory, name)
             except Exception as error:

@@ -58,7 +58,7 @@ def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> No
         subprocess.run(command, cwd=ROOT, env=env, check=False)
     with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
         for path in sorted((ROOT / "runs").glob("*/*")):
-            if path.name == "record.json" or (path.suffix == ".pt" and path.stat().st_size <= LARGEST):
+            if path.name in ("record.json", "blocks.csv") or (path.suffix == ".pt" and path.stat().st_size <= LARGEST):
                 archive.add(path, path.relative_to(ROOT))
 
 

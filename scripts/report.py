@@ -56,6 +56,8 @@ def main() -> None:
             if report.write(found):
                 plots.draw(found)
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
+            for line in found.missing:
+                print(f"  cannot run here: {line}")
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
         record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
     print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")

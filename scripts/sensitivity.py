@@ -16,12 +16,30 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from hydra.errors import ConfigCompositionException  # noqa: E402
+from omegaconf.errors import OmegaConfBaseException  # noqa: E402
+
 from timescales import compose, record, report, schema, store, tables, verdict  # noqa: E402
 
 
-def settings(table: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The choices to try, one at a time: (key, value)."""
-    return [(key, value) for key, entry in table["assumed"].items() for value in entry.get("try", [])]
+def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
+    """The choices to try, one at a time: (key, value). One that changes no run of the tiny twin is left out."""
+    tries = [(key, value) for key, entry in table["assumed"].items() for value in entry.get("try", [])]
+    base = [slug for _, slug in runs_of(table, composer, {})]
+    return [(k, v) for k, v in tries if [slug for _, slug in runs_of(table, composer, {k: [v]})] != base]
+
+
+def runs_of(table: dict[str, Any], composer: compose.Composer, narrow: dict[str, Any]) -> list[tuple[tables.Run, str]]:
+    """The tiny twin's runs under a setting, with their slugs; a model that does not have the setting stays as it is."""
+    found = []
+    for run in tables.expand(table, "tiny"):
+        axes = run.axes | {key: values[0] for key, values in narrow.items()}
+        changed = tables.Run(axes, [run.overrides[0], *(f"{key}={tables.spell(value)}" for key, value in axes.items())])
+        try:
+            found.append((changed, schema.slug(composer(changed.overrides))))
+        except (OmegaConfBaseException, ConfigCompositionException):  # no key of this model
+            found.append((run, schema.slug(composer(run.overrides))))
+    return found
 
 
 def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[dict[str, Any]]]:
@@ -30,10 +48,12 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     committed = {line["id"]: line for line in [*store.committed().values(), *store.read_rows(path)]}
     names = verdict.metrics(table)
     found: dict[str, list[dict[str, Any]]] = {}
-    for words, narrow in [("as assumed", {}), *((f"{k}={report.say(v)}", {k: [v]}) for k, v in settings(table))]:
+    for words, narrow in [
+        ("as assumed", {}),
+        *((f"{k}={report.say(v)}", {k: [v]}) for k, v in settings(table, composer)),
+    ]:
         found[words] = []
-        for run in tables.expand(table, "tiny", narrow):
-            slug = schema.slug(composer(run.overrides))
+        for run, slug in runs_of(table, composer, narrow):
             mine = record.read(Path("runs") / slug)
             if mine is not None and mine["status"] != "interrupted":
                 line = store.row(mine, run.axes, "tiny", names)
@@ -70,7 +90,11 @@ def main() -> None:
             table = compose.table(options.table)
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
-        tries = [[], *([f"{key}={tables.spell(value)}"] for key, value in settings(table))]
+        tries: list[list[str]] = [[]]
+        for key, value in settings(table, composer):
+            changed = [run.axes for run, _ in runs_of(table, composer, {key: [value]}) if run.axes.get(key) == value]
+            models = dict.fromkeys(str(axes["model"]) for axes in changed)
+            tries.append([f"{key}={tables.spell(value)}", f"model={','.join(models)}"])
         for k, change in enumerate([] if options.no_run else tries):
             print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
             command = [sys.executable, str(ROOT / "train.py"), f"table={table['name']}", "profile=tiny", *change]

@@ -41,7 +41,7 @@ def status(
             found, row = record.read(Path("runs") / slug), committed.get(slug.rpartition("-")[2], {})
             state = found["status"] if found else row.get("status", "missing")
             old = record.stale(found) if found else bool(row) and store.stale(row)
-            count["stale" if old else state] += 1
+            count["stale" if old else "committed" if not found and row else state] += 1
             if state in store.ENDED:
                 seconds[kind] = found["seconds"] if found else row["seconds"]
             else:
@@ -53,7 +53,7 @@ def status(
         if table.get("needs") and todo:
             why.append(f"needs {', '.join(table['needs'])}")
         bad = count["diverged"] + count["failed"]
-        states = [count[state] for state in ("finished", "missing", "interrupted", "stale")]
+        states = [count[state] for state in ("finished", "committed", "missing", "interrupted", "stale")]
         lines.append([name, profile or "paper", *states, bad, left, "; ".join(dict.fromkeys(why))])
     return lines
 
@@ -80,7 +80,7 @@ def main() -> None:
                 except schema.ConfigError as error:
                     tqdm.write(f"{schema.slug(cfg)}: {error}")
             lines = [line for name in names for line in status(name, composer, cost.known(), {})]
-    head = ["table", "profile", "done", "missing", "begun", "stale", "failed", "left", "why not"]
+    head = ["table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not"]
     widths = [max(len(str(row[k])) for row in [head, *lines]) for k in range(len(head))]
     for row in [head, *lines]:
         print("  ".join(str(entry).ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())

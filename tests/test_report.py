@@ -144,9 +144,9 @@ def test_claims_on_another_metric_and_on_failing():
     assert found.detail == "102.5 (n=2) against 1000 (n=2)"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
-    assert verdict.claim("lstm fails", table, runs).verdict == "holds"
-    assert verdict.claim("plstm never fails", table, runs).verdict == "holds"
-    assert verdict.claim("lstm never fails", table, runs).verdict == "refuted"
+    assert verdict.claim("lstm fails", table, runs).verdict == "holds (n=2)"
+    assert verdict.claim("plstm never fails", table, runs).verdict == "holds (n=2)"
+    assert verdict.claim("lstm never fails", table, runs).verdict == "refuted (n=2)"
     assert verdict.claim("plstm fails @ model=ur", table, runs).verdict == "open"
     with pytest.raises(schema.ConfigError, match="cannot read the claim 'plstm wins'"):
         verdict.claim("plstm wins", TABLE, runs)
@@ -175,6 +175,53 @@ def test_verdict_of_a_table(cells, claims, word):
         [verdict.Cell({}, verdict=w) for w in cells], [verdict.Claim("", verdict=w) for w in claims]
     )  # fmt: skip
     assert found == word
+
+
+def test_stale_runs_say_nothing():
+    old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
+    assert verdict.claim("plstm > lstm", TABLE, old).verdict == "stale"
+    assert verdict.whole([], [verdict.claim("plstm > lstm", TABLE, old)]) == "open"
+
+
+def test_a_table_with_missing_runs_is_open_whatever_the_others_say():
+    assert verdict.whole([], [verdict.Claim("", "holds")], complete=False) == "open"
+    assert verdict.whole([], [verdict.Claim("", "refuted")], complete=False) == "contradicted"
+
+
+def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
+    """Gu et al., table 5: the best score over learning rates and seeds; asterisks count the best rate's failures."""
+    table = {**TABLE, "reduce": "max"}
+    found = rows([0.93, 0.90], **{"optimizer.lr": 1e-3}) + rows(
+        [None, None], status="diverged", **{"optimizer.lr": 1e-2}
+    )
+    assert judged(found, {"value": 93.2, "n_min": 2}, reduce="max").verdict == "match"
+    other = rows([0.91, 0.929], "lstm", **{"optimizer.lr": 1e-3})
+    assert verdict.claim("plstm > lstm", table, found + other).verdict == "in order"  # .1 is within the tolerance
+    assert verdict.claim("plstm ~ lstm", table, found + other).verdict == "holds"
+    assert verdict.claim("plstm > lstm", table, found + rows([0.80], "lstm")).verdict == "holds"
+
+
+def test_no_difference_is_one_within_the_tolerance_or_not_significant():
+    a, b = rows([0.9000, 0.9001, 0.9002]), rows([0.9020, 0.9021, 0.9022], "lstm")
+    assert verdict.claim("plstm ~ lstm", TABLE, a + b).verdict == "holds"
+    apart = {"claim": "plstm ~ lstm", "tolerance": 0.1}
+    assert verdict.claim(apart, TABLE, a + b).verdict == "refuted"
+
+
+def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monkeypatch):
+    monkeypatch.setattr(verdict, "computed", lambda name, found: float(len(found)))
+    found = rows([0.9, 0.1, 0.9])
+    assert judged(found, {"compute": "x.y"}, success="valid/accuracy > 0.5").mean == 2.0
+
+
+def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
+        (tmp_path / name).mkdir()
+        line = dict.fromkeys(store.COLUMNS) | {"id": "1", "seed": 0, "seconds": seconds, "commit": "c", metric: 0.5}
+        (tmp_path / name / "runs.csv").write_text(store.rows_text([line]))
+    found = store.committed()["1"]
+    assert (found["last x"], found["last z"], found.get("last y")) == (0.5, 0.5, None)
 
 
 def made_record(directory, run_id, seed, model, accuracy, **changes):
@@ -261,7 +308,6 @@ def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made,
     path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
     found = made()
     assert len(found.rows["paper"]) == 6  # as committed
-    assert found.unfinished == [path.parent.name]
     (store.RESULTS / "made_up" / "runs.csv").unlink()
     assert len(made().rows["paper"]) == 5
 

@@ -151,11 +151,11 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
         assert schema.slug(composer(run.overrides)) == schema.slug(by_hand)
 
 
-def test_kind_is_the_identity_without_the_seed():
+def test_kind_is_the_identity_without_what_costs_nothing():
     with compose.composing() as composer:
-        one, two, other = (composer(["task=copy", f"seed={s}", f"task.T={t}"]) for s, t in ((1, 5), (2, 5), (1, 6)))
-        assert schema.kind(one) == schema.kind(two) != schema.kind(other)
-        assert one.seed == 1
+        one, two = (composer(["task=copy", f"seed={k}", f"optimizer.lr={k}"]) for k in (1, 2))
+        assert schema.kind(one) == schema.kind(two) != schema.kind(composer(["task=copy", "task.T=6"]))
+        assert (one.seed, one.optimizer.lr) == (1, 1)
 
 
 def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
@@ -250,6 +250,11 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
         (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
         (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
         (["-m", "table=quick,chien_table3"], "table=A,B: one table at a time"),
+        (["table=quick", "hydra.sweeper.minutes=0"], "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
+        (
+            ["table=quick", "hydra.sweeper.minutes=soon"],
+            "hydra.sweeper.minutes must be a number above 0, or null; not soon",
+        ),
     ],
 )
 def test_what_is_mistyped_costs_one_line(train, quick, arguments, line):

@@ -68,7 +68,7 @@ def narrowing(arguments: list[str]) -> list[str]:
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     alike = (*NOT_IDENTITY, "hydra")
-    narrow = [a for a in arguments if "=" in a and a[0] != "-" and a.partition("=")[0].split(".")[0] not in alike]
+    narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in alike]
     rest = [a for a in arguments if a not in narrow]
     return [*rest, f"hydra.sweeper.narrow={tables.spell(narrow)}"] if narrow else rest
 

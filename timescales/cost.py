@@ -50,10 +50,12 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)
+        if len(seconds) > 1 and sum(seconds[1:]) > 3.0:
+            break
     begun = time.monotonic()
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * sum(1 for _ in task.batches("valid"))
-    step = sum(seconds[1:]) / STEPS  # the first one warms up
+    step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
     steps = settings.last_step(task.start_of(settings.max_epochs))
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = record.provenance()

@@ -26,14 +26,13 @@ class Report:
     rows: dict[str, list[dict[str, Any]]]  # by profile: "paper", "tiny"
     asked: dict[str, int]  # runs by profile
     missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
-    unfinished: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         tiny = self.tiny_table()
         self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
         self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
         self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
-        self.verdict = verdict.whole(self.cells, self.claims)
+        self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
 
     def tiny_table(self) -> dict[str, Any]:
         """The table as its tiny twin judges: with its own claims, success condition, metric."""
@@ -46,7 +45,7 @@ class Report:
     def shown_here(self) -> str:
         """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?"""
         said = {verdict.word_of(c) for c in self.shown}
-        if not said or "open" in said:
+        if not said or {"open", "stale"} & said:
             return "not run" if not self.rows["tiny"] else "open"
         return "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
 
@@ -56,20 +55,21 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
 
     A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/.
     """
-    committed = store.committed()
+    own = {row["id"]: row for row in store.read_rows(store.RESULTS / table["name"] / "runs.csv")}
+    committed = store.committed() | own
     found: dict[str, list[dict[str, Any]]] = {}
-    unfinished = []
     for profile, asked in runs.items():
         found[profile] = []
         for run, slug in asked:
             mine = record.read(Path("runs") / slug) if local else None
             if mine is not None and mine["status"] == "interrupted":
-                unfinished.append(slug)
-                mine = None
+                mine = None  # no result yet
             row = _row(table, run, profile, mine, committed.get(slug.rpartition("-")[2]))
             if row is not None:
+                blocks = Path("runs") / slug / "blocks.csv"
+                row["blocks"] = blocks.read_text() if mine is not None and blocks.is_file() else None
                 found[profile].append(row)
-    return Report(table, found, {profile: len(asked) for profile, asked in runs.items()}, [], unfinished)
+    return Report(table, found, {profile: len(asked) for profile, asked in runs.items()})
 
 
 def _row(
@@ -101,14 +101,16 @@ def write(report: Report) -> list[Path]:
         folder / "table.md": markdown(report),
     }
     files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
+    files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
     for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
         record.write_atomic(path, text.encode())
     return list(files)
 
 
 def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
     axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
-    return {k: v for k, v in row.items() if k not in ("curve", "stale")} | {"axes": axes}
+    return {k: v for k, v in row.items() if k not in ("curve", "stale", "blocks")} | {"axes": axes}
 
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:
@@ -149,7 +151,7 @@ def markdown(report: Report) -> str:
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
-    lines += _cells(report) + _claims("What the paper concludes", report.claims)
+    lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     if report.rows["tiny"]:
         lines += _tiny(report)
     if table.get("cited"):
@@ -183,6 +185,33 @@ def _cells(report: Report) -> list[str]:
         ])  # fmt: skip
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
     return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict"], body), ""]
+
+
+def _bootstrap(report: Report) -> list[str]:
+    """Differences of perplexity between LSTM and MTS runs on the same words, by paired bootstrap over their blocks."""
+    if "bins" not in report.table.get("probe", []):
+        return []
+    from timescales.analysis import bins
+
+    body = []
+    pairs: dict[str, dict[str, str]] = {}
+    for row in report.rows["paper"]:
+        path = store.RESULTS / report.table["name"] / "blocks" / f"{row['id']}.csv"
+        text = row.get("blocks") or (path.read_text() if path.is_file() else None)
+        if text is not None:
+            where = ", ".join(f"{key}={say(value)}" for key, value in row["axes"].items() if key != "model")
+            pairs.setdefault(where, {})[row["axes"]["model"]] = text
+    for where, texts in pairs.items():
+        if {"lstm", "mts"} <= set(texts):
+            found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
+            for k, name in enumerate((*bins.NAMES, "all")):
+                value = {key: number(float(values[k])) for key, values in found.items()}
+                body.append([where, name, value["mean"], f"[{value['low']}, {value['high']}]",
+                             f"[{value['authors_low']}, {value['authors_high']}]"])  # fmt: skip
+    if not body:
+        return []
+    head = ["runs", "words", "LSTM minus MTS", "95 %", "authors' interval (99.9 %)"]
+    return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
 
 
 def _claims(title: str, claims: Sequence[verdict.Claim]) -> list[str]:

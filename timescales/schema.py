@@ -111,11 +111,12 @@ def _plain(cfg: DictConfig, key: Any) -> Any:
 
 
 def kind(cfg: DictConfig) -> str:
-    """What runs share that differ in the seed alone: the identity that the one with seed 0 has."""
+    """What runs share that cost the same: the identity without the seed and the learning rate."""
     with open_dict(cfg):
-        seed, cfg.seed = cfg.seed, 0
+        seed, rate = cfg.seed, cfg.optimizer.lr
+        cfg.seed, cfg.optimizer.lr = 0, 0.0
         found = identity(cfg)
-        cfg.seed = seed
+        cfg.seed, cfg.optimizer.lr = seed, rate
     return found
 
 

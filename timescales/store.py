@@ -84,7 +84,10 @@ def committed() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(RESULTS.glob("*/runs.csv")):
         for line in read_rows(path):
-            found.setdefault(line["id"], {}).update({key: value for key, value in line.items() if value is not None})
+            known = found.setdefault(line["id"], {})
+            if any(known.get(key, line[key]) != line[key] for key in ("commit", "golden", "seconds", "status")):
+                continue  # trained twice: values of two trainings are never mixed
+            known.update({key: value for key, value in line.items() if value is not None})
     return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
 
 

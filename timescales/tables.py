@@ -15,7 +15,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     tolerance               in the printed unit: a difference that is none, where the paper prints no spread
     cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
-    cited                   optional: list of {model, value, source}: other people's, never ours
+    cited                   optional: list of {label, value, source}: other people's, never ours
     claims                  what the paper concludes: see `timescales/verdict.py`
     assumed                 the silence ledger: {key: {said: "...", try: [other values]}}
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
@@ -58,7 +58,7 @@ def expand(
     """The runs of a table, each once; `narrow` maps keys to the only values wanted.
 
     A grid that knows the key keeps those of its values that are wanted, and is dropped if it has none. Wanted values
-    that no grid has, and keys that no grid has, are put upon all: such runs are beyond the table.
+    that no grid has go to all grids that know the key, a key that none knows to all: such runs are beyond the table.
     """
     grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
     if profile == "tiny":

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,12 +79,13 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
     found = Cell(printed)
     mine = [row for row in rows if tables.matches(row["axes"], printed.get("where", {}))]
     if "compute" in printed:
+        mine = [row for row in mine if succeeded(row, table)]
         found.mean = computed(printed["compute"], mine)
         found.n = len(mine)
     else:
         name = full_name(printed.get("metric", table["metric"]), table)
         mine = chosen(mine, table, name)
-        found.failed = sum(not succeeded(row, table) for row in mine)
+        found.failed = sum(not succeeded(row, table) for row in _at_best_rate(mine, table, name))
         found.values = sorted(
             (row["seed"], row[name] * scale(printed, table))
             for row in mine if succeeded(row, table) and row.get(name) is not None
@@ -121,7 +123,8 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         same = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"]) + 1e-9
     higher = found.mean > printed["value"]
     word = "match" if same else "better" if higher == (better(printed, table) == "higher") else "worse"
-    return word + (f" (n={found.n})" if found.n < table["n_min"] and "compute" not in printed else ""), p
+    few = found.n < printed.get("n_min", table["n_min"]) and "compute" not in printed
+    return word + (f" (n={found.n})" if few else ""), p
 
 
 def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alternative: str = "two-sided") -> float:
@@ -161,6 +164,15 @@ def chosen(rows: Sequence[Row], table: Mapping[str, Any], name: str) -> list[Row
     return rates[max(stable, key=lambda rate: sign * statistics.fmean(stable[rate]))]
 
 
+def _at_best_rate(rows: Sequence[Row], table: Mapping[str, Any], name: str) -> Sequence[Row]:
+    """With reduce=max: the runs at the learning rate of the best value, whose failures the papers count."""
+    good = [row for row in rows if succeeded(row, table) and row.get(name) is not None]
+    if table.get("reduce") != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
+        return rows
+    best = (max if table["better"] == "higher" else min)(good, key=lambda row: row[name])
+    return [row for row in rows if row["axes"]["optimizer.lr"] == best["axes"]["optimizer.lr"]]
+
+
 def computed(name: str, rows: Sequence[Row]) -> float | None:
     """The value of a function of timescales/analysis on rows: "reset_units.t"; None if they do not suffice."""
     module, _, function = name.partition(".")
@@ -173,6 +185,9 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     found = Claim(told["claim"])
     text, _, place = told["claim"].partition("@")
     here = [row for row in rows if tables.matches(row["axes"], conditions(place))]
+    if any(row["stale"] for row in here):
+        found.verdict = "stale"
+        return found
     if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
         mine = [
             row for row in here if tables.matches(row["axes"], conditions(fails.group(1))) and row["status"] != "failed"
@@ -181,6 +196,8 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
             count = sum(not succeeded(row, table) for row in mine)
             found.detail = f"{count} of {len(mine)} runs fail"
             found.verdict = "holds" if (count > 0) == (fails.group(2) == "fails") else "refuted"
+            fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
+            found.verdict += f" (n={fewest})" if fewest < table["n_min"] else ""
         return found
     sides = re.split(r"\s([>~])\s", text)
     if len(sides) != 3:
@@ -206,7 +223,8 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     if not judged:
         return found
     order = ("refuted", "reversed", "in order", "holds")
-    found.verdict, found.p, found.detail = min(judged, key=lambda j: (order.index(j[0]), -(j[1] or 0.0)))
+    weak = 1.0 if sign == "~" else -1.0  # the smallest p speaks against "no different", the largest against "better"
+    found.verdict, found.p, found.detail = min(judged, key=lambda j: (order.index(j[0]), weak * (j[1] or 0.0)))
     fewest = min(
         len(values) for side in (ours, theirs) for key, values in side.items() if key in ours and key in theirs
     )
@@ -220,21 +238,22 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
 def _compare(
     a: list[float], b: list[float], sign: str, told: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[str, float | None, str]:
-    if table.get("reduce") == "max":
-        best = max if better(told, table) == "higher" else min
-        a, b = [best(a)], [best(b)]
     unit = scale(told, table)
-    mean_a, mean_b = statistics.fmean(a), statistics.fmean(b)
+    most = table.get("reduce") == "max"
+    best = max if better(told, table) == "higher" else min
+    mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
+    near = abs(mean_a - mean_b) * unit <= told.get("tolerance", table["tolerance"])
     detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b * unit)} (n={len(b)})"
-    tested = len(a) + len(b) > 2  # a single run is one draw against the other side's spread
+    tested = not most and len(a) + len(b) > 2  # a single run is one draw against the other side's spread
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
     right_way = mean_a > mean_b if better(told, table) == "higher" else mean_a < mean_b
     if sign == "~":
         if not tested:
-            near = abs(mean_a - mean_b) * unit <= table["tolerance"]
-            return ("in order" if near else "reversed"), None, detail
+            return ("holds" if near and most else "in order" if near else "reversed"), None, detail
         p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)))
-        return ("holds" if p >= ALPHA else "refuted"), p, detail
+        return ("holds" if near or p >= ALPHA else "refuted"), p, detail
+    if most and right_way and not near:  # maxima have no spread: the tolerance decides
+        return "holds", None, detail
     if not tested:
         return ("in order" if right_way else "reversed"), None, detail
     greater = "greater" if better(told, table) == "higher" else "less"
@@ -264,13 +283,16 @@ def number(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def whole(cells: Sequence[Cell], claims: Sequence[Claim]) -> str:
-    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced."""
+def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True) -> str:
+    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
+
+    complete: whether all of its runs have ended.
+    """
     words = [c.verdict.split()[0] for c in cells if c.verdict != "blank"]
     said = [word_of(c) for c in claims]
     if "refuted" in said:
         return "contradicted"
-    if (not words and not said) or "open" in said or {"missing", "stale"} & set(words):
+    if not complete or (not words and not said) or {"open", "missing", "stale"} & {*words, *said}:
         return "open"
     if "reversed" in said:
         return "not in order"
