@@ -211,7 +211,7 @@ def test_cifar_from_tar_and_folder(tmp_path):
     assert images.train_labels.tolist() == [k % 10 for k in range(50)]
     assert images.test.shape == (10, 3, 1024)
     with tarfile.open(path) as tar:
-        tar.extractall(tmp_path / "mine", filter="data")
+        synthetic.unpack(tar, tmp_path / "mine")
     again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
     assert all(map(torch.equal, images, again))
     path.unlink()
@@ -234,7 +234,7 @@ def test_damaged_cifar_is_named_and_never_run(tmp_path, damage, monkeypatch):
         path.write_bytes(path.read_bytes()[: 2000 if damage == "cut" else 0])
     else:
         with tarfile.open(path) as tar:
-            tar.extractall(tmp_path, filter="data")
+            synthetic.unpack(tar, tmp_path)
         path = tmp_path / "cifar-10-batches-py"
         if damage == "code":
             (path / "data_batch_2").write_bytes(pickle.dumps({b"data": Evil(), b"labels": []}))
@@ -317,7 +317,7 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     assert sum(labels) == 10
     assert 0 < sum(labels[:10]) < 10  # a part of them is no single class
     with tarfile.open(path) as tar:
-        tar.extractall(tmp_path / "folder", filter="data")
+        synthetic.unpack(tar, tmp_path / "folder")
     assert imdb.read(imdb.CORPUS.find(tmp_path / "folder")) == from_tar
 
     hub = types.ModuleType("datasets")

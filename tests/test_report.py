@@ -177,6 +177,17 @@ def test_verdict_of_a_table(cells, claims, word):
     assert found == word
 
 
+def test_runs_that_fail_count_where_a_claim_says_so():
+    table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
+    found = rows([0.9, 0.91]) + rows([0.1, 0.11], "lstm")
+    assert verdict.claim("plstm > lstm", table, found).verdict == "open"
+    assert verdict.claim({"claim": "plstm > lstm", "failures": "count"}, table, found).verdict == "holds"
+    for row in found:
+        row["steps to valid/accuracy >= 0.9"] = 300 if row["axes"]["model"] == "lstm" else 100 + row["seed"]
+    steps = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
+    assert verdict.claim(steps, table, found).verdict == "holds"
+
+
 def test_stale_runs_say_nothing():
     old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
     assert verdict.claim("plstm > lstm", TABLE, old).verdict == "stale"

@@ -1,8 +1,10 @@
 """What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
 
 A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
-`~` "no different from"; after `@` comes where it is said. "lstm fails @ task.T=500" and "plstm never fails" are about
-the table's `success`. Where runs differ in something else than the seed, the claim must hold in each group of them.
+`~` "no different from" (within the tolerance, or not significant); after `@` comes where it is said. "lstm fails" and
+"plstm never fails" are about the table's `success`; in comparisons runs that fail it are left out, unless the claim says
+`failures: count` or compares steps to a threshold. Where runs differ in something else than the seed, the claim must
+hold in each group of them.
 """
 
 from __future__ import annotations
@@ -208,13 +210,18 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     name = full_name(told.get("metric", table["metric"]), table)
     apart = {"seed", *left, *right} | ({"optimizer.lr"} if table.get("reduce", "mean") != "mean" else set())
 
+    def counts(row: Row) -> bool:
+        # A run that never reaches a threshold has all its steps, so it is no hole in such a comparison.
+        everyone = told.get("failures") == "count" or name.startswith("steps to ")
+        return row["status"] == "finished" if everyone else succeeded(row, table)
+
     def by_group(where: Mapping[str, Any]) -> dict[str, list[float]]:
         groups: dict[str, list[Row]] = {}
         for row in here:
             if tables.matches(row["axes"], where):
                 key = json.dumps({k: v for k, v in row["axes"].items() if k not in apart}, sort_keys=True)
                 groups.setdefault(key, []).append(row)
-        numbers = {key: [r[name] for r in chosen(g, table, name) if succeeded(r, table) and r.get(name) is not None]
+        numbers = {key: [r[name] for r in chosen(g, table, name) if counts(r) and r.get(name) is not None]
                    for key, g in groups.items()}  # fmt: skip
         return {key: values for key, values in numbers.items() if values}
 
