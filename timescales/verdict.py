@@ -2,7 +2,7 @@
 
 A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
 `~` "no different from" (within the tolerance, or not significant); after `@` comes where it is said. "lstm fails" and
-"plstm never fails" are about the table's `success`; in comparisons runs that fail it are left out, unless the claim says
+"plstm never fails" are about the table's `success`; in comparisons runs that fail it are left out, unless it says
 `failures: count` or compares steps to a threshold. Where runs differ in something else than the seed, the claim must
 hold in each group of them.
 """
