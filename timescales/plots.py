@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import report, store, verdict
+from timescales import report, store, tables, verdict
 
 COLOURS = {
     "lstm": "#666666", "chrono": "#2471a3", "ur": "#8e44ad", "mts": "#1e8449", "plstm": "#c0392b", "gru": "#a0522d",
@@ -40,7 +40,8 @@ def draw(found: report.Report) -> Path | None:
     if not settings or not panels:
         return None
     kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
-    height = max(4.2, 0.24 * len(found.cells) + 1.2) if settings["kind"] == "cells" and "paper" in panels else 4.2
+    rows = max(len(found.cells) if "paper" in panels else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
+    height = 0.26 * rows + 1.8 if settings["kind"] == "cells" else 4.2
     figure, axes = new(len(panels), 7.0 * len(panels), height)
     for name, one in zip(panels, axes, strict=True):
         table = found.table if name == "paper" else found.tiny_table()
@@ -100,27 +101,15 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         printed = cell.printed
         if printed["value"] is not None:
             spread = printed.get("sd") or printed.get("se")
-            one.errorbar(
-                printed["value"], k, xerr=spread, fmt="D", mfc="white", color="#222222", ms=6, capsize=3, lw=1,
-                label="paper" if k == 0 else None,
-            )  # fmt: skip
-        for seed, value in cell.values:
-            first = k == 0 and seed == cell.values[0][0]
-            one.plot(
-                value,
-                k,
-                "o",
-                zorder=4,
-                color=colour(printed["where"]),
-                ms=5,
-                alpha=0.75,
-                label="ours, a dot a seed" if first else None,
-            )
+            look = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
+            one.errorbar(printed["value"], k, xerr=spread, **look)
+        for _, value in cell.values:
+            one.plot(value, k, "o", zorder=4, color=colour(printed["where"]), ms=5, alpha=0.75)
     one.set_yticks(range(len(lines)), [text for text, _ in lines], fontsize=8)
-    one.invert_yaxis()
-    one.set_xlabel(f"{table['metric']} ({table['unit']})")
+    paper = "diamonds: the paper, with its spread; " if any(c.printed["value"] is not None for _, c in lines) else ""
+    one.set_xlabel(f"{table['metric']} ({table['unit']})\n{paper}dots: ours, one a seed", fontsize=9)
+    one.set_ylim(len(lines) - 0.4, -0.6)
     one.grid(axis="y", color="#eeeeee")
-    _legend(one)
 
 
 def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
