@@ -49,12 +49,13 @@ def status(
         unknown |= {kind: cfg for kind, cfg in todo if kind not in seconds}
         dear = sum(kind not in seconds for kind, _ in todo)
         hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
-        left = f"{hours:.1f} h" + (f" + {dear} runs not measured" if dear else "") if todo else ""
+        known = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+        left = [known] * (dear < len(todo)) + [f"{dear} runs not measured"] * (dear > 0)
         if table.get("needs") and todo:
             why.append(f"needs {', '.join(table['needs'])}")
         bad = count["diverged"] + count["failed"]
         states = [count[state] for state in ("finished", "committed", "missing", "interrupted", "stale")]
-        lines.append([name, profile or "paper", *states, bad, left, "; ".join(dict.fromkeys(why))])
+        lines.append([name, profile or "paper", *states, bad, " + ".join(left), "; ".join(dict.fromkeys(why))])
     return lines
 
 

@@ -366,6 +366,22 @@ def test_what_a_table_reads_from_a_record(name, value):
     assert store.metric(record, name) == value
 
 
+def test_status_counts_what_is_committed():
+    """In a folder without runs the committed ones are seen, and what is missing has its price."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "status.py"), "chien_table3"], cwd=ROOT / "tests",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    head, paper, _ = done.stdout.splitlines()[:3]
+    assert head.split()[:7] == ["table", "profile", "done", "committed", "missing", "begun", "stale"]
+    name, profile, finished, committed, missing = paper.split()[:5]
+    assert (name, profile, finished) == ("chien_table3", "paper", "0")
+    assert int(committed) >= 24
+    assert int(committed) + int(missing) == 90
+    assert " h" in paper
+
+
 def test_committed_reports_are_what_their_runs_give():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],
