@@ -109,7 +109,7 @@ class Wandb:
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
         self.timescales, self.step = timescales, step
         self.waiting: dict[str, float] = {}
-        self.spent, self.begun = 0.0, time.monotonic()
+        self.spent, self.begun = 0.0, 0.0
 
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
@@ -121,6 +121,8 @@ class Wandb:
         if looked or self.spent <= self.SHARE * (now - self.begun):
             self._send(histograms(self.timescales()) if looked else {})
             self.spent += time.monotonic() - now
+        if not self.begun:  # the first call loads what W&B needs, half a second that comes once
+            self.spent, self.begun = 0.0, time.monotonic()
 
     def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
         import wandb
