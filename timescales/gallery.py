@@ -1,8 +1,8 @@
 """Everything in results/ on one page: a single HTML file that needs no server and no network. Never trains.
 
 The page forbids itself to load anything (its content security policy): pictures are data URIs, curves are drawn here
-as SVG, and text comes from Markdown in which HTML has no meaning. `style.css` and `filter.js` beside this file go into
-the page as they are.
+as SVG, and text comes from Markdown in which HTML has no meaning. `gallery.css` and `gallery.js` beside this file go
+into the page as they are.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from timescales import plots, record, report, store, tables, verdict
+from timescales import plots, record, report, store, verdict
 
 HERE = Path(__file__).parent
 POINTS = 120  # of a drawn curve
 ROWS = 60  # of a CSV that is shown as a table
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
 # How a verdict's word is coloured: it agrees, partly, not, or says nothing yet. The word itself is always there.
 TONES = {
     "good": ("match", "better", "holds", "reproduced", "reproduced so far", "order shown"),
@@ -47,7 +48,7 @@ def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
     if others := [text for text in others if text]:
         parts += ["<h2>Beside the tables</h2>", *others]
     parts += ["<h2>Log</h2>", *_log(store.RESULTS / "LOG.md")]
-    style, script = ((HERE / name).read_text() for name in ("style.css", "filter.js"))
+    style, script = ((HERE / name).read_text() for name in ("gallery.css", "gallery.js"))
     words = sorted({word for r in reports for word in _words(r)})
     options = "".join(f"<option>{escape(word)}</option>" for word in words)
     whole = ", ".join(f"{n} {word}" for word, n in Counter(r.verdict for r in reports).most_common())
@@ -71,7 +72,7 @@ def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
 <header>
 <h1>timescales: results</h1>
 <p>Recurrent networks whose memory has a controlled time scale: the papers' tables, printed and measured.
-{len(reports)} tables at paper size: {escape(whole)}; {count} rows of runs. <em>Shown here</em> is a twin for a CPU, judged
+{len(reports)} tables at paper size: {escape(whole)}; {count} runs. <em>Shown here</em> is a twin for a CPU, judged
 by the order of the models.</p>
 </header>
 <search class="bar">
@@ -94,8 +95,8 @@ by the order of the models.</p>
 def _entry(name: str, title: str, badges: str, body: str, words: Iterable[str] = (), shut: bool = False) -> str:
     """A part of the page that the filter shows or hides as a whole."""
     return (
-        f'<section class="entry" id="{_anchor(name)}" data-words="{escape("|".join(words))}"><details{"" if shut else " open"}>'
-        f"<summary><h3>{escape(title)}</h3>{badges}</summary>{body}</details></section>\n"
+        f'<section class="entry" id="{_anchor(name)}" data-words="{escape("|".join(words))}">'
+        f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>{body}</details></section>\n"
     )
 
 
@@ -104,14 +105,11 @@ def _index(reports: Sequence[report.Report]) -> str:
     found: dict[str, list[str]] = {}
     for r in reports:
         name = r.table["name"]
-        counts = [
-            badge(word, count)
-            for verdicts in (r.cells, r.claims)
-            for word, count in Counter(verdict.word_of(v) for v in verdicts).items()  # type: ignore[arg-type]
-        ]
+        judged = [*(c for c in r.cells if c.verdict != "blank"), *r.claims]
+        counts = [badge(word, count) for word, count in Counter(map(verdict.word_of, judged)).items()]
         text = (
-            f'<li data-for="{_anchor(name)}"><a href="#{_anchor(name)}">{escape(name)}</a><p>{escape(r.table["title"])}</p>'
-            f'<p class="dim">{escape(r.table["source"])}</p><p>paper size {badge(r.verdict)} shown here '
+            f'<li data-for="{_anchor(name)}"><a href="#{_anchor(name)}">{escape(name)}</a>'
+            f'<p>{escape(r.table["title"])}</p><p class="dim">{escape(r.table["source"])}</p><p>paper size {badge(r.verdict)} shown here '
             f"{badge(r.shown_here())}</p><p>{' '.join(counts)}</p></li>"
         )
         found.setdefault(r.table["source"].split(",")[0].split(";")[0], []).append(text)
@@ -127,7 +125,7 @@ def badge(said: str, count: int | None = None) -> str:
 
 def _words(r: report.Report) -> list[str]:
     """Every verdict of a table, once: what the choice of verdicts finds it by."""
-    judged = [verdict.word_of(v) for v in (*r.cells, *r.claims, *r.shown)]  # type: ignore[arg-type]
+    judged = [verdict.word_of(v) for v in (*r.cells, *r.claims, *r.shown)]
     return sorted({r.verdict, r.shown_here(), *judged})
 
 
@@ -191,7 +189,9 @@ def _log(path: Path) -> list[str]:
 
 def _files(folder: Path, but: Sequence[str] = ()) -> str:
     """Every text, picture and CSV below a folder, except those of its own with these names, curves/ and blocks/."""
-    paths = [p for p in sorted(folder.rglob("*")) if p.suffix in (".md", ".csv", *PICTURES) and p.is_file()]
+    kinds = [".md", *PICTURES, ".csv"]  # in this order
+    paths = [p for p in sorted(folder.rglob("*")) if p.suffix in kinds and p.is_file()]
+    paths.sort(key=lambda path: kinds.index(path.suffix))
     paths = [p for p in paths if not (p.parent == folder and p.name in but)]
     paths = [p for p in paths if not {"curves", "blocks"} & set(p.relative_to(folder).parts[:-1])]
     texts = {p: p.read_text() for p in paths if p.suffix == ".md"}
@@ -214,7 +214,9 @@ def _csv(path: Path, name: str) -> str:
         head, *body = list(csv.reader(file)) or [[]]
     if head[:1] == ["step"]:
         points = [{k: float(v) for k, v in zip(head, line, strict=False) if v} for line in body]
-        return _charts(path.parent.name, [Line(path.parent.name, "", points)])
+        run = record.read(path.parent)
+        model = run["config"]["model"]["name"] if run else ""
+        return _charts(path.parent.name, [Line(path.parent.name, model, points)])
     more = f", the first {ROWS} of {len(body)} rows" if len(body) > ROWS else ""
     return f"<details><summary>{escape(name)}{more}</summary>{_grid(head, body[:ROWS])}</details>"
 
@@ -222,12 +224,7 @@ def _csv(path: Path, name: str) -> str:
 def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     top = "".join(f'<th scope="col">{escape(entry)}</th>' for entry in head)
     rows = "".join("<tr>" + "".join(f"<td>{escape(entry)}</td>" for entry in row) + "</tr>" for row in body)
-    return _scrolling(f"<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>")
-
-
-def _scrolling(table: str) -> str:
-    """A wide table scrolls in itself, by keyboard too; the page never does."""
-    return f'<div class="wide" tabindex="0" role="region" aria-label="table">{table}</div>'
+    return f"{WIDE}<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
 
 
 def html(text: str, folder: Path) -> str:
@@ -250,18 +247,23 @@ def html(text: str, folder: Path) -> str:
             column += 1
             if token.type == "th_open":
                 token.attrSet("scope", "col")
+            elif column < len(head):
+                token.attrSet("data-head", head[column])  # on a phone a row is a stack, and each value says what it is
         elif token.type == "inline":
             if in_head:
                 head.append(token.content)
             elif -1 < column < len(head) and head[column] == "verdict" and token.content:
                 said, _, rest = token.content.partition(", p = ")
-                shown = badge(said) + (f" p = {escape(rest)}" if rest else "")
+                shown = badge(said) + (f" p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{escape(rest)}" if rest else "")
                 token.children = [Token("html_inline", "", 0, content=shown)]
             token.children = _within(token.children or [], folder)
         if token.type == "table_open":
-            found.append(Token("html_block", "", 0, content='<div class="wide" tabindex="0" role="region" aria-label="table">'))
+            opened = token
+            found.append(Token("html_block", "", 0, content=WIDE))
         found.append(token)
         if token.type == "table_close":
+            if "verdict" in head:
+                opened.attrSet("class", "judged")
             column, head = -1, []
             found.append(Token("html_block", "", 0, content="</div>"))
     return reader.renderer.render(found, reader.options, {})
@@ -273,7 +275,9 @@ def _within(children: Sequence[Token], folder: Path) -> list[Token]:
     for token in children:
         if token.type == "image":
             path = folder / str(token.attrs["src"])
-            inside = path.resolve().is_relative_to(store.RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
+            inside = (
+                path.resolve().is_relative_to(store.RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
+            )
             text = picture(path, token.content) if inside else escape(token.content)
             found.append(Token("html_inline", "", 0, content=text))
         elif token.type == "link_open":
@@ -306,7 +310,7 @@ def picture(path: Path, alt: str) -> str:
     size = ""
     if path.suffix == ".png" and data[12:16] == b"IHDR":
         width, height = struct.unpack(">II", data[16:24])
-        size = f' width="{width}" height="{height}"'
+        size = f' width="{width}" height="{height}"' + (' class="broad"' if width > 1.6 * height else "")
     text = base64.b64encode(data).decode()
     return f'<img src="data:{PICTURES[path.suffix]};base64,{text}" alt="{escape(alt)}"{size}>'
 
@@ -344,9 +348,11 @@ def _curves(r: report.Report) -> str:
 
 
 def _charts(title: str, lines: Sequence[Line]) -> str:
-    """A picture for each value that the lines' points have, the loss of training last, and one key for all."""
-    names = dict.fromkeys(key for line in lines for point in line.points for key in point)
-    shown = [key for key in names if key.startswith("valid/")] + [key for key in names if key.startswith("train/")]
+    """A picture for each value of validation, then the loss of training, and one key for all."""
+    count = Counter(key for line in lines for point in line.points for key in point)
+    shown = [key for key in count if key.startswith("valid/")]
+    # The loss of training is in a curve where its steps and the validations' coincide: a few points are none.
+    shown += [key for key in count if key.startswith("train/") and 3 * count[key] > count["step"]]
     drawn = "".join(text for key in shown if (text := chart(title, key, lines)))
     if not drawn:
         return ""
@@ -368,8 +374,10 @@ def _path(line: Line, path: str, title: str = "") -> str:
 
 def chart(title: str, key: str, lines: Sequence[Line]) -> str:
     """One value of every line over training, as SVG; a loss that spans decades has a logarithmic axis."""
-    series = [(line, [(p["step"], p[key]) for p in line.points if math.isfinite(p.get(key, math.nan))]) for line in lines]
-    series = [(line, _thinned(points)) for line, points in series if points]
+    every = [
+        (line, [(p["step"], p[key]) for p in line.points if math.isfinite(p.get(key, math.nan))]) for line in lines
+    ]
+    series = [(line, _thinned(points)) for line, points in every if points]
     if not series:
         return ""
     xs, ys = ([point[k] for _, points in series for point in points] for k in (0, 1))
@@ -387,7 +395,10 @@ def chart(title: str, key: str, lines: Sequence[Line]) -> str:
     for value in ticks(low, high, whole=logarithmic):
         y = place(0, 10**value if logarithmic else value)[1]
         label = f"{10**value:.3g}" if logarithmic else f"{value:.4g}"
-        parts.append(f'<path class="rule" d="M{left} {y:.1f}h{width}"/><text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        parts.append(
+            f'<path class="rule" d="M{left} {y:.1f}h{width}"/>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+        )
     for value in ticks(0, right):
         x = place(value, ys[0])[0]
         parts.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{value:,.6g}</text>')

@@ -309,6 +309,6 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
     return ("reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order") + few
 
 
-def word_of(found: Claim) -> str:
-    """A claim's verdict without its number of seeds."""
+def word_of(found: Cell | Claim) -> str:
+    """A verdict without its number of seeds."""
     return found.verdict.partition(" (")[0]
