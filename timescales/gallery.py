@@ -96,7 +96,8 @@ def _entry(name: str, title: str, badges: str, body: str, words: Iterable[str] =
     """A part of the page that the filter shows or hides as a whole."""
     return (
         f'<section class="entry" id="{_anchor(name)}" data-words="{escape("|".join(words))}">'
-        f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>{body}</details></section>\n"
+        f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>"
+        f"{body}</details></section>\n"
     )
 
 
@@ -105,12 +106,11 @@ def _index(reports: Sequence[report.Report]) -> str:
     found: dict[str, list[str]] = {}
     for r in reports:
         name = r.table["name"]
-        judged = [*(c for c in r.cells if c.verdict != "blank"), *r.claims]
-        counts = [badge(word, count) for word, count in Counter(map(verdict.word_of, judged)).items()]
+        counts = [badge(word, n) for word, n in Counter(map(verdict.word_of, _judged(r))).items() if word != "blank"]
         text = (
             f'<li data-for="{_anchor(name)}"><a href="#{_anchor(name)}">{escape(name)}</a>'
-            f'<p>{escape(r.table["title"])}</p><p class="dim">{escape(r.table["source"])}</p><p>paper size {badge(r.verdict)} shown here '
-            f"{badge(r.shown_here())}</p><p>{' '.join(counts)}</p></li>"
+            f'<p>{escape(r.table["title"])}</p><p class="dim">{escape(r.table["source"])}</p>'
+            f"<p>{_whole(r)}</p><p>{' '.join(counts)}</p></li>"
         )
         found.setdefault(r.table["source"].split(",")[0].split(";")[0], []).append(text)
     return "".join(f'<h3>{escape(paper)}</h3><ul class="cards">{"".join(c)}</ul>' for paper, c in found.items())
@@ -123,10 +123,17 @@ def badge(said: str, count: int | None = None) -> str:
     return f'<span class="badge {tone}">{"" if count is None else f"{count} "}{escape(said)}</span>'
 
 
+def _judged(r: report.Report) -> list[verdict.Cell | verdict.Claim]:
+    return [*r.cells, *r.claims]
+
+
+def _whole(r: report.Report) -> str:
+    return f"paper size {badge(r.verdict)} shown here {badge(r.shown_here())}"
+
+
 def _words(r: report.Report) -> list[str]:
     """Every verdict of a table, once: what the choice of verdicts finds it by."""
-    judged = [verdict.word_of(v) for v in (*r.cells, *r.claims, *r.shown)]
-    return sorted({r.verdict, r.shown_here(), *judged})
+    return sorted({r.verdict, r.shown_here(), *map(verdict.word_of, [*_judged(r), *r.shown])})
 
 
 def _table(r: report.Report) -> str:
@@ -140,8 +147,7 @@ def _table(r: report.Report) -> str:
     rows = [row for profile in r.rows.values() for row in profile]
     if rows:
         body += f"<details><summary>All {len(rows)} runs</summary>{_grid(*_runs(rows))}</details>"
-    badges = f"paper size {badge(r.verdict)} shown here {badge(r.shown_here())}"
-    return _entry(name, f"{name}: {r.table['title']}", badges, body, _words(r), shut=not rows)
+    return _entry(name, f"{name}: {r.table['title']}", _whole(r), body, _words(r), shut=not rows)
 
 
 def _runs(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
