@@ -178,6 +178,7 @@ def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
         except wandb.errors.Error as again:
             raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
     # Steps of our own: W&B's start at 0 again when an offline run is resumed.
+    run.define_metric("global_step", hidden=True)
     run.define_metric("*", step_metric="global_step")
     return run
 
