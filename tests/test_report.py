@@ -382,6 +382,13 @@ def test_status_counts_what_is_committed():
     assert " h" in paper
 
 
+def test_verdicts_are_rows_for_elsewhere():
+    found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, {"paper": 6})
+    head, body = report.verdicts(found)
+    assert head == ["what", "paper", "ours", "n", "verdict", "p"]
+    assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
+
+
 def test_committed_reports_are_what_their_runs_give():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],
