@@ -48,7 +48,7 @@ def test_imdb_is_what_a_field_makes(films, pad, vocabulary, lower):
 
 def test_spacy_tokens_are_those_of_a_field():
     spacy = pytest.importorskip("spacy", reason="pip install -e '.[imdb]' for this test")
-    sentence = 'I can\'t say it wasn\'t good... "10/10", U.S. style!<br /><br />Don\'t miss it, e.g. on 3.5mm film :-)'
+    sentence = "I can't say it wasn't good... \"10/10\", U.S. style!<br /><br />Don't miss it, e.g. on 3.5mm film :-)"
     rules = spacy.blank("en").tokenizer
     field = data.Field(tokenize=lambda words: [token.text for token in rules(words)])
     ours = TOKENIZER()(sentence)
