@@ -426,8 +426,12 @@ def test_forgetting_names_the_spread_of_time_scales():
     hold(model, forget=inits.bias_of_timescale(torch.tensor(times, dtype=torch.float64)))
     found = forgetting.measure(model, task)
     expected = {"min": 0.5, "q10": 1.0, "median": 8.0, "q90": 55.0, "max": 404.0}
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9)
     assert all(type(value) is float for value in found.values())
+    shares = {key.removeprefix("share/"): 11 * value for key, value in found.items() if key.startswith("share/")}
+    units = {"0.5": 1, "1": 1, "2": 1, "4": 2, "8": 1, "16": 2, "32": 1, "64": 1, "512": 1}  # 3 and 5 are nearest to 4
+    assert {key: n for key, n in shares.items() if n} == pytest.approx(units)
+    assert len(shares) == 17
 
 
 def test_ends_of_the_time_scales():

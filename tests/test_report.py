@@ -337,7 +337,8 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
 def test_the_picture_is_drawn(made):
     found = made()
     report.write(found)
-    for kind in ({"kind": "curves"}, {"kind": "cells"}, {"kind": "line", "x": "task.T"}):
+    curves, cells = {"kind": "curves"}, {"kind": "cells"}
+    for kind in (curves, cells, {"kind": "line", "x": "task.T"}, [curves, cells]):
         found.table["figure"] = kind
         path = plots.draw(found)
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -30,21 +30,21 @@ def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any,
 
 
 def draw(found: report.Report) -> Path | None:
-    """results/<table>/figure.png: a panel for the paper's size and one for the tiny twin, where they have runs."""
-    settings = found.table.get("figure")
+    """results/<table>/figure.png: panels for the paper's size and for the tiny twin, where they have runs."""
     panels = [
-        name
+        (name, settings)
         for name, rows in found.rows.items()
-        if rows and (name == "paper" or (settings and settings["kind"] != "cells") or found.shown)
+        for settings in tables.figures(found.table)
+        if rows and (name == "paper" or settings["kind"] != "cells" or found.shown)
     ]
-    if not settings or not panels:
+    if not panels:
         return None
     kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
-    rows = max(len(found.cells) if "paper" in panels else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
-    height = 0.26 * rows + 1.8 if settings["kind"] == "cells" else 4.2
-    figure, axes = new(len(panels), 7.0 * len(panels), height)
-    for name, one in zip(panels, axes, strict=True):
-        table = found.table if name == "paper" else found.tiny_table()
+    drawn = {name for name, settings in panels if settings["kind"] == "cells"}
+    rows = max(len(found.cells) if "paper" in drawn else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
+    figure, axes = new(len(panels), 7.0 * len(panels), 0.26 * rows + 1.8 if drawn else 4.2)
+    for (name, settings), one in zip(panels, axes, strict=True):
+        table = {**(found.table if name == "paper" else found.tiny_table()), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
         one.set_title(
             f"{found.table['title']}\n{'paper size' if name == 'paper' else 'tiny twin'}", loc="left", fontsize=10
