@@ -8,6 +8,7 @@ import io
 import netrc
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,12 @@ class Wandb:
             self.run.summary.update({**record["metrics"], "best": record["best"], "status": record["status"]})
         self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
 
+    def show(self, pictures: Mapping[str, Path], step: int) -> None:
+        """Add pictures to the run, under analysis/."""
+        from wandb import Image
+
+        self.run.log({"global_step": step} | {f"analysis/{name}": Image(str(path)) for name, path in pictures.items()})
+
 
 class Loggers:
     """All of a run's loggers as one: what the training loop calls as log(values, step)."""
@@ -162,6 +169,21 @@ def open_all(
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
     return Loggers(found)
+
+
+def show(record: dict[str, Any], directory: Path, pictures: Mapping[str, Path]) -> None:
+    """Add pictures of a run in a directory to it at W&B, if it was logged there."""
+    config = record["config"]
+    if config["logger"]["name"] != "wandb" or not (directory / "wandb").is_dir() or not pictures:
+        return
+    try:
+        slug = f"{config['task']['name']}-{config['model']['name']}-s{record['seed']}-{record['id']}"
+        logger = Wandb(config, slug, record["id"], directory)
+    except ImportError:
+        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
+        return
+    logger.show(pictures, record.get("steps") or 0)
+    logger.finish(record)
 
 
 def _has_key() -> bool:

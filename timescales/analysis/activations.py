@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales.analysis import progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Batch, Task
@@ -64,9 +65,10 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
         total[layer] += (act.forget.double() * next(weights[layer])).sum(0)
 
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
+    windows = -(-(len(task.streams["test"]) - 1) // task.length) if hasattr(task, "streams") else None
     with watched(model, read):
         batches = task.batches("test") if carried else _pieces(task)
-        for batch in batches:
+        for batch in progress(batches, "forget gates", windows):
             exists = torch.ones(batch.x.shape[:2], device=task.device) if batch.mask is None else batch.mask
             exists = exists.double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
