@@ -6,8 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import texts
+import torch
+from torch.nn import functional as F
 
-from timescales import analysis, loggers, record
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, analysis, loggers, record
+from timescales.analysis import word_ablation
+from timescales.awd import AWDModel
+from timescales.schema import ConfigError
+from timescales.tasks import Copy, Words
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
@@ -127,3 +134,136 @@ class Recorder:
 
     def finish(self, record):
         self.shown.append(record["status"])
+
+
+# ---------------------------------------------------------------------------------------------- language models
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    texts.write_words(folder / "ptb", texts.PTB, types=30, lengths=(300, 60, 115))
+    for path in (folder / "ptb").iterdir():
+        path.write_text(path.read_text().replace("baa", "<unk>"))
+    return folder
+
+
+def words(root, **more):
+    return Words(
+        **{"data_root": str(root), "embedding": 5, "batch_size": 3, "length": 9, "allow_partial": True, **more}
+    )
+
+
+def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
+    """In float64, with weights large enough that units and words differ."""
+    torch.manual_seed(0)
+    arguments = {"num_layers": len(hidden), **more}
+    model = AWDModel(kind(task.spec.width, list(hidden), **arguments), task.spec).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+        model.vectors.mul_(6.0)
+    return model
+
+
+def run_of(model, task, initial=None, name="mts"):
+    config = {"task": {"name": "ptb_word"}, "model": {"name": name}}
+    found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
+    return analysis.Run(Path("nowhere"), found, model, initial or model, task)
+
+
+def slow_changes(model, task, layer, units):
+    """One word, one replacement, one whole rerun after the other."""
+    unk, state = task.vocabulary.index("<unk>"), None
+    sums, counts = [0.0] * task.length, [0] * task.length
+
+    def held(x, state):
+        after = model.rnn(F.embedding(x, model.vectors), state)[1][layer]
+        return getattr(after, "c", after.h)[0, units]
+
+    with torch.no_grad():
+        for batch in task.batches("test"):
+            for t in range(len(batch.x)):
+                clean = held(batch.x[: t + 1], state)
+                for k in range(t + 1):
+                    x = batch.x[: t + 1].clone()
+                    x[t - k] = unk
+                    sums[k] += float((held(x, state) - clean).norm() / clean.norm())
+                    counts[k] += 1
+            state = model(batch, state).state
+    return [total / n for total, n in zip(sums, counts, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [(LSTM, (6, 7, 5)), (MTSLSTM, (6, 7, 5)), (PLSTM, (4, 5)), (GRU, (5,))])
+def test_word_ablation_is_the_brute_force_one(root, kind, hidden):
+    task = words(root)
+    model = language_model(task, kind, hidden)
+    some = torch.tensor([2, 0, 3])
+    groups = [[torch.arange(n), some] for n in hidden]
+    found = word_ablation.changes(model, task, groups)
+    for layer, n in enumerate(hidden):
+        assert found[layer].shape == (9, 2)
+        for column, units in enumerate((torch.arange(n), some)):
+            expected = torch.tensor(slow_changes(model, task, layer, units), dtype=torch.float64)
+            torch.testing.assert_close(found[layer][:, column], expected, rtol=0, atol=1e-10)
+    assert found[0][0, 0] > 10 * found[0][8, 0] > 0
+
+
+def test_a_held_forget_gate_keeps_a_change_as_its_powers(root):
+    """A layer that does not read itself, with f = .7 throughout: of a word's change f^k is left after k words."""
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    cell = model.rnn.layers[0]
+    with torch.no_grad():
+        cell.weight_hh.zero_()
+        cell.weight_ih[cell.rows("forget")] = 0.0
+        cell.set_bias("forget", torch.full((5,), 0.7, dtype=torch.float64).logit())
+        block, states = next(word_ablation.blocks(model, task))
+        (S, W), unk = block.shape, task.vocabulary.index("<unk>")
+        found = word_ablation.replaced(model, block, states, unk, [torch.eye(5).double()])[0]
+        expected = torch.zeros(S, 5, dtype=torch.float64)
+        clean, other = (torch.empty(S, W, 5, dtype=torch.float64) for _ in range(2))  # what a word writes: i g
+        for written, tokens in ((clean, block), (other, torch.full_like(block, unk))):
+            i, _, g, _ = (F.embedding(tokens, model.vectors) @ cell.weight_ih.T + cell.bias_ih + cell.bias_hh).chunk(
+                4, -1
+            )
+            written.copy_(i.sigmoid() * g.tanh())
+        c = states[0].c
+        for t in range(S):
+            c = 0.7 * c + clean[t]
+            for k in range(t + 1):
+                expected[k] += (0.7**k * (other[t - k] - clean[t - k]) / c).abs().sum(0)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_word_ablation_of_a_run(root, tmp_path):
+    task = words(root)
+    model = language_model(task, MTSLSTM)
+    found = word_ablation.study(model, task, run_of(model, task))
+    layers = [row for row in found.rows if row["units"] == "all"]
+    assert [(row["layer"], row["distance"]) for row in layers] == [(k, n) for k in (1, 2, 3) for n in range(9)]
+    groups = [row for row in found.rows if row["units"] != "all" and row["distance"] == 0]
+    assert [(row["layer"], row["units"]) for row in groups] == [(2, f"{k}-{k}") for k in range(1, 8)]
+    times = [row["timescale"] for row in groups]
+    assert times == sorted(times, reverse=True)
+    assert found.values["layer1/left_1"] == pytest.approx(layers[1]["change"] / layers[0]["change"])
+    assert analysis.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
+
+
+def test_groups_are_of_neighbouring_time_scales():
+    times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
+    assert {k: v.tolist() for k, v in word_ablation.by_timescale(times, 2, 5).items()} == {
+        "1-2": [1, 3], "3-4": [4, 0], "5-5": [2],
+    }  # fmt: skip
+    paper = word_ablation.by_timescale(torch.arange(1150.0), 100, 1150)
+    assert [len(units) for units in paper.values()] == [100] * 11 + [50]
+    assert list(paper)[-1] == "1101-1150"
+
+
+def test_words_are_ablated_in_language_models_of_words_alone(root):
+    with pytest.raises(ConfigError, match="for language models of words, not for Copy"):
+        word_ablation.unknown_word(Copy(T=5, train_size=1, valid_size=1, test_size=1))
+    task = words(root)
+    task.vocabulary = [word.replace("<unk>", "unk") for word in task.vocabulary]
+    with pytest.raises(ConfigError, match="no <unk> to put in a word's place"):
+        word_ablation.unknown_word(task)

@@ -26,6 +26,21 @@ def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any,
     return figure, panels(figure, columns, width=width, height=height)
 
 
+STYLES = ("-", "--", ":", "-.")  # of what one model's lines differ in: layers, laws
+
+
+def shades(n: int) -> list[Any]:
+    """Colours for an ordered series, dark to light; no model's."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
+
+
+def say(value: float) -> str:
+    """A number for people: three digits, thousands with commas."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, height: float = 4.2, **more: Any) -> list:
     """Axes side by side (and in rows) in an empty figure, made so large (inches), without frames."""
     figure.set_size_inches(width, height)

@@ -14,6 +14,7 @@ model or task. activations.py is what several of them stand on.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import csv
 import functools
@@ -71,6 +72,14 @@ class Run:
 
         return [f.cpu() for f in mean_forget(self.model, self.task)]
 
+    def earlier(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows of a study that was made of these weights before; None if there is none, or an older one."""
+        path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
+        if not (path.is_file() and weights.is_file() and path.stat().st_mtime > weights.stat().st_mtime):
+            return None
+        with path.open(newline="") as file:
+            return [{key: _number(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
     @property
     def colour(self) -> str:
         """Its model's, in every picture."""
@@ -86,6 +95,13 @@ class Run:
         return words + (f", {steps:,} steps" if steps else "")
 
 
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
 @dataclass
 class Study:
     """What a question's answer leaves.
@@ -97,7 +113,7 @@ class Study:
     """
 
     title: str
-    rows: Sequence[Mapping[str, Any]]
+    rows: list[dict[str, Any]]
     values: Mapping[str, float]
     draw: Callable[[Any], None]
     notes: Sequence[str] = ()
@@ -127,10 +143,9 @@ def load(directory: Path) -> Run:
     name, key = ("last.pt", "best") if found["status"] == "interrupted" else ("best.pt", "model")
     kept = checkpoint.load(directory / name, (key,), device)
     if kept is None or kept[key] is None:
-        mend = "it has not come to its first validation" if name == "last.pt" else "force=true trains the run again"
-        raise ConfigError(
-            f"{directory}/{name} holds no weights: {mend}" if kept else f"{directory}/{name} is not there: {mend}"
-        )
+        if name == "last.pt":
+            raise ConfigError(f"{directory} has no weights to look at before its first validation: let it train on")
+        raise ConfigError(f"{directory}/best.pt is not there: force=true trains the run again")
     try:
         model.load_state_dict(kept[key])
     except RuntimeError as error:
