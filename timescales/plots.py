@@ -41,6 +41,18 @@ def say(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def plain(one: Any) -> None:
+    """Plain numbers on logarithmic axes; within a decade or two also 2 and 5 of each."""
+
+    def text(value: float, _: Any) -> str:
+        return say(value) if f"{value:e}"[0] in "125" else ""
+
+    for axis, (low, high) in ((one.xaxis, one.get_xlim()), (one.yaxis, one.get_ylim())):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(text)
+            axis.set_minor_formatter(text if high < 30 * low else "")
+
+
 def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, height: float = 4.2, **more: Any) -> list:
     """Axes side by side (and in rows) in an empty figure, made so large (inches), without frames."""
     figure.set_size_inches(width, height)

@@ -47,6 +47,13 @@ def _reporting(act: Callable, layer: int, read: Callable[[int, Any], None]) -> C
     return reported
 
 
+def needs_forget_gates(model: SequenceModel) -> None:
+    """Raise ConfigError for a model with a cell that has no forget gate."""
+    for cell in model.rnn.layers:
+        if "forget" not in getattr(cell.Act, "_fields", ()):
+            raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+
+
 @torch.no_grad()
 def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
@@ -54,9 +61,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     Reads the first 1,000 sequences, or, where the state is carried from batch to batch, the whole split. Gates that a
     cell refines are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
     """
-    for cell in model.rnn.layers:
-        if "forget" not in getattr(cell.Act, "_fields", ()):
-            raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+    needs_forget_gates(model)
     carried = getattr(task.spec, "carried", False)
     total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
     weights: list[Iterator[Tensor]] = []  # of the batch now read: for each layer, each step's (B, 1)

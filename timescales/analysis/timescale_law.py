@@ -66,7 +66,8 @@ def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
         width = 3.0 - 1.2 * k  # runs of one model have one colour
         name = run.title if len(found) > 1 else f"{len(times):,} units, measured"
-        left.plot(share, times.sort(descending=True).values, color=run.colour, lw=width, label=name)
+        ordered = times.sort(descending=True).values
+        left.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, lw=width, label=name)
         laws = {
             f"inverse gamma, alpha {best['alpha']:.1f}": inverse_gamma_isf(share, best["alpha"]),
             f"normal, mean {best['mu']:.1f}, sd {SIGMA}": best["mu"] + SIGMA * torch.special.ndtri(1.0 - share),
@@ -79,13 +80,13 @@ def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
             label = f"{words}; {run.title}" if len(found) > 1 else words
             right.plot(GRID, kolmogorov_smirnov(times, cdf), color=run.colour, ls=style, lw=width, label=label)
     if found[0][0].config["task"]["name"] == "ptb_word":
-        for words, value, style in PRINTED:
+        for height, (words, value, style) in enumerate(PRINTED):
             right.axvline(value, color="#999999", ls=style, lw=1)
-            right.text(value, 1.0, f" paper: {words}", fontsize=8, color="#666666", va="top")
+            right.text(value, 0.01 + 0.05 * height, f" paper: {words}", fontsize=8, color="#666666")
     left.set(yscale="log", xlabel="share of units with a longer time scale", ylabel="time scale (steps)")
     right.set(xlabel="alpha, or mean in steps", ylabel="Kolmogorov-Smirnov distance from the units", ylim=(0, 1.02))
-    for one in (left, right):
-        one.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def fit(times: Tensor) -> dict[str, float]:
