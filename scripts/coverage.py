@@ -32,8 +32,8 @@ def markdown(papers: list[dict[str, Any]]) -> str:
         "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=<name>` runs a table.",
         "",
         f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
-        f"test, {count['analysis'] - planned} an analysis (`python scripts/analyse.py RUN_DIR`), {planned} wait for one, "
-        f"{count['why_not']} are left out.",
+        f"test, {count['analysis'] - planned} an analysis (`python scripts/analyse.py RUN_DIR`), {planned} wait for "
+        f"one, {count['why_not']} are left out.",
         "",
     ]
     for paper in papers:
