@@ -62,6 +62,15 @@ def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, hei
     return list(axes.flat)
 
 
+def _reduced(picture: io.BytesIO, colours: int) -> io.BytesIO:
+    """A PNG of so few colours: hundreds of thin lines take half the bytes, and look the same."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.open(picture).convert("RGB").quantize(colours).save(out, "png", optimize=True)
+    return out
+
+
 LARGEST = 200_000  # bytes of a picture: many of them lie in git
 
 
@@ -73,9 +82,10 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
     draw(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     paths = [path.with_suffix(".png")]
-    for dpi in (110, 80, 60, 45):
+    for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
         out = io.BytesIO()
         figure.savefig(out, dpi=dpi)
+        out = _reduced(out, colours) if colours else out
         if len(out.getvalue()) <= LARGEST:
             break
     write_atomic(paths[0], out.getvalue())
