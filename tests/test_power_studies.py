@@ -438,7 +438,7 @@ def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):
 
 def test_gradients_of_refined_gates_lie_between_the_bounds():
     task = copy_task()
-    _, _, g, gradient = gate_gradients.observed(model_for(task, URLSTM), task)
+    _, _, g, gradient = (found[::8] for found in gate_gradients.observed(model_for(task, URLSTM), task))
     low, high = refine_gradient_bounds(g)
     assert (gradient >= low - 1e-6).all()
     assert (gradient <= high + 1e-6).all()

@@ -140,7 +140,8 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 
     def settings(run: Run) -> dict[str, str]:
         parts = ("model", "task", "optimizer", "loop")
-        return {f"{part}.{k}": json.dumps(v) for part in parts for k, v in run.config.get(part, {}).items()}
+        found = {f"{part}.{k}": json.dumps(v) for part in parts for k, v in run.config.get(part, {}).items()}
+        return {key: value for key, value in found.items() if key != "loop.checkpoint_every"}  # changes no number
 
     found: dict[str, list[Run]] = {}
     for run in runs:
