@@ -25,13 +25,15 @@ def markdown(papers: list[dict[str, Any]]) -> str:
     """docs/coverage.md: a section for each paper, a row for each of its tables and figures."""
     items = [item for paper in papers for item in paper["items"].values()]
     count = Counter(next(kind for kind in KINDS if kind in item) for item in items)
+    planned = sum("analysis" in item and "table" not in item and not _analysis(item["analysis"]) for item in items)
     lines = [
         "# What of the papers is here",
         "",
         "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=<name>` runs a table.",
         "",
         f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
-        f"test, {count['analysis']} wait for an analysis of trained runs, {count['why_not']} are left out.",
+        f"test, {count['analysis'] - planned} an analysis (`python scripts/analyse.py RUN_DIR`), {planned} wait for "
+        f"one, {count['why_not']} are left out.",
         "",
     ]
     for paper in papers:
@@ -44,10 +46,24 @@ def _here(item: dict[str, str]) -> str:
     said = {
         "table": lambda name: f"[{name}](../conf/table/{name}.yaml)",
         "script": lambda path: f"[{path}](../{path})",
-        "analysis": lambda text: f"analysis: {text}",
+        "analysis": _said,
         "why_not": lambda text: f"left out: {text}",
     }
     return "; ".join(said[kind](item[kind]) for kind in KINDS if kind in item)
+
+
+def _analysis(text: str) -> Path | None:
+    """The file of timescales/analysis that an item's "NAME, words" names; None for one that is "planned, words"."""
+    path = ROOT / "timescales" / "analysis" / f"{text.partition(',')[0]}.py"
+    return path if path.is_file() else None
+
+
+def _said(text: str) -> str:
+    path = _analysis(text)
+    if path is None:
+        return f"analysis: {text}"
+    _, comma, words = text.partition(",")
+    return f"analysis [{path.stem}](../{path.relative_to(ROOT)}){comma}{words}"
 
 
 def main() -> None:

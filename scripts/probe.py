@@ -15,10 +15,7 @@ sys.path.insert(0, str(ROOT))
 from timescales import analysis, record  # noqa: E402
 from timescales.schema import ConfigError  # noqa: E402
 
-NAMES = sorted(
-    path.stem for path in (ROOT / "timescales" / "analysis").glob("*.py") if "\ndef measure(" in path.read_text()
-)
-NAMES.remove("__init__")  # the one that puts the questions
+NAMES = analysis.names("measure")
 
 
 def main() -> None:

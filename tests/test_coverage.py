@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
+from timescales import analysis
+
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = sorted(path.stem for path in (ROOT / "conf" / "table").glob("*.yaml"))
 PAPERS = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
@@ -46,6 +48,9 @@ def test_an_item_says_what_it_shows_and_what_becomes_of_it(paper, label, item):
     assert "why_not" not in item or not set(item) & (KINDS - {"why_not"})
     if "script" in item:
         assert (ROOT / item["script"]).is_file()
+    if "analysis" in item:
+        name = item["analysis"].partition(",")[0]
+        assert name == "planned" or name in analysis.names("study", "compare"), name
 
 
 def test_coverage_md_is_what_the_yaml_gives():

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 import zipfile
+from collections import Counter
 
 import pytest
 import texts
@@ -185,3 +186,49 @@ def test_the_real_corpora():
         spaced = "".join(f"{found.symbols[k]} " for k in split.tolist())
         assert hashlib.md5(spaced.encode()).hexdigest() == md5
     assert text.text8(allow_partial=True).train.max() == 26
+
+
+def slow_bigrams(words):
+    """How often each word follows each other one; the first follows the last."""
+    return Counter(zip(words, [*words[1:], words[0]], strict=True))
+
+
+def test_the_markov_text_has_the_bigrams_and_nothing_else():
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randint(0, 4, (60,), generator=generator).int()  # 0 ends a sentence
+    made = text.markov(source, eos=0, n=200_000)
+    assert made.dtype == torch.int32
+    assert len(made) == 200_000
+    of, drawn = slow_bigrams(source.tolist()), slow_bigrams(made.tolist()[:-1])
+    assert set(drawn) <= set(of) | {(made[-2].item(), made[0].item())}
+    leaving = Counter(source.tolist())
+    first = Counter(made.tolist())
+    for (a, b), n in of.items():
+        assert drawn[a, b] / first[a] == pytest.approx(n / leaving[a], abs=0.012)
+    # Given the word before, the one before that says nothing: three words in a row, as often as a chain has them.
+    triples = Counter(zip(*(made.tolist()[k:] for k in range(3)), strict=False))
+    for (a, b, c), n in triples.most_common(20):
+        assert n / drawn[a, b] == pytest.approx(of[b, c] / leaving[b], abs=0.02)
+
+
+def test_the_markov_text_is_one_for_all_and_ends_anywhere():
+    source = torch.tensor([1, 2, 0, 2, 0, 3, 1, 1, 0], dtype=torch.int32)
+    assert text.markov(source, 0, 50).tolist() == text.markov(source, 0, 50).tolist()
+    assert text.markov(source, 0, 50).tolist() != text.markov(source, 0, 50, seed=1).tolist()
+    assert text.markov(torch.tensor([1, 0]), 0, 5).tolist() == [1, 0, 1, 0, 1]  # only one text is possible
+    with pytest.raises(ValueError, match="without an end of sentence"):
+        text.markov(torch.tensor([1, 2]), 0, 5)
+
+
+def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
+    texts.write_texts(tmp_path)
+    real, made = (text.words(corpus, tmp_path, allow_partial=True) for corpus in ("ptb", "markov_ptb"))
+    assert made.sizes == real.sizes
+    assert made.symbols == real.symbols
+    assert made.partial == real.partial != []
+    assert not torch.equal(made.train, real.train)
+    monkeypatch.setattr(text, "markov", lambda *arguments: pytest.fail("again"))
+    again = text.words("markov_ptb", tmp_path, allow_partial=True)
+    assert all(map(torch.equal, made[:3], again[:3]))
+    with pytest.raises(ValueError, match=r"is not the whole Penn Treebank"):
+        text.words("markov_ptb", tmp_path)

@@ -206,9 +206,12 @@ def pictures(directory: Path) -> int:
     found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
     if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
         return 0
+    try:
+        import wandb
+    except ImportError:
+        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
+        return 0
     run = _open(directory)
-    import wandb
-
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
     run.log({"global_step": found.get("steps", 0), **images})
     run.finish()

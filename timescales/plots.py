@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales import report, store, tables, verdict
+from timescales.files import write_atomic
 
 COLOURS = {
     "lstm": "#666666", "chrono": "#2471a3", "ur": "#8e44ad", "mts": "#1e8449", "plstm": "#c0392b", "gru": "#a0522d",
@@ -18,15 +20,81 @@ COLOURS = {
 
 def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any, list[Any]]:
     """A figure with axes side by side, without frames."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    figure = Figure(dpi=110, layout="constrained")
+    return figure, panels(figure, columns, width=width, height=height)
 
-    figure, axes = plt.subplots(1, columns, figsize=(width, height), dpi=110, layout="constrained", squeeze=False)
-    for one in axes[0]:
+
+STYLES = ("-", "--", ":", "-.")  # of what one model's lines differ in: layers, laws
+
+
+def shades(n: int) -> list[Any]:
+    """Colours for an ordered series, dark to light; no model's."""
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * k / max(1, n - 1)) for k in range(n)]
+
+
+def say(value: float) -> str:
+    """A number for people: three digits, thousands with commas."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def plain(one: Any) -> None:
+    """Plain numbers on logarithmic axes; within a decade or two also 2 and 5 of each."""
+
+    def text(value: float, _: Any) -> str:
+        return say(value) if f"{value:e}"[0] in "125" else ""
+
+    for axis, (low, high) in ((one.xaxis, one.get_xlim()), (one.yaxis, one.get_ylim())):
+        if axis.get_scale() == "log":
+            axis.set_major_formatter(text)
+            axis.set_minor_formatter(text if high < 30 * low else "")
+
+
+def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, height: float = 4.2, **more: Any) -> list:
+    """Axes side by side (and in rows) in an empty figure, made so large (inches), without frames."""
+    figure.set_size_inches(width, height)
+    axes = figure.subplots(rows, columns, squeeze=False, **more)
+    for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
-    return figure, list(axes[0])
+    return list(axes.flat)
+
+
+def _reduced(picture: io.BytesIO, colours: int) -> io.BytesIO:
+    """A PNG of so few colours: hundreds of thin lines take half the bytes, and look the same."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.open(picture).convert("RGB").quantize(colours).save(out, "png", optimize=True)
+    return out
+
+
+LARGEST = 200_000  # bytes of a picture: many of them lie in git
+
+
+def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False) -> list[Path]:
+    """PATH.png, at most 200 KB, and on request PATH.svg, of what `draw` puts into an empty figure; their paths."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(dpi=110, layout="constrained")
+    draw(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    paths = [path.with_suffix(".png")]
+    for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
+        out = io.BytesIO()
+        figure.savefig(out, dpi=dpi)
+        out = _reduced(out, colours) if colours else out
+        if len(out.getvalue()) <= LARGEST:
+            break
+    write_atomic(paths[0], out.getvalue())
+    if svg:
+        out = io.BytesIO()
+        figure.savefig(out, format="svg")
+        write_atomic(path.with_suffix(".svg"), out.getvalue())
+        paths.append(path.with_suffix(".svg"))
+    return paths
 
 
 def draw(found: report.Report) -> Path | None:
@@ -54,9 +122,6 @@ def draw(found: report.Report) -> Path | None:
     temporary = path.with_suffix(".unfinished.png")
     figure.savefig(temporary)
     temporary.replace(path)
-    from matplotlib import pyplot as plt
-
-    plt.close(figure)
     return path
 
 

@@ -1,18 +1,43 @@
-"""Questions put to trained runs, one file each; `measure` puts one to a finished run and keeps the answer.
+"""Questions put to trained runs, one file each.
 
-A file here has `measure(model, task) -> dict[str, float]` (the value "x" of analysis/reset_units.py is called
-"probe/reset_units/x" in a table), functions that tables compute from several runs' rows, or both. An `Answer` instead
-of a dict brings files too. activations.py is what several of them stand on.
+`measure` puts one to a finished run and keeps the answer in its record; `study` puts one to any run that has weights
+and makes a picture and a table of it; `compare` puts one to several runs of one task at once.
+
+A file here has any of
+    measure(model, task) -> dict[str, float]   the value "x" of reset_units.py is called "probe/reset_units/x" in a
+                                               table; an `Answer` instead of a dict brings files too
+    study(model, task, run) -> Study           the picture, rows and values of one `Run`
+    compare(runs) -> Study                     the same of several
+or functions that tables compute from several runs' rows. Each raises ConfigError where the question is not one for the
+model or task. activations.py is what several of them stand on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import csv
+import functools
 import importlib
-from collections.abc import Mapping
+import io
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timescales import record
+from timescales.files import write_atomic
+from timescales.schema import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from timescales.model import SequenceModel
+    from timescales.tasks import Task
+
+HERE = Path(__file__).parent
 
 
 class Answer(dict[str, float]):
@@ -23,30 +48,217 @@ class Answer(dict[str, float]):
         self.files = files
 
 
+@dataclass
+class Run:
+    """A run on disk: its record, the model at its best weights and as it was before training, and its task."""
+
+    directory: Path
+    record: dict[str, Any]
+    model: SequenceModel
+    initial: SequenceModel  # built from the same seed
+    task: Task
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration that the run was made with."""
+        return self.record["config"]
+
+    @functools.cached_property
+    def forget(self) -> list[Tensor]:
+        """Each unit's forget gate, the mean over test data: per layer (H,), float64, on the CPU. Measured once.
+
+        Raises ConfigError for a model without forget gates.
+        """
+        from timescales.analysis.activations import mean_forget
+
+        return [f.cpu() for f in mean_forget(self.model, self.task)]
+
+    def earlier(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows of a study that was made of these weights before; None if there is none, or an older one."""
+        path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
+        if not (path.is_file() and weights.is_file() and path.stat().st_mtime > weights.stat().st_mtime):
+            return None
+        with path.open(newline="") as file:
+            return [{key: _number(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+    @property
+    def colour(self) -> str:
+        """Its model's, in every picture."""
+        from timescales import plots
+
+        return plots.colour({"model": self.config["model"]["name"]})
+
+    @property
+    def title(self) -> str:
+        """The run in a few words, for pictures."""
+        steps = self.record.get("steps")
+        words = f"{self.config['task']['name']}, {self.config['model']['name']}, seed {self.record['seed']}"
+        return words + (f", {steps:,} steps" if steps else "")
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+@dataclass
+class Study:
+    """What a question's answer leaves.
+
+    title: what the picture shows, in one line; the run's own words are put under it.
+    rows: a line each of NAME.csv; values: the few numbers to remember.
+    draw: is given an empty matplotlib figure (`plots.panels` puts axes into it) and makes NAME.png of it.
+    notes: what a reader of the values must know, a line each.
+    """
+
+    title: str
+    rows: list[dict[str, Any]]
+    values: Mapping[str, float]
+    draw: Callable[[Any], None]
+    notes: Sequence[str] = ()
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone; `name` says what tells them from the others, `style` is their line's."""
+
+    name: str
+    runs: list[Run]
+    colour: str
+    style: str
+
+    @property
+    def label(self) -> str:
+        """Its name for pictures of several groups."""
+        return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Runs by configuration without the seed. A name is the model's and what differs among the runs of that model."""
+    from timescales import plots
+
+    def settings(run: Run) -> dict[str, str]:
+        parts = ("model", "task", "optimizer", "loop")
+        found = {f"{part}.{k}": json.dumps(v) for part in parts for k, v in run.config.get(part, {}).items()}
+        return {key: value for key, value in found.items() if key != "loop.checkpoint_every"}  # changes no number
+
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        model, own = run.config["model"]["name"], settings(run)
+        kin = [settings(other) for other in runs if other.config["model"]["name"] == model]
+        keys = sorted({key for other in kin for key in other if any(one.get(key) != other[key] for one in kin)})
+        words = [f"{key.split('.')[-1]}={json.loads(own[key])}" for key in keys if key in own]
+        found.setdefault(", ".join([model, *words]), []).append(run)
+    used: dict[str, int] = {}
+    made = []
+    for name, members in found.items():
+        colour = members[0].colour
+        style = plots.STYLES[used.get(colour, 0) % len(plots.STYLES)]
+        used[colour] = used.get(colour, 0) + 1
+        made.append(Group(name, members, colour, style))
+    return made
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """For each run what tells it from the others: its group's name, and its seed where the group has several."""
+    found = {}
+    for group in groups(runs):
+        for run in group.runs:
+            found[id(run)] = group.name + (f", seed {run.record['seed']}" if len(group.runs) > 1 else "")
+    return [found[id(run)] for run in runs]
+
+
+def names(*functions: str) -> list[str]:
+    """The files here that have any of the functions."""
+    paths = (path for path in sorted(HERE.glob("*.py")) if path.stem != "__init__")
+    return [p.stem for p in paths if any(f"\ndef {function}(" in p.read_text() for function in functions)]
+
+
+def load(directory: Path) -> Run:
+    """A run's models and task, on the device there is, in evaluation mode.
+
+    The weights are those of its best validation: best.pt's, or, while it goes on or was interrupted, the best so far.
+    Raises ConfigError if they are not there or not of this configuration, or if there is no run.
+    """
+    from timescales import build, checkpoint
+
+    found = record.read(directory)
+    if found is None:
+        raise ConfigError(f"{directory} has no record.json: give the directory of a run")
+    config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
+    model, task, _ = build.build(config)
+    initial = copy.deepcopy(model)
+    device = next(model.parameters()).device
+    name, key = ("last.pt", "best") if found["status"] == "interrupted" else ("best.pt", "model")
+    kept = checkpoint.load(directory / name, (key,), device)
+    if kept is None or kept[key] is None:
+        if name == "last.pt":
+            raise ConfigError(f"{directory} has no weights to look at before its first validation: let it train on")
+        raise ConfigError(f"{directory}/best.pt is not there: force=true trains the run again")
+    try:
+        model.load_state_dict(kept[key])
+    except RuntimeError as error:
+        raise ConfigError(f"{directory}/{name} is not of this run: force=true trains it again") from error
+    return Run(directory, found, model.eval(), initial.eval(), task)
+
+
 def measure(directory: Path, name: str) -> dict[str, float]:
     """Put a question to the finished run in a directory, at its best weights; the answer is kept in its record.
 
-    Raises ConfigError if the run's weights are not there or not of this configuration, or if the question is not one
-    for its model and task.
+    Raises ConfigError as `load` does, or if the question is not one for the run's model and task.
     """
-    from timescales import build, checkpoint
-    from timescales.schema import ConfigError
-
-    found = record.read(directory)
-    assert found is not None, "only finished runs are asked"
-    config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
-    model, task, _ = build.build(config)
-    kept = checkpoint.load(directory / "best.pt", ("model",), next(model.parameters()).device)
-    if kept is None:
-        raise ConfigError(f"{directory}/best.pt is not there: force=true trains the run again")
-    try:
-        model.load_state_dict(kept["model"])
-    except RuntimeError as error:
-        raise ConfigError(f"{directory}/best.pt is not of this run: force=true trains it again") from error
-    model.eval()
-    answer = importlib.import_module(f"timescales.analysis.{name}").measure(model, task)
+    run = load(directory)
+    answer = importlib.import_module(f"timescales.analysis.{name}").measure(run.model, run.task)
     for file, text in getattr(answer, "files", {}).items():
         record.write_atomic(directory / file, text.encode())
-    probes = {key: value for key, value in found.get("probes", {}).items() if not key.startswith(f"{name}/")}
-    record.update(directory, probes=probes | {f"{name}/{key}": value for key, value in answer.items()})
+    keep(directory, name, answer)
     return answer
+
+
+def keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
+    """Put a question's values into a finished run's record; what it answered before goes."""
+    found = record.read(directory)
+    assert found is not None, "loaded from there"
+    probes = {key: value for key, value in found.get("probes", {}).items() if not key.startswith(f"{name}/")}
+    record.update(directory, probes=probes | {f"{name}/{key}": value for key, value in values.items()})
+
+
+def study(run: Run, name: str) -> Study:
+    """Put a question to a run; its values are kept in the record if the run has ended.
+
+    Raises ConfigError if the question is not one for the run's model and task.
+    """
+    found = importlib.import_module(f"timescales.analysis.{name}").study(run.model, run.task, run)
+    if run.record["status"] != "interrupted":  # a run that goes on writes its record itself
+        keep(run.directory, name, found.values)
+    return replace(found, title=f"{found.title}\n{run.title}")
+
+
+def compare(runs: Sequence[Run], name: str) -> Study:
+    """Put a question to several runs of one task. Raises ConfigError if it is not one for them."""
+    if len({run.config["task"]["name"] for run in runs}) > 1:
+        raise ConfigError("runs of several tasks do not go into one picture: give runs of one task")
+    return importlib.import_module(f"timescales.analysis.{name}").compare(runs)
+
+
+def write(found: Study, folder: Path, name: str, svg: bool = False) -> list[Path]:
+    """NAME.csv, NAME.png and, on request, NAME.svg in a folder; returns their paths."""
+    from timescales import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    out = io.StringIO()
+    columns = list(dict.fromkeys(key for row in found.rows for key in row))
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found.rows)
+    write_atomic(folder / f"{name}.csv", out.getvalue().encode())
+    return [folder / f"{name}.csv", *plots.write(found.draw, folder / name, found.title, svg)]
+
+
+def progress(items: Iterable[Any], label: str, total: int | None = None) -> Iterable[Any]:
+    """The items, with a bar for those who wait longer than two seconds."""
+    from tqdm import tqdm
+
+    quiet = not sys.stderr.isatty()
+    return tqdm(items, label, total, leave=False, delay=2.0, dynamic_ncols=True, mininterval=30.0 if quiet else 0.2)

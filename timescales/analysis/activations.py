@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales.analysis import progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Batch, Task
@@ -46,6 +47,13 @@ def _reporting(act: Callable, layer: int, read: Callable[[int, Any], None]) -> C
     return reported
 
 
+def needs_forget_gates(model: SequenceModel) -> None:
+    """Raise ConfigError for a model with a cell that has no forget gate."""
+    for cell in model.rnn.layers:
+        if "forget" not in getattr(cell.Act, "_fields", ()):
+            raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+
+
 @torch.no_grad()
 def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
@@ -53,9 +61,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     Reads the first 1,000 sequences, or, where the state is carried from batch to batch, the whole split. Gates that a
     cell refines are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
     """
-    for cell in model.rnn.layers:
-        if "forget" not in getattr(cell.Act, "_fields", ()):
-            raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+    needs_forget_gates(model)
     carried = getattr(task.spec, "carried", False)
     total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
     weights: list[Iterator[Tensor]] = []  # of the batch now read: for each layer, each step's (B, 1)
@@ -64,9 +70,10 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
         total[layer] += (act.forget.double() * next(weights[layer])).sum(0)
 
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
+    windows = -(-(len(task.streams["test"]) - 1) // task.length) if hasattr(task, "streams") else None
     with watched(model, read):
         batches = task.batches("test") if carried else _pieces(task)
-        for batch in batches:
+        for batch in progress(batches, "forget gates", windows):
             exists = torch.ones(batch.x.shape[:2], device=task.device) if batch.mask is None else batch.mask
             exists = exists.double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
@@ -79,9 +86,13 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 def _pieces(task: Task) -> Iterator[Batch]:
     for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
         for first in range(0, batch.x.shape[1], SIDE_BY_SIDE):
-            own = slice(first, first + SIDE_BY_SIDE)
-            mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
-            yield Batch(batch.x[:, own], batch.x[:, own], mask, dt)
+            yield part(batch, slice(first, first + SIDE_BY_SIDE))
+
+
+def part(batch: Batch, own: slice) -> Batch:
+    """Some of a batch's sequences, to be read by a model; their targets are left out."""
+    mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
+    return Batch(batch.x[:, own], batch.x[:, own], mask, dt)
 
 
 def timescale(forget: Tensor) -> Tensor:

@@ -6,14 +6,21 @@ add up to the power law E[e^(-t/T)] = (t + 1)^(-alpha).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from timescales import plots
+from timescales.analysis import Run, Study
 from timescales.analysis.activations import mean_forget, timescale
+from timescales.inits import inverse_gamma_isf
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
 GRID = torch.arange(1, 51, dtype=torch.float64) / 10  # of alpha, and of mu
+TITLE = "Time scales of all units, -1 / ln(mean forget gate on test data), and the laws nearest to them"
 SIGMA = 0.1  # of the narrow Gaussian that stands for a single time scale
 
 
@@ -23,6 +30,63 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     Differs: in the authors' code every window of a text weighs the same, also the short last one; here every step does.
     """
     return fit(timescale(torch.cat(mean_forget(model, task))).cpu())
+
+
+def study(model: SequenceModel, task: Task, run: Run) -> Study:
+    """The units' time scales by rank, and how far each law is from them: Fig. 1. Rows: one a unit, longest first."""
+    times = torch.cat([timescale(forget) for forget in run.forget])
+    return Study(TITLE, rows_of(run), fit(times), lambda figure: draw(figure, [(run, times)]))
+
+
+def compare(runs: Sequence[Run]) -> Study:
+    """The same of several runs, such as of a corpus and its Markov twin. Values: "1/alpha" is the first run's."""
+    times = [torch.cat([timescale(forget) for forget in run.forget]) for run in runs]
+    values = {f"{k}/{key}": value for k, own in enumerate(times, 1) for key, value in fit(own).items()}
+    rows = [{"run": run.directory.name, **row} for run in runs for row in rows_of(run)]
+    return Study(TITLE, rows, values, lambda figure: draw(figure, list(zip(runs, times, strict=True))))
+
+
+def rows_of(run: Run) -> list[dict[str, float]]:
+    """A row a unit, longest time scale first: its layer, its place there, its time scale in steps."""
+    rows = [
+        {"layer": layer, "unit": unit, "timescale": value}
+        for layer, forget in enumerate(run.forget, 1)
+        for unit, value in enumerate(timescale(forget).tolist())
+    ]
+    return sorted(rows, key=lambda row: -row["timescale"])
+
+
+PRINTED = (("1.4 (PTB)", 1.4, (0, (1, 1))), ("0.5 (Markov-PTB)", 0.5, (0, (5, 3))))  # alpha, mean: Fig. 1
+
+
+def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
+    """Left: time scales by rank, with the best law of either kind. Right: distance of each law by its parameter."""
+    left, right = plots.panels(figure, 2, width=12.0)
+    for k, (run, times) in enumerate(found):
+        best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
+        width = 3.0 - 1.2 * k  # runs of one model have one colour
+        name = run.title if len(found) > 1 else f"{len(times):,} units, measured"
+        ordered = times.sort(descending=True).values
+        left.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, lw=width, label=name)
+        laws = {
+            f"inverse gamma, alpha {best['alpha']:.1f}": inverse_gamma_isf(share, best["alpha"]),
+            f"normal, mean {best['mu']:.1f}, sd {SIGMA}": best["mu"] + SIGMA * torch.special.ndtri(1.0 - share),
+        }
+        for (words, law), (_, _, style) in zip(laws.items(), PRINTED, strict=True):
+            left.plot(share, law, ls=style, color="black", lw=width / 2, label=f"best {words}")
+        for words, cdf, (_, _, style) in zip(
+            ("inverse gamma, by alpha", "normal, by mean"), (inverse_gamma_cdf, normal_cdf), PRINTED, strict=True
+        ):
+            label = f"{words}; {run.title}" if len(found) > 1 else words
+            right.plot(GRID, kolmogorov_smirnov(times, cdf), color=run.colour, ls=style, lw=width, label=label)
+    if found[0][0].config["task"]["name"] == "ptb_word":
+        for height, (words, value, style) in enumerate(PRINTED):
+            right.axvline(value, color="#999999", ls=style, lw=1)
+            right.text(value, 0.01 + 0.05 * height, f" paper: {words}", fontsize=8, color="#666666")
+    left.set(yscale="log", xlabel="share of units with a longer time scale", ylabel="time scale (steps)")
+    right.set(xlabel="alpha, or mean in steps", ylabel="Kolmogorov-Smirnov distance from the units", ylim=(0, 1.02))
+    left.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False, fontsize=8, loc="lower right")
 
 
 def fit(times: Tensor) -> dict[str, float]:

@@ -19,6 +19,7 @@ from timescales.files import write_atomic
 
 SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # what a line's end is, as a word
+MARKOV_SEED = 0  # one text for all runs, whatever their seed
 TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 
 
@@ -40,23 +41,67 @@ class Text(NamedTuple):
 def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
     """ "ptb" or "wt2" by words, int32: what stands between white space, and `<eos>` at every line's end.
 
-    The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code). root: see
-    `data_root`. Raises MissingData, saying where it looked, if the files are not there and cannot be downloaded, and
-    ValueError for a corpus of another size than the real one's, unless allow_partial.
+    The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code).
+    "markov_ptb" is a text as long and with the same vocabulary, whose words follow each other as PTB's do: `markov`
+    of its training split. root: see `data_root`. Raises MissingData, saying where it looked, if the files are not
+    there and cannot be downloaded, and ValueError for a corpus of another size than the real one's, unless
+    allow_partial.
     """
-    path = WORDS[corpus].locate(root)
+    source = WORDS[corpus.removeprefix("markov_")]
+    path = source.locate(root)
     made = _words(path)
-    partial = WORDS[corpus].check(path, _count_words(path), allow_partial)
-    train, valid, test = made["splits"]
+    partial = source.check(path, _count_words(path), allow_partial)
+    splits = made["splits"]
+    if corpus != source.name:
+        key = {"files": _hashes(path), "seed": MARKOV_SEED, "version": 1}
+        splits = cached("markov", key, lambda: _markov(splits, made["symbols"].index(EOS)))["splits"]
+    train, valid, test = splits
     return Text(train, valid, test, made["symbols"], partial)
 
 
 def _words(path: Path) -> dict[str, Any]:
+    return cached("words", {"files": _hashes(path), "version": 1}, lambda: _tokenise(_splits(path)))
+
+
+def _hashes(path: Path) -> list[str]:
     paths = _splits(path)
     for missing in (p for p in paths if not p.is_file()):
         raise ValueError(f"{missing} is missing beside {path}: delete that and fetch both again")
-    key = {"files": [content_hash(p) for p in paths], "version": 1}
-    return cached("words", key, lambda: _tokenise(paths))
+    return [content_hash(p) for p in paths]
+
+
+def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, Any]:
+    made = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
+    # Clones: a part of a tensor would be saved with the whole of it.
+    return {"splits": [part.clone() for part in made.split([len(split) for split in splits])]}
+
+
+def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
+    """A text of n words drawn from the bigram probabilities of another, (N,); it begins a sentence.
+
+    Source: Mahto et al. 2021, section 3.2.1 (Markov-PTB); how they drew it is not said. The word after w is the one
+    that follows a place of w in the text, each place as likely as the others; the last place is followed by the first.
+    So every word leads to an end of sentence sooner or later, and what comes after that depends on no word before:
+    sentences are drawn side by side. Raises ValueError for a text without `eos`.
+    """
+    if not bool((words == eos).any()):
+        raise ValueError("a text without an end of sentence cannot be drawn anew")
+    after = words.roll(-1).numpy()
+    places = words.argsort(stable=True).numpy()  # of word 0, then of word 1, ...
+    count = np.bincount(words.numpy())
+    first = count.cumsum() - count
+    generator, texts, length = np.random.default_rng(seed), [], 0
+    at_once = -(-n // max(1, len(words) // int(count[eos])))  # so many sentences make about n words
+    while length < n:
+        word, who, steps = np.full(at_once, eos), np.arange(at_once), []
+        while len(who):
+            word = after[places[first[word] + generator.integers(0, count[word])]]
+            steps.append((who, word))
+            word, who = word[word != eos], who[word != eos]
+        owners, drawn = (np.concatenate(column) for column in zip(*steps, strict=True))
+        texts.append(drawn[owners.argsort(kind="stable")])  # each sentence in its own order
+        length += len(drawn)
+    return torch.from_numpy(np.concatenate(texts)[:n].astype(np.int32))
 
 
 def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
@@ -200,3 +245,4 @@ TEXT8 = Corpus(
     download=_download_text8,
 )
 WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2)}
+OF_WORDS = (*WORDS, "markov_ptb")  # what `words` takes

@@ -26,6 +26,7 @@ class Words(Task):
         input   no  it  was  n't  black  monday  <eos>  but  while
         target  it  was  n't  black  monday  <eos>  but  while  the       every position is scored
 
+    corpus: "ptb", "wt2", or "markov_ptb": the control of section 3.2.1, drawn from PTB's bigrams (`data.text.markov`).
     A split is cut into batch_size streams of equal length (what is left over is left out) that are read side by side.
     Training reads them in windows of random length: normal with deviation 5 around `length`, one time in twenty around
     half of it, at least 5; the learning rate is multiplied by the drawn length / `length`. Validation (10 streams) and
@@ -64,7 +65,7 @@ class Words(Task):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        check_choice("corpus", corpus, tuple(text.WORDS))
+        check_choice("corpus", corpus, text.OF_WORDS)
         check_positive(length=length, embedding=embedding)
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
         found = text.words(corpus, data_root, allow_partial)

@@ -1,0 +1,84 @@
+"""Pictures and tables of what a run has learned: `python scripts/analyse.py RUN_DIR [--only NAME] [--svg]`.
+
+Every question of timescales/analysis that is one for the run's model and task is answered by RUN_DIR/analysis/NAME.png
+and NAME.csv, and at W&B if the run was logged there. Several runs of one task go into one picture each question:
+`python scripts/analyse.py RUN_DIR RUN_DIR ... --to DIR`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from timescales import analysis, loggers  # noqa: E402
+from timescales.schema import ConfigError, nearest  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
+    parser.add_argument("--only", metavar="NAME", help=f"one question: {', '.join(analysis.names('study'))}; "
+                        f"of several runs: {', '.join(analysis.names('compare'))}")  # fmt: skip
+    parser.add_argument("--svg", action="store_true", help="write NAME.svg too")
+    parser.add_argument("--to", metavar="DIR", type=Path, help="where pictures of several runs go")
+    options = parser.parse_args()
+    several = len(options.run_dir) > 1
+    try:
+        if several != (options.to is not None):
+            raise ConfigError(
+                "--to=DIR is for several runs, and these need it; one run's pictures go into its analysis/"
+            )
+        wanted = choose(options.only, "compare" if several else "study")
+        runs = [analysis.load(directory) for directory in options.run_dir]
+        (together if several else each)(runs, wanted, options)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+
+
+def choose(only: str | None, function: str) -> list[str]:
+    """The questions to put: all that have the function, or the one wanted."""
+    known = analysis.names(function)
+    if only is not None and only not in known:
+        raise ConfigError(f"--only={only}: no such question{nearest(only, known)} (there are {', '.join(known)})")
+    return known if only is None else [only]
+
+
+def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
+    """Put each question to the run."""
+    (run,) = runs
+    ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
+    loggers.pictures(run.directory)
+
+
+def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
+    """Put each question to all runs at once."""
+    ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
+
+
+def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> None:
+    """Write each question's answer into a folder and print its values."""
+    skipped = []
+    for name in wanted:
+        try:
+            found = question(name)  # type: ignore[operator]
+        except ConfigError:
+            if options.only:
+                raise
+            skipped.append(name)
+            continue
+        paths = analysis.write(found, folder, name, options.svg)
+        print(" ".join(str(path) for path in paths))
+        for key, value in found.values.items():
+            print(f"  {name}/{key:24} {value:.6g}")
+        for line in found.notes:
+            print(f"  {line}")
+    if skipped:
+        print(f"no questions for these: {', '.join(skipped)} (--only=NAME says why)")
+
+
+if __name__ == "__main__":
+    main()

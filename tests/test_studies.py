@@ -1,0 +1,465 @@
+"""Pictures and tables of trained runs: against literal twins, on tiny models."""
+
+import csv
+import importlib
+import math
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import texts
+import torch
+from scipy import stats
+from torch.nn import functional as F
+
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, loggers, record
+from timescales.analysis import (
+    assigned,
+    bins,
+    characteristic_times,
+    gate_maps,
+    mutual_information,
+    routing,
+    word_ablation,
+)
+from timescales.awd import AWDModel
+from timescales.inits import InverseGamma
+from timescales.model import SequenceModel
+from timescales.schema import ConfigError
+from timescales.tasks import Copy, Words
+
+ROOT = Path(__file__).resolve().parents[1]
+SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
+         "task.test_size=16", "loop.max_steps=4"]  # fmt: skip
+
+
+@pytest.fixture
+def analyse(monkeypatch, capsys):
+    """Call `python scripts/analyse.py ...` in this process: what it prints, or its error."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import analyse as script
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["analyse.py", *map(str, arguments)])
+        try:
+            script.main()
+        except SystemExit as leaving:
+            return str(leaving.code) + capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return call
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# ---------------------------------------------------------------------------------------------- the script
+
+
+def test_every_question_of_a_run(train, analyse, tmp_path):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
+    said = analyse(run, "--svg")
+    assert "timescale_law/alpha" in said
+    for name in ("timescale_law.png", "timescale_law.svg"):
+        assert (run / "analysis" / name).is_file()
+    assert all(path.stat().st_size <= 200_000 for path in (run / "analysis").glob("*.png"))
+    found = rows(run / "analysis" / "timescale_law.csv")
+    assert len(found) == 8
+    times = [float(row["timescale"]) for row in found]
+    assert times == sorted(times, reverse=True)
+    assert record.read(run)["probes"]["timescale_law/alpha"] == analysis.measure(run, "timescale_law")["alpha"]
+
+
+def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
+    runs = [tmp_path / name for name in ("lstm", "plstm")]
+    for run in runs:
+        assert train(*SMALL, f"model={run.name}", "logger=none", f"run_dir={run}").status == 0
+    assert "timescale_law/2/alpha" in analyse(*runs, "--only=timescale_law", f"--to={tmp_path / 'both'}")
+    assert {row["run"] for row in rows(tmp_path / "both" / "timescale_law.csv")} == {"lstm", "plstm"}
+    assert (tmp_path / "both" / "timescale_law.png").is_file()
+    assert "--to=DIR is for several runs" in analyse(*runs)
+    assert "--to=DIR is for several runs" in analyse(runs[0], "--to=x")
+    other = tmp_path / "adding"
+    assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
+    assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
+
+
+def test_what_is_no_run_or_no_question(train, analyse, tmp_path):
+    assert "has no record.json: give the directory of a run" in analyse(tmp_path)
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+    assert "no such question; did you mean timescale_law? (there are " in analyse(run, "--only=timescal_law")
+    assert "error: " in analyse(run, "--only=word_ablation")
+    (run / "best.pt").unlink()
+    (run / "last.pt").unlink()
+    assert "best.pt is not there: force=true trains the run again" in analyse(run)
+
+
+def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+    whole = analysis.load(run)
+    (run / "best.pt").unlink()
+    record.update(run, status="interrupted")
+    found = analysis.load(run)
+    for a, b in zip(found.model.parameters(), whole.model.parameters(), strict=True):
+        assert (a == b).all()
+    assert any((a != b).any() for a, b in zip(found.model.parameters(), found.initial.parameters(), strict=True))
+    before = (run / "record.json").read_text()
+    analysis.study(found, "timescale_law")
+    assert (run / "record.json").read_text() == before  # the run itself may be writing it
+
+
+def test_the_initial_model_is_the_runs(train, tmp_path):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=chrono", "logger=none", f"run_dir={run}").status == 0
+    started = record.read(run)["timescales"]["start"][0]
+    found = analysis.load(run).initial.rnn.timescales()[0]
+    assert (float(found.min()), float(found.max())) == pytest.approx((started[0], started[-1]), rel=1e-6)
+
+
+def test_pictures_go_to_the_runs_page(train, analyse, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=lstm", "logger=csv", f"run_dir={run}").status == 0
+    shown = []
+    monkeypatch.setattr(loggers, "pictures", lambda directory: shown.append((directory, *directory.rglob("*.png"))))
+    analyse(run, "--only=timescale_law")
+    assert shown == [(run, run / "analysis" / "timescale_law.png")]
+
+
+# ---------------------------------------------------------------------------------------------- language models
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    texts.write_words(folder / "ptb", texts.PTB, types=30, lengths=(300, 60, 115))
+    for path in (folder / "ptb").iterdir():
+        path.write_text(path.read_text().replace("baa", "<unk>"))
+    return folder
+
+
+def words(root, **more):
+    return Words(
+        **{"data_root": str(root), "embedding": 5, "batch_size": 3, "length": 9, "allow_partial": True, **more}
+    )
+
+
+def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
+    """In float64, with weights large enough that units and words differ."""
+    torch.manual_seed(0)
+    arguments = {"num_layers": len(hidden), **more}
+    model = AWDModel(kind(task.spec.width, list(hidden), **arguments), task.spec).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+        model.vectors.mul_(6.0)
+    return model
+
+
+def run_of(model, task, initial=None, name="mts"):
+    config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}}
+    found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
+    return analysis.Run(Path("nowhere"), found, model, initial or model, task)
+
+
+def slow_changes(model, task, layer, units):
+    """One word, one replacement, one whole rerun after the other."""
+    unk, state = task.vocabulary.index("<unk>"), None
+    sums, counts = [0.0] * task.length, [0] * task.length
+
+    def held(x, state):
+        after = model.rnn(F.embedding(x, model.vectors), state)[1][layer]
+        return getattr(after, "c", after.h)[0, units]
+
+    with torch.no_grad():
+        for batch in task.batches("test"):
+            for t in range(len(batch.x)):
+                clean = held(batch.x[: t + 1], state)
+                for k in range(t + 1):
+                    x = batch.x[: t + 1].clone()
+                    x[t - k] = unk
+                    sums[k] += float((held(x, state) - clean).norm() / clean.norm())
+                    counts[k] += 1
+            state = model(batch, state).state
+    return [total / n for total, n in zip(sums, counts, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [(LSTM, (6, 7, 5)), (MTSLSTM, (6, 7, 5)), (PLSTM, (4, 5)), (GRU, (5,))])
+def test_word_ablation_is_the_brute_force_one(root, kind, hidden):
+    task = words(root)
+    model = language_model(task, kind, hidden)
+    some = torch.tensor([2, 0, 3])
+    groups = [[torch.arange(n), some] for n in hidden]
+    found = word_ablation.changes(model, task, groups)
+    for layer, n in enumerate(hidden):
+        assert found[layer].shape == (9, 2)
+        for column, units in enumerate((torch.arange(n), some)):
+            expected = torch.tensor(slow_changes(model, task, layer, units), dtype=torch.float64)
+            torch.testing.assert_close(found[layer][:, column], expected, rtol=0, atol=1e-10)
+    assert found[0][0, 0] > 10 * found[0][8, 0] > 0
+
+
+def test_a_held_forget_gate_keeps_a_change_as_its_powers(root):
+    """A layer that does not read itself, with f = .7 throughout: of a word's change f^k is left after k words."""
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    cell = model.rnn.layers[0]
+    with torch.no_grad():
+        cell.weight_hh.zero_()
+        cell.weight_ih[cell.rows("forget")] = 0.0
+        cell.set_bias("forget", torch.full((5,), 0.7, dtype=torch.float64).logit())
+        block, states = next(word_ablation.blocks(model, task))
+        (S, W), unk = block.shape, task.vocabulary.index("<unk>")
+        found = word_ablation.replaced(model, block, states, unk, [torch.eye(5).double()])[0]
+        expected = torch.zeros(S, 5, dtype=torch.float64)
+        clean, other = (torch.empty(S, W, 5, dtype=torch.float64) for _ in range(2))  # what a word writes: i g
+        for written, tokens in ((clean, block), (other, torch.full_like(block, unk))):
+            i, _, g, _ = (F.embedding(tokens, model.vectors) @ cell.weight_ih.T + cell.bias_ih + cell.bias_hh).chunk(
+                4, -1
+            )
+            written.copy_(i.sigmoid() * g.tanh())
+        c = states[0].c
+        for t in range(S):
+            c = 0.7 * c + clean[t]
+            for k in range(t + 1):
+                expected[k] += (0.7**k * (other[t - k] - clean[t - k]) / c).abs().sum(0)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_word_ablation_of_a_run(root, tmp_path):
+    task = words(root)
+    model = language_model(task, MTSLSTM)
+    found = word_ablation.study(model, task, run_of(model, task))
+    layers = [row for row in found.rows if row["units"] == "all"]
+    assert [(row["layer"], row["distance"]) for row in layers] == [(k, n) for k in (1, 2, 3) for n in range(9)]
+    groups = [row for row in found.rows if row["units"] != "all" and row["distance"] == 0]
+    assert [(row["layer"], row["units"]) for row in groups] == [(2, f"{k}-{k}") for k in range(1, 8)]
+    times = [row["timescale"] for row in groups]
+    assert times == sorted(times, reverse=True)
+    assert found.values["layer1/left_1"] == pytest.approx(layers[1]["change"] / layers[0]["change"])
+    assert analysis.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
+
+
+def test_groups_are_of_neighbouring_time_scales():
+    times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
+    assert {k: v.tolist() for k, v in word_ablation.by_timescale(times, 2, 5).items()} == {
+        "1-2": [1, 3], "3-4": [4, 0], "5-5": [2],
+    }  # fmt: skip
+    paper = word_ablation.by_timescale(torch.arange(1150.0), 100, 1150)
+    assert [len(units) for units in paper.values()] == [100] * 11 + [50]
+    assert list(paper)[-1] == "1101-1150"
+
+
+def test_words_are_ablated_in_language_models_of_words_alone(root):
+    with pytest.raises(ConfigError, match="for language models of words, not for Copy"):
+        word_ablation.unknown_word(Copy(T=5, train_size=1, valid_size=1, test_size=1))
+    task = words(root)
+    task.vocabulary = [word.replace("<unk>", "unk") for word in task.vocabulary]
+    with pytest.raises(ConfigError, match="no <unk> to put in a word's place"):
+        word_ablation.unknown_word(task)
+
+
+def slow_perplexities(model, task, layer, units):
+    """Word after word, layer after layer: by bin of the words' counts, then of all."""
+    states = [cell.initial_state(1) for cell in model.rnn.layers]
+    losses = {k: [] for k in range(5)}
+    which = bins.bins_of(task.counts().numpy())
+    with torch.no_grad():
+        for batch in task.batches("test"):
+            for x, target in zip(batch.x, batch.target, strict=True):
+                h = model.vectors[x]
+                for k, cell in enumerate(model.rnn.layers):
+                    ih, hh, bias_ih, bias_hh = cell.weights()
+                    states[k] = cell.step(h @ ih.T + bias_ih, states[k].h @ hh.T + bias_hh, states[k])
+                    h = states[k].h.clone()
+                    if k == layer:
+                        h[:, units] = 0.0
+                loss = float(F.cross_entropy(model.readout(h), target))
+                for k in (int(which[int(target)]), 4):
+                    losses[k].append(loss)
+    return [math.exp(sum(found) / len(found)) if found else math.nan for found in losses.values()]
+
+
+@pytest.mark.parametrize(("hidden", "layer"), [((6, 7, 5), 1), ((5,), 0)])
+def test_silenced_groups_are_silent_for_the_next_layer_alone(root, monkeypatch, hidden, layer):
+    monkeypatch.setattr(bins, "EDGES", (19, 16, 13))  # the small corpus's words occur some 16 times
+    monkeypatch.setattr(routing, "LOGITS", 600)  # so that groups do not go through the readout at once
+    task = words(root)
+    model = language_model(task, LSTM, hidden)
+    groups = [torch.tensor([1, 4]), torch.tensor([0]), torch.tensor([2, 3])]
+    found = routing.perplexities(model, task, layer, groups)
+    assert found.shape == (4, 5)
+    for row, units in zip(found, (torch.tensor([], dtype=torch.long), *groups), strict=True):
+        expected = torch.tensor(slow_perplexities(model, task, layer, units), dtype=torch.float64)
+        torch.testing.assert_close(row, expected, rtol=1e-10, atol=0, equal_nan=True)
+    assert not found[:, :4].isnan().all(0).any()
+    losses, _ = task.token_losses(model)
+    assert float(found[0, 4]) == pytest.approx(math.exp(float(losses.mean())), rel=1e-10)
+
+
+def test_routing_of_a_run(root, tmp_path):
+    task = words(root)
+    model = language_model(task, MTSLSTM, (6, 46, 5))
+    found = routing.study(model, task, run_of(model, task))
+    assert [row["units"] for row in found.rows][:2] == ["1-2", "3-4"]
+    assert len(found.rows) == len(routing.PRINTED[0]) == 23  # two of 46 units, as 50 of 1,150
+    assert all(len(ratios) == 23 for ratios in routing.PRINTED)
+    times = [row["timescale"] for row in found.rows]
+    assert times == sorted(times, reverse=True)
+    assert found.values["all/largest"] == max(row["ratio all words"] for row in found.rows)
+    assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
+    copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
+    with pytest.raises(ConfigError, match="language models of words, not of Copy"):
+        routing.study(model, copy, run_of(model, copy))
+
+
+def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
+    task = words(root)
+    model = language_model(task, LSTM, (46, 5))
+    gates, batch = gate_maps.window(model, task)
+    text = task.streams["test"][:, 0]
+    assert batch.x[:, 0].tolist() == text[45:54].tolist()
+    assert [g.shape for g in gates] == [(9, 46), (9, 5)]
+    cell, state = model.rnn.layers[0], model.rnn.layers[0].initial_state()
+    with torch.no_grad():
+        for t, word in enumerate(text[:54]):
+            ih, hh, bias_ih, bias_hh = cell.weights()
+            gx, gh = ih @ model.vectors[word] + bias_ih, hh @ state.h + bias_hh
+            if t >= 45:
+                expected = (gx + gh)[46:92].sigmoid()
+                torch.testing.assert_close(gates[0][t - 45], expected, rtol=0, atol=1e-12)
+            state = cell.step(gx, gh, state)
+    found = gate_maps.study(model, task, run_of(model, task))
+    assert [row["layer"] for row in found.rows] == [1] * 46 + [2] * 5
+    means = [row["mean"] for row in found.rows if row["layer"] == 1]
+    assert means == sorted(means)
+    torch.testing.assert_close(torch.tensor(means).double(), gates[0].mean(0).sort().values, rtol=0, atol=1e-6)
+    assert found.values["layer1/above_0.9"] == float((gates[0].mean(0) > 0.9).double().mean())
+    assert analysis.write(found, tmp_path, "gate_maps")[1].stat().st_size < 200_000
+
+
+def test_gate_maps_average_ten_of_the_papers_units(root):
+    task = words(root)
+    model = language_model(task, LSTM, (230, 5))
+    rows = gate_maps.study(model, task, run_of(model, task)).rows
+    assert [row["units"] for row in rows] == [2] * 115 + [1] * 5
+    gates, _ = gate_maps.window(model, task)
+    order = gates[0].mean(0).argsort(stable=True)
+    assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
+
+
+# ---------------------------------------------------------------------------------------------- time scales
+
+
+def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
+    """No weights into the forget gate: its mean is the sigmoid of the bias, which is the law's."""
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(10, 30, forget_init={"law": "inverse_gamma", "alpha": 1.0}), task.spec).double().eval()
+    cell = model.rnn.layers[0]
+    with torch.no_grad():
+        for weight in (cell.weight_ih, cell.weight_hh):
+            weight[cell.rows("forget")] = 0.0
+    run = run_of(model, task, name="lstm")
+    found = assigned.study(model, task, run)
+    times = InverseGamma(1.0).timescales(30).tolist()
+    assert [row["assigned"] for row in found.rows] == pytest.approx(times, rel=1e-4)
+    assert [row["estimated"] for row in found.rows] == pytest.approx(times, rel=1e-4)
+    assert found.values["layer1/spearman"] == pytest.approx(1.0)
+    assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
+    assert analysis.write(found, tmp_path, "assigned")[1].is_file()
+
+
+def test_correlations_are_scipys():
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randint(0, 8, (50,), generator=generator).double()
+    b = a + torch.randint(0, 5, (50,), generator=generator)
+    assert assigned.correlation(assigned.ranks(a), assigned.ranks(b)) == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert assigned.correlation(a, b) == pytest.approx(stats.pearsonr(a, b).statistic)
+    assert assigned.ranks(torch.tensor([3.0, 1.0, 3.0, math.inf])).tolist() == [2.5, 1.0, 2.5, 4.0]
+    assert math.isnan(assigned.correlation(torch.ones(3), b[:3]))
+    assert math.isnan(assigned.correlation(b[:1], b[:1]))
+
+
+def test_models_without_forget_gates_are_refused():
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+    model = SequenceModel(ExpRNN(10, 4), task.spec)
+    run = run_of(model, task, name="exprnn")
+    for name in ("assigned", "timescale_law", "gate_maps"):
+        with pytest.raises(ConfigError, match="has no forget gate"):
+            importlib.import_module(f"timescales.analysis.{name}").study(model, task, run)
+
+
+def test_characteristic_times_before_and_after(tmp_path):
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+    torch.manual_seed(0)
+    initial = SequenceModel(LSTM(10, 4, forget_init=1.0), task.spec)
+    model = SequenceModel(LSTM(10, 4, forget_init={"law": "assigned", "timescales": [3.0, 40.0]}), task.spec)
+    with torch.no_grad():
+        initial.rnn.layers[0].bias_ih.zero_()
+        model.rnn.layers[0].bias_ih.zero_()
+    run = run_of(model, task, initial, name="lstm")
+    found = characteristic_times.study(model, task, run)
+    began = -1 / math.log(1 / (1 + math.exp(-1.0)))
+    assert [row["initial"] for row in found.rows] == pytest.approx([began] * 4, rel=1e-5)
+    assert [row["trained"] for row in found.rows] == pytest.approx([3.0, 3.0, 40.0, 40.0], rel=1e-5)
+    assert found.values["trained/q90"] == pytest.approx(40.0, rel=1e-5)
+    endless = SequenceModel(ExpRNN(10, 4), task.spec)
+    both = characteristic_times.compare([run, run_of(endless, task, name="exprnn")])
+    assert [row["model"] for row in both.rows] == ["lstm"] * 4 + ["exprnn"] * 4
+    assert both.values["2/trained/median"] == math.inf
+    assert analysis.write(both, tmp_path, "characteristic_times")[1].is_file()
+
+
+# ---------------------------------------------------------------------------------------------- mutual information
+
+
+def slow_information(text, d):
+    """Of every pair of words its frequency, by hand."""
+    pairs = list(zip(text[:-d], text[d:], strict=True))
+    counts, n = (Counter(a for a, _ in pairs), Counter(b for _, b in pairs), Counter(pairs)), len(pairs)
+    return sum(c / n * math.log2(c * n / counts[0][a] / counts[1][b]) for (a, b), c in counts[2].items())
+
+
+def test_information_is_that_of_the_frequencies():
+    text = torch.randint(0, 7, (400,), generator=torch.Generator().manual_seed(1))
+    for d in (1, 3, 50):
+        found = mutual_information.information(text.int(), d)
+        assert found == pytest.approx(slow_information(text.tolist(), d), abs=1e-10)
+    assert mutual_information.information(torch.arange(4).repeat(50), 4) == pytest.approx(2.0)  # four words in turn
+
+
+def test_information_of_a_two_state_chain_decays_as_it_must():
+    """A symmetric chain that changes with probability s: correlation (1 - 2 s)^d, so I(d) is known exactly."""
+    s, n = 0.1, 400_000
+    changes = torch.rand(n, generator=torch.Generator().manual_seed(2)) < s
+    text = changes.long().cumsum(0) % 2
+    for d in (1, 3, 6):
+        same = (1 + (1 - 2 * s) ** d) / 2
+        exact = 1 + same * math.log2(same) + (1 - same) * math.log2(1 - same)
+        assert mutual_information.information(text, d) == pytest.approx(exact, rel=0.05)
+
+
+def test_a_power_law_is_found_and_ends_where_chance_begins():
+    rows = [{"distance": d, "rest": 2.0 * d**-0.7} for d in mutual_information.distances(100_000)]
+    found = mutual_information.power_law(rows, 0.0)
+    assert found == pytest.approx({"exponent": 0.7, "factor": 2.0, "reach": 1000.0})
+    assert mutual_information.power_law(rows, 2.0 * 25.0**-0.7)["reach"] == 22.0
+    assert math.isnan(mutual_information.power_law(rows, 5.0)["exponent"])
+    assert mutual_information.distances(100) == list(range(1, 11))
+    assert mutual_information.distances(100_000)[8:14] == [9, 10, 12, 15, 18, 22]
+
+
+def test_mutual_information_of_a_run(root, tmp_path):
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    found = mutual_information.study(model, task, run_of(model, task))
+    assert [row["distance"] for row in found.rows] == mutual_information.distances(task.size("train"))
+    assert all(row["rest"] == row["bits"] - row["shuffled"] for row in found.rows)
+    assert analysis.write(found, tmp_path, "mutual_information")[1].is_file()
+    assert found.rows == mutual_information.study(model, task, run_of(model, task)).rows

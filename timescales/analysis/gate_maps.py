@@ -1,0 +1,87 @@
+"""Which units keep how long while a text is read? Forget gates of all units over one window.
+
+Source: Mahto et al. 2021, appendix A.3 and Fig. 5; Mahto et al. 2020, Fig. 5.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales import plots
+from timescales.analysis import Run, Study
+from timescales.analysis.activations import needs_forget_gates, watched
+from timescales.model import SequenceModel
+from timescales.tasks import Batch, Task
+
+TITLE = "Forget gates over time: units sorted by their mean, short memory above, long below"
+WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
+NEIGHBOURS, OF = 10, 1150  # units averaged in a row, of the paper's layers; of other sizes in proportion
+
+
+def study(model: SequenceModel, task: Task, run: Run) -> Study:
+    """Rows: one a group of neighbouring units: layer, mean gate, the mean of the time scales that their forget biases
+    began with, and the mean gate at each step. Values: each layer's share of units whose mean gate is above .9, and
+    the mean gate. Where the state is carried the sixth window of the test text is read, else the first sequence."""
+    gates, batch = window(model, task)
+    rows: list[dict[str, Any]] = []
+    values: dict[str, float] = {}
+    for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
+        means = forget.mean(0)
+        values |= {
+            f"layer{layer}/above_0.9": float((means > 0.9).double().mean()),
+            f"layer{layer}/mean": float(means.mean()),
+        }
+        began = cell.timescales().detach().cpu().double()
+        for units in means.argsort(stable=True).split(max(1, round(forget.shape[1] * NEIGHBOURS / OF))):
+            steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
+            row = {"layer": layer, "units": len(units), "timescale": float(began[units].median())}
+            rows.append(row | {"mean": float(means[units].mean())} | steps)
+    vocabulary = getattr(task, "vocabulary", None)
+    words = [vocabulary[k] for k in batch.x[:, 0].tolist()] if vocabulary else None
+    return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
+
+
+@torch.no_grad()
+def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Batch]:
+    """Each layer's forget gates over one window or sequence, float64 (S, H), and what was read.
+
+    Raises ConfigError for a cell without a forget gate.
+    """
+    needs_forget_gates(model)
+    carried, state = getattr(task.spec, "carried", False), None
+    batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [task.batch("test", 0, 0, 0, 1)]
+    for batch in batches[:-1]:
+        state = model(batch, state).state
+    gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
+    with watched(model, lambda layer, act: gates[layer].append(act.forget[0].double().cpu())):
+        model(batches[-1], state)
+    exists = slice(None) if batches[-1].mask is None else batches[-1].mask[:, 0].bool().cpu()
+    return [torch.stack(steps)[exists] for steps in gates], batches[-1]
+
+
+def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
+    """A map a layer, one under the other; on the right the time scales that some rows were begun with."""
+    layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
+    axes = plots.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
+    for k, (one, own) in enumerate(zip(axes, layers, strict=True), 1):
+        steps = [key for key in own[0] if key.startswith("step ")]
+        image = one.imshow(
+            [[row[key] for key in steps] for row in own], aspect="auto", vmin=0.0, vmax=1.0, cmap="viridis",
+            interpolation="nearest", extent=(0.5, len(steps) + 0.5, len(own) + 0.5, 0.5),
+        )  # fmt: skip
+        units = sum(row["units"] for row in own)
+        one.set(ylabel=f"layer {k}\n{units:,} units in {len(own)} rows", yticks=[])
+        shown = sorted({round(q * (len(own) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
+        right = one.secondary_yaxis("right")
+        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["timescale"]) for p in shown], fontsize=8)
+        right.set_ylabel("time scale of the\nfirst bias (steps)", fontsize=8)
+    if words:
+        axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)
+        axes[-1].set_xlabel("words read")
+    else:
+        axes[-1].set_xlabel("steps")
+    figure.colorbar(image, ax=axes, label="forget gate", shrink=0.6)
