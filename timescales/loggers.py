@@ -107,6 +107,8 @@ class Wandb:
             "tags": [config["task"]["name"], config["model"]["name"], config["paper"]["name"]],
             "dir": str(directory), "settings": wandb.Settings(init_timeout=20),
         }  # fmt: skip
+        if wandb.run is not None:  # of another seed beside this one
+            arguments["reinit"] = "create_new"
         try:
             self.run = wandb.init(**arguments, mode=mode)
         except wandb.errors.Error as error:
