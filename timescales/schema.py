@@ -131,14 +131,21 @@ def default_run_dir(cfg: DictConfig) -> str:
     return f"runs/{slug(cfg)}"
 
 
+def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
+    """The same configuration with another seed."""
+    other = cfg.copy()
+    other.seed = seed
+    return other
+
+
 def each_seed(cfg: DictConfig) -> list[DictConfig]:
     """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
     if cfg.seeds <= 1:
         return [cfg]
     runs = []
     for k in range(cfg.seeds):
-        run = cfg.copy()
-        run.seed, run.seeds = cfg.seed + k, 1
+        run = with_seed(cfg, cfg.seed + k)
+        run.seeds = 1
         if not OmegaConf.is_interpolation(cfg, "run_dir"):
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
