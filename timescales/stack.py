@@ -52,8 +52,9 @@ def together(runs: Sequence[loop.Training]) -> list[Any]:
                     member.alone()
         else:
             _side_by_side(members)
-    for error in sorted((m.error for m in members if m.error), key=lambda e: isinstance(e, Exception)):
-        raise error  # an interruption first
+    errors = [member.error for member in members if member.error is not None]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, Exception))  # an interruption before all others
     return [member.result for member in members]
 
 
