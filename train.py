@@ -1,8 +1,10 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
+import contextlib
 import logging
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import hydra
 from omegaconf import DictConfig
@@ -12,59 +14,92 @@ from timescales import cli, record, schema
 schema.register()
 
 
+class Run(NamedTuple):
+    """One run that is asked for."""
+
+    cfg: DictConfig
+    run_id: str
+    slug: str
+    directory: Path
+    anew: bool
+
+
 @hydra.main(version_base="1.3", config_path=str(cli.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
-    """Run one composed configuration, unless it is finished already; returns the run's status."""
-    directory, run_id, slug = Path(cfg.run_dir), schema.identity(cfg), schema.slug(cfg)
-    anew = record.anew(directory, cfg.force)
-    if not anew and record.done(directory, run_id):
-        found = record.read(directory)
-        again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
-        print(f"finished, skipped: {directory} ({again} runs it again)")
-        print(f"  {record.summary(found)}")
-        return "skipped"
-    with record.lock(directory):
+    """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
+    todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
+    held: list[Run] = []
+    with contextlib.ExitStack() as locks:
         try:
+            for run in todo:
+                locks.enter_context(record.lock(run.directory))
+                held.append(run)
             schema.check(cfg)
-            if anew or not cfg.resume:
-                record.clear(directory)
-            return train(schema.resolved(cfg), run_id, directory)
+            for run in todo:
+                if run.anew or not cfg.resume:
+                    record.clear(run.directory)
+            return train(todo) if todo else "skipped"
         except schema.ConfigError:
-            record.discard_unless_begun(directory, slug)
-            raise
-        except Exception as error:
-            logging.getLogger(__name__).exception("the run failed")
-            record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+            for run in held:
+                record.discard_unless_begun(run.directory, run.slug)
             raise
 
 
-def train(config: dict[str, Any], run_id: str, directory: Path) -> str:
-    """Build, fit, test, and write the record."""
-    from timescales import build, loggers, loop  # here, not above: --help does not wait for torch
+def unfinished(cfg: DictConfig) -> Run | None:
+    """The run of a configuration; None, with a word on it, if it is finished and not to be run again."""
+    run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
+    if run.anew or not record.done(run.directory, run.run_id):
+        return run
+    found = record.read(run.directory)
+    again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
+    print(f"finished, skipped: {run.directory} ({again} runs it again)")
+    print(f"  {record.summary(found)}")
+    return None
+
+
+def train(runs: list[Run]) -> str:
+    """Train one run, or several that differ in their seeds side by side."""
+    from timescales import loop, stack  # here, not above: --help does not wait for torch
+
+    trained = [training(schema.resolved(run.cfg), run.run_id, run.directory) for run in runs]
+    found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
+    return ", ".join(sorted(set(found)))
+
+
+def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[Any, Any, str]:
+    """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
+    from timescales import build, loggers, loop
 
     record.start(directory, run_id, config)
-    model, task, optimizer = build.build(config)
-    parameters = sum(p.numel() for p in model.parameters())
-    times = {"start": loop.timescale_quantiles(model)}
-    record.update(
-        directory, config=config, device=config["device"], parameters=parameters, timescales=times,
-        partial=record.partial(config) + task.partial,
-    )  # fmt: skip
-    settings = schema.Loop(**config["loop"])
-    begun = loop.where(directory)
-    log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
     try:
-        if begun == 0:
-            log(loop.named(times["start"]), 0)
-        progress = loop.fit(model, task, optimizer, log, settings, directory)
-        times["end"] = loop.timescale_quantiles(model)
-        log(loop.named(times["end"]), progress.step)
-        outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
-        record.update(directory, timescales=times, **outcome)
-    finally:
-        found = record.read(directory)
-        log.finish(found)
+        model, task, optimizer = build.build(config)
+        parameters = sum(p.numel() for p in model.parameters())
+        times = {"start": loop.timescale_quantiles(model)}
+        record.update(
+            directory, config=config, device=config["device"], parameters=parameters, timescales=times,
+            partial=record.partial(config) + task.partial,
+        )  # fmt: skip
+        settings = schema.Loop(**config["loop"])
+        begun = loop.where(directory)
+        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
+        try:
+            if begun == 0:
+                log(loop.named(times["start"]), 0)
+            progress = yield from loop.training(model, task, optimizer, log, settings, directory)
+            times["end"] = loop.timescale_quantiles(model)
+            log(loop.named(times["end"]), progress.step)
+            outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
+            record.update(directory, timescales=times, **outcome)
+        finally:
+            found = record.read(directory)
+            log.finish(found)
+    except schema.ConfigError:
+        raise
+    except Exception as error:
+        logging.getLogger(__name__).exception("the run failed")
+        record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+        raise
     print(f"{directory}\n  {record.summary(found)}")
     return outcome["status"]
 

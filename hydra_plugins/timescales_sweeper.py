@@ -30,6 +30,8 @@ class Job(NamedTuple):
     overrides: list[str]
     directory: Path
     seed: int
+    seeds: int  # how many that differ in their seed alone may be launched as one
+    family: str  # what these share
     kind: str  # what costs the same
     state: str  # to run, finished, finished elsewhere
     stale: bool
@@ -40,7 +42,8 @@ class TimescalesSweeper(BasicSweeper):
     """Runs that are known by their identity: all combinations of the values given, or with table=NAME its runs.
 
     A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
-    a time with the basic launcher, seed by seed and the longest first; all at once with any other. `minutes` stops in
+    a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
+    to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. `minutes` stops in
     time, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Raises SweepFailed at the
     end if any job failed.
     """
@@ -60,36 +63,40 @@ class TimescalesSweeper(BasicSweeper):
             raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
-        todo, finished, seconds = self._plan(asked)
+        planned, finished, seconds = self._plan(asked)
+        todo = launches(planned)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with deadline(self.minutes) as over:
             try:
-                for batch in [[job] for job in todo] if one_by_one else [todo] if todo else []:
+                for batch in [[jobs] for jobs in todo] if one_by_one else [todo] if todo else []:
                     if one_by_one:
-                        left = minutes_left(todo[len(returns) :], seconds)
-                        print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0].directory}", flush=True)
+                        left = minutes_left([job for jobs in todo[len(returns) :] for job in jobs], seconds)
+                        more = f" and {len(batch[0]) - 1} more seeds" if len(batch[0]) > 1 else ""
+                        print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0][0].directory}{more}", flush=True)
                     returns += self._launch(batch, len(returns), seconds)
-                    self._probe(batch)
+                    self._probe([job for jobs in batch for job in jobs])
                 self._probe(finished)
             except KeyboardInterrupt:
                 if not over():
                     raise
-                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {len(returns)} of {len(todo)} runs done"
+                done = sum(map(len, todo[: len(returns)]))
+                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {len(planned)} runs done"
                 print(f"\nstopped after {spent}: the same command continues", flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
         return returns
 
-    def _launch(self, batch: list[Job], done: int, seconds: dict[str, float]) -> list[JobReturn]:
+    def _launch(self, batch: list[list[Job]], done: int, seconds: dict[str, float]) -> list[JobReturn]:
         assert self.launcher is not None
         started = time.monotonic()
-        returns = list(self.launcher.launch([job.overrides for job in batch], initial_job_idx=done))
-        for job, result in zip(batch, returns, strict=True):
+        returns = list(self.launcher.launch([launch(jobs) for jobs in batch], initial_job_idx=done))
+        for jobs, result in zip(batch, returns, strict=True):
             if result.status != JobStatus.COMPLETED:
-                self._failed(job.overrides, result._return_value)
+                ended = sum((record.read(job.directory) or {}).get("status") in store.ENDED for job in jobs)
+                self._failed(launch(jobs), result._return_value, max(1, len(jobs) - ended))
         if len(batch) == 1 and returns[0].status == JobStatus.COMPLETED:
-            seconds[batch[0].kind] = time.monotonic() - started
+            seconds[batch[0][0].kind] = (time.monotonic() - started) / len(batch[0])
         return returns
 
     def _asked(self, arguments: list[str]) -> list[list[str]]:
@@ -99,7 +106,7 @@ class TimescalesSweeper(BasicSweeper):
         if any(o.key_or_group == "table" and o.is_sweep_override() for o in overrides):
             raise schema.ConfigError("table=A,B: one table at a time")
         if self.config.table is None:
-            return self.split_arguments(overrides, None)[0]
+            return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         schema.check(self.config)
         table, profile = compose.table(self.config.table.name), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
@@ -115,6 +122,14 @@ class TimescalesSweeper(BasicSweeper):
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
         # For W&B's tag alone; what a run logs to is no part of it.
         return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
+
+    def _each_seed(self, overrides: Sequence[str]) -> list[list[str]]:
+        """The overrides of each of the seeds that `seeds` asks for."""
+        given = {o.key_or_group: o.value() for o in map(self.compose.parse, overrides)}
+        seed, seeds = given.get("seed", 0), given.get("seeds", 1)
+        if not (isinstance(seed, int) and isinstance(seeds, int) and seeds > 1):
+            return [list(overrides)]
+        return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
 
     def _identity(self, run: tables.Run) -> str | None:
         try:
@@ -184,16 +199,42 @@ class TimescalesSweeper(BasicSweeper):
             state, stale = "finished elsewhere", store.stale(line)
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
-        return Job(overrides, directory, cfg.seed, schema.kind(cfg), state, stale, seconds)
+        family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
+        return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds)
 
-    def _failed(self, overrides: Any, error: BaseException) -> None:
+    def _failed(self, overrides: Any, error: BaseException, runs: int = 1) -> None:
         line = cli.one_line(error, list(overrides))
         if line is None:
             line = f"{type(error).__name__}: {error} (traceback in the run's train.log)"
         print(f"failed: {' '.join(overrides)}\n  {line}", flush=True)
         # The frames of the failed job would keep its tensors alive.
         traceback.clear_frames(error.__traceback__)
-        self.failures += 1
+        self.failures += runs
+
+
+def launches(todo: Sequence[Job]) -> list[list[Job]]:
+    """Jobs to be launched as one: up to `seeds` that differ in their seed alone, and these follow on each other."""
+    found: list[list[Job]] = []
+    newest: dict[str, list[Job]] = {}
+    for job in todo:
+        before = newest.get(job.family)
+        if before is not None and len(before) < job.seeds and job.seed == before[-1].seed + 1:
+            before.append(job)
+        else:
+            newest[job.family] = [job]
+            found.append(newest[job.family])
+    return found
+
+
+def launch(jobs: Sequence[Job]) -> list[str]:
+    """The overrides that train some runs which differ in their seed alone."""
+    first = jobs[0].overrides
+    if len(jobs) == 1:
+        return [o for o in first if key_of(o) != "seeds"]
+    rest = [o for o in first if key_of(o) not in ("seed", "seeds", "run_dir")]
+    if any(key_of(o) == "run_dir" for o in first):
+        rest.append(f"run_dir={tables.spell(str(jobs[0].directory.parent))}")
+    return [*rest, f"seed={jobs[0].seed}", f"seeds={len(jobs)}"]
 
 
 def key_of(override: str) -> str:

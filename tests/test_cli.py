@@ -176,7 +176,7 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
     from timescales import loop
 
-    monkeypatch.setattr(loop, "fit", lambda *a: 1 / 0)
+    monkeypatch.setattr(loop, "training", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         train(*QUICK)
     (directory,) = (tmp_path / "runs").iterdir()
@@ -209,13 +209,13 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
 def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
     from timescales import loop
 
-    original, calls = loop.fit, []
+    original, calls = loop.training, []
 
-    def fit(*arguments):
+    def training(*arguments):
         calls.append(1)
         return 1 / 0 if len(calls) == 1 else original(*arguments)
 
-    monkeypatch.setattr(loop, "fit", fit)
+    monkeypatch.setattr(loop, "training", training)
     outcome = train("-m", *QUICK, "seed=0,1,2")
     assert outcome.status == 1
     assert "ZeroDivisionError: division by zero (traceback in the run's train.log)" in outcome.out

@@ -103,7 +103,7 @@ def test_public_functions_have_docstrings():
 
 
 def test_the_way_in_is_short():
-    """A reader gets from train.py to one cell and one task through the loop in some 600 lines of code."""
+    """A reader gets from train.py to one cell and one task through the loop in some 670 lines of code."""
     way = ["train.py", "timescales/rnn.py", "timescales/cells/cell.py", "timescales/cells/plstm.py",
            "timescales/tasks/copy.py", "timescales/loop.py"]  # fmt: skip
 
@@ -117,7 +117,7 @@ def test_the_way_in_is_short():
                 hidden |= set(range(doc.lineno, doc.end_lineno + 1))
         return sum(1 for k, line in enumerate(text, 1) if line.strip() and k not in hidden and line.strip()[0] != "#")
 
-    assert sum(map(code_lines, way)) < 620  # see ARCHITECTURE.md
+    assert sum(map(code_lines, way)) < 680  # see ARCHITECTURE.md
 
 
 def shell_commands(text):

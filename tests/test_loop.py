@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from timescales import LSTM, PLSTM, checkpoint, loop
+from timescales.interrupt import Interrupt
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError, Loop
 from timescales.tasks import Copy
@@ -65,7 +66,7 @@ def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_
 
 
 def test_second_signal_is_not_held_back():
-    with loop._Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGTERM)
         assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):

@@ -285,3 +285,20 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
+
+
+def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
+    from timescales import stack
+
+    groups = []
+    original = stack.together
+    monkeypatch.setattr(stack, "together", lambda runs: groups.append(len(runs)) or original(runs))
+    outcome = train("table=quick", "seeds=5", "engine=eager", "logger=none")
+    assert outcome.status == 0, outcome
+    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
+    assert groups == [2, 2]
+    found = [json.loads(path.read_text()) for path in (quick / "runs").glob("*/record.json")]
+    assert sorted((run["config"]["model"]["name"], run["seed"]) for run in found) == [
+        ("lstm", 0), ("lstm", 1), ("plstm", 0), ("plstm", 1)
+    ]  # fmt: skip
+    assert all("steps/parameters" in run["probes"] for run in found)

@@ -16,8 +16,19 @@ from timescales.schema import ConfigError
 def save(path: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint atomically."""
     buffer = io.BytesIO()
-    torch.save(content, buffer)
+    torch.save(_without_views(content), buffer)
     write_atomic(path, buffer.getvalue())
+
+
+def _without_views(content: Any) -> Any:
+    """The same with copies of tensors that lie inside a larger one, which torch.save would write whole."""
+    if isinstance(content, dict):
+        return {key: _without_views(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_without_views(value) for value in content)
+    if isinstance(content, torch.Tensor) and content.untyped_storage().nbytes() > content.nbytes:
+        return content.clone()
+    return content
 
 
 def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> dict[str, Any] | None:

@@ -168,6 +168,8 @@ def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
         "project": logger["project"], "entity": logger["entity"], "resume": "allow", "dir": str(directory),
         "settings": wandb.Settings(init_timeout=20),
     }  # fmt: skip
+    if wandb.run is not None:  # of another seed beside this one
+        arguments["reinit"] = "create_new"
     try:
         run = wandb.init(**arguments, mode=mode)
     except wandb.errors.Error as error:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from timescales import checkpoint, optim
-from timescales.model import SequenceModel
+from timescales.interrupt import Interrupt
+from timescales.model import Output, SequenceModel
 from timescales.schema import ConfigError, Loop
-from timescales.tasks import Task
+from timescales.tasks import Batch, Task
 
 Log = Callable[[dict[str, float], int], None]
 State = tuple[Any, ...] | None  # of every layer; None: zeros
@@ -36,46 +34,110 @@ class Progress:
     stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
 
 
+class Step(NamedTuple):
+    """A training step that a run asks for, after `number` others."""
+
+    number: int
+    model: SequenceModel
+    task: Task
+    optimizer: torch.optim.Optimizer
+    settings: Loop
+    batch: Batch
+    state: State
+
+
+class Validation(NamedTuple):
+    """A validation that a run asks for, after `number` steps."""
+
+    number: int
+    model: SequenceModel
+    task: Task
+    optimizer: torch.optim.Optimizer
+    settings: Loop
+
+
+class Taken(NamedTuple):
+    """What came of a step: the loss, on the device, the state after it, and how many runs shared its time."""
+
+    loss: torch.Tensor
+    state: State
+    runs: int = 1
+
+
+Training = Generator[Step | Validation, Any, Any]
+
+
 def fit(
     model: SequenceModel, task: Task, optimizer: torch.optim.Optimizer, log: Log, settings: Loop, directory: Path
 ) -> Progress:
+    """Train one model: `training`, with every step and validation done by itself."""
+    return answered(training(model, task, optimizer, log, settings, directory), take)
+
+
+def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
+    """Give a generator the answer to all that it yields; returns what it returns."""
+    given = None
+    while True:
+        try:
+            asked = asking.send(given)
+        except StopIteration as end:
+            return end.value
+        try:
+            given = answer(asked)
+        except BaseException as error:
+            asking.throw(error)  # it ends in its own way, and the error goes on from there
+
+
+def take(asked: Step | Validation) -> Taken | dict[str, float]:
+    """Do what one run asks for."""
+    if isinstance(asked, Validation):
+        return evaluate(asked.model, asked.task, "valid", asked.settings.max_eval_batches)
+    _, model, task, optimizer, settings, batch, state = asked
+    optimizer.zero_grad(set_to_none=True)
+    output = model(batch, state)
+    loss = task.loss(output.logits, batch)
+    (loss + task.penalty(output)).backward()
+    if settings.clip_norm is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+    optim.step(optimizer, batch.lr_scale)
+    return Taken(loss.detach(), detached(output.state) if task.spec.carried else None)
+
+
+def training(
+    model: SequenceModel, task: Task, optimizer: torch.optim.Optimizer, log: Log, settings: Loop, directory: Path
+) -> Generator[Step | Validation, Any, Progress]:
     """Train until the epochs or steps are done, the task or patience says stop, or the loss is no longer finite.
 
     Keeps `last.pt` in `directory` (all that is needed to continue, and the weights at the best validation), and
     continues from it if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
     saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
+    What computes is asked for by yielding it, and is sent back (`take`): so that several runs can be taken side by side
+    (`stack.py`).
     """
     device = next(model.parameters()).device
     progress, losses, best_weights, state = _resume(model, optimizer, directory, device)
     last_step = settings.last_step(task.start_of(settings.max_epochs))
     metric, direction = task.spec.select
     saved = started = time.monotonic()
-    writing = 0.0
+    writing, runs = 0.0, 1
 
     def save() -> None:
-        progress.seconds += time.monotonic() - started
+        progress.seconds += (time.monotonic() - started) / runs
         content: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         content |= {"losses": losses, "best": best_weights, "state": [list(layer) for layer in state or ()]}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
 
     model.train()
-    with _Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         while progress.step < last_step and not progress.stopped:
             epoch, start = task.position(progress.step)
             state = state if start else None
             for batch in task.batches("train", epoch, start):
-                optimizer.zero_grad(set_to_none=True)
-                output = model(batch, state)
-                loss = task.loss(output.logits, batch)
-                (loss + task.penalty(output)).backward()
-                if settings.clip_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
-                optim.step(optimizer, batch.lr_scale)
-                state = detached(output.state) if task.spec.carried else None
+                loss, state, runs = yield Step(progress.step, model, task, optimizer, settings, batch, state)
 
                 progress.step += 1
                 epoch, done = task.position(progress.step)
-                losses.append(loss.detach())  # left on the device: no step waits for its loss
+                losses.append(loss)  # left on the device: no step waits for its loss
                 values: dict[str, float] = {}
                 if progress.step % settings.log_every == 0 or progress.step == last_step:
                     numbers = torch.stack(losses).tolist()
@@ -87,7 +149,7 @@ def fit(
                 due = progress.step % settings.eval_every == 0 if settings.eval_every else done == 0
                 if not progress.stopped and (due or progress.step == last_step):
                     with optim.eval_weights(optimizer):
-                        found = evaluate(model, task, "valid", settings.max_eval_batches)
+                        found = yield Validation(progress.step, model, task, optimizer, settings)
                         improved = math.isfinite(found["loss"]) and better(found[metric], progress.best, direction)
                         if improved:
                             best_weights = {key: value.clone() for key, value in model.state_dict().items()}
@@ -213,44 +275,31 @@ def named(quantiles: list[list[float]]) -> dict[str, float]:
 @torch.no_grad()
 def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:
     """The task's metrics over a split (or its first max_batches batches); the model's mode stays as it was."""
-    training = model.training
+    mode = model.training
     model.eval()
+    found = answered(scoring(task, split, max_batches), lambda asked: model(*asked))
+    model.train(mode)
+    return found
+
+
+def scoring(
+    task: Task, split: str, max_batches: int | None = None
+) -> Generator[tuple[Batch, State], Output, dict[str, float]]:
+    """The task's metrics over a split; asks for the output of every batch and the state that it begins with."""
     totals: dict[str, Any] = {}
     counts: dict[str, int] = {}
     state: State = None
     for k, batch in enumerate(task.batches(split)):
         if max_batches is not None and k >= max_batches:
             break
-        output = model(batch, state)
+        output = yield batch, state
         state = output.state if task.spec.carried else None
         for name, (total, count) in task.metrics(output.logits, batch).items():
             totals[name] = totals.get(name, 0.0) + total
             counts[name] = counts.get(name, 0) + count
-    model.train(training)
     return task.derived({name: float(total) / counts[name] for name, total in totals.items()})
 
 
 def detached(state: Sequence[Any]) -> State:
     """The state, one NamedTuple per layer, without its past: what the next segment begins with."""
     return tuple(type(layer)(*(value.detach() for value in layer)) for layer in state)
-
-
-class _Interrupt:
-    """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one is not held back."""
-
-    def __enter__(self) -> _Interrupt:
-        self.requested = False
-        self.before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self._request)
-        return self
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.requested = True
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
-            signal.signal(number, handler)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from timescales.engine.eager import project
 from timescales.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
@@ -21,6 +22,13 @@ class Output(NamedTuple):
     state: tuple[Any, ...]
     raw: Tensor | None = None
     dropped: Tensor | None = None
+
+
+class Linear(nn.Linear):
+    """nn.Linear that also takes several seeds stacked: x (..., R, B, I) with a weight (R, C, I)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
 
 
 class SequenceModel(nn.Module):
@@ -42,8 +50,8 @@ class SequenceModel(nn.Module):
         self.rnn = rnn
         self.head: nn.Module = nn.Identity()
         if head_size is not None:
-            self.head = nn.Sequential(nn.Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
-        self.readout = nn.Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
+            self.head = nn.Sequential(Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
+        self.readout = Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
         if isinstance(spec.embedding, int):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
         elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
@@ -57,8 +65,16 @@ class SequenceModel(nn.Module):
         if self.spec.input == "one_hot":
             x = F.one_hot(x, self.spec.input_size)
         elif self.spec.input == "tokens":
-            x = F.embedding(x, self.vectors)
+            x = embedded(x, self.vectors)
         output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
         read = output if self.spec.readout == "all" else after[-1].h
         return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)
+
+
+def embedded(x: Tensor, vectors: Tensor) -> Tensor:
+    """The vectors (V, E) of the tokens x (...); with several seeds stacked (R, V, E) and x (..., R, B)."""
+    if vectors.dim() == 3:
+        replicas, types, _ = vectors.shape
+        x = x + types * torch.arange(replicas, device=x.device).unsqueeze(1)
+    return F.embedding(x, vectors.flatten(0, -2))

@@ -57,6 +57,7 @@ class Trunk:
     logger: Any = MISSING
     loop: Loop = field(default_factory=Loop)
     seed: int = 0
+    seeds: int = 1
     device: str = "auto"
     engine: str = "auto"
     precision: str = "fp32"
@@ -78,7 +79,7 @@ def register() -> None:
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as plain dicts, interpolations resolved, without what is not a run's (Hydra's, a table's)."""
-    return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip")}  # type: ignore[misc]
+    return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}  # type: ignore[misc]
 
 
 def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
@@ -137,6 +138,27 @@ def default_run_dir(cfg: DictConfig) -> str:
     return f"runs/{slug(cfg)}"
 
 
+def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
+    """The same configuration with another seed."""
+    other = cfg.copy()
+    other.seed = seed
+    return other
+
+
+def each_seed(cfg: DictConfig) -> list[DictConfig]:
+    """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
+    if cfg.seeds <= 1:
+        return [cfg]
+    runs = []
+    for k in range(cfg.seeds):
+        run = with_seed(cfg, cfg.seed + k)
+        run.seeds = 1
+        if not OmegaConf.is_interpolation(cfg, "run_dir"):
+            run.run_dir = f"{cfg.run_dir}/{slug(run)}"
+        runs.append(run)
+    return runs
+
+
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the trunk that no run can have."""
     for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
@@ -149,6 +171,10 @@ def check(cfg: DictConfig) -> None:
             raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
     if not 0 <= cfg.seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
+    if cfg.seeds < 1:
+        raise ConfigError(
+            f"seeds must be at least 1: how many seeds to train, from seed={cfg.seed} on; not {cfg.seeds}"
+        )
     if not cfg.run_dir:
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     for key, choices in CHOICES.items():

@@ -34,7 +34,11 @@ def run(
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b, with or without a leading replica dimension on W and b."""
+    """x W^T + b; with a leading replica dimension on W (R, O, I) and b (R, O), of x (R, B, I) or (S, R, B, I)."""
     if weight.dim() == 2:
         return torch.nn.functional.linear(x, weight, bias)
-    return x @ weight.mT if bias is None else x @ weight.mT + bias.unsqueeze(-2)
+    if x.dim() == 4:  # one product for each replica, not for each step
+        S, R, B, _ = x.shape
+        folded = x.transpose(0, 1).reshape(R, S * B, -1)
+        return project(folded, weight, bias).view(R, S, B, -1).transpose(0, 1)
+    return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
