@@ -45,7 +45,8 @@ class ExpRNNCell(Cell):
         blocks = torch.empty(hidden_size // 2)
         if skew_init == "cayley":
             v = blocks.uniform_(0.0, math.pi / 2)
-            s = ((1.0 - v.cos()) / (1.0 + v.cos())).sqrt()
+            # tan(v / 2), in double precision: the last bit of a float32 cosine is not the same on every processor.
+            s = ((1.0 - v.double().cos()) / (1.0 + v.double().cos())).sqrt().float()
         else:
             s = blocks.uniform_(-math.pi, math.pi)
         lower = torch.zeros(hidden_size, hidden_size)
