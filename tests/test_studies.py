@@ -65,6 +65,8 @@ def test_every_question_of_a_run(train, analyse, tmp_path):
     assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
     said = analyse(run, "--svg")
     assert "timescale_law/alpha" in said
+    skipped = "mutual_information, routing, word_ablation"
+    assert said.splitlines()[-1] == f"not asked of this model and task: {skipped} (--only=NAME says why)"
     for name in ("timescale_law.png", "timescale_law.svg"):
         assert (run / "analysis" / name).is_file()
     assert all(path.stat().st_size <= 200_000 for path in (run / "analysis").glob("*.png"))
