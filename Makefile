@@ -4,7 +4,7 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check sensitivity test test-slow lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,12 @@ report: .venv/installed ## write results/ from the records (TABLE=...)
 
 report-check: .venv/installed ## fail if a committed report is not what its committed runs give
 	$(PY) scripts/report.py --check
+
+gallery: .venv/installed ## all of results/ on one page, runs/gallery.html (RUNS="runs/..." adds their analyses)
+	$(PY) scripts/gallery.py $(RUNS)
+
+dashboard: .venv/installed ## the project's views at W&B, a front page and one a table (TABLE=... ARGS="--profile tiny")
+	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
 
 sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
 	$(PY) scripts/sensitivity.py $(TABLE)

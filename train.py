@@ -29,7 +29,7 @@ def main(cfg: DictConfig) -> str:
             schema.check(cfg)
             if anew or not cfg.resume:
                 record.clear(directory)
-            return train(schema.resolved(cfg), slug, run_id, directory)
+            return train(schema.resolved(cfg), run_id, directory)
         except schema.ConfigError:
             record.discard_unless_begun(directory, slug)
             raise
@@ -39,7 +39,7 @@ def main(cfg: DictConfig) -> str:
             raise
 
 
-def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> str:
+def train(config: dict[str, Any], run_id: str, directory: Path) -> str:
     """Build, fit, test, and write the record."""
     from timescales import build, loggers, loop  # here, not above: --help does not wait for torch
 
@@ -53,7 +53,7 @@ def train(config: dict[str, Any], slug: str, run_id: str, directory: Path) -> st
     )  # fmt: skip
     settings = schema.Loop(**config["loop"])
     begun = loop.where(directory)
-    log = loggers.open_all(config, slug, run_id, directory, begun, settings, task)
+    log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
     try:
         if begun == 0:
             log(loop.named(times["start"]), 0)

@@ -113,7 +113,8 @@ class TimescalesSweeper(BasicSweeper):
             if beyond := sum(self._identity(run) not in full for run in runs):
                 print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
-        return [[*run.overrides, *alike] for run in runs]
+        # For W&B's tag alone; what a run logs to is no part of it.
+        return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
 
     def _identity(self, run: tables.Run) -> str | None:
         try:

@@ -50,8 +50,8 @@ def choose(only: str | None, function: str) -> list[str]:
 def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
     """Put each question to the run."""
     (run,) = runs
-    pictures = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
-    loggers.show(run.record, run.directory, pictures)
+    ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
+    loggers.pictures(run.directory)
 
 
 def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
@@ -59,9 +59,8 @@ def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Name
     ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
 
 
-def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> dict[str, Path]:
-    """Write each question's answer into a folder and print its values; returns the pictures by name."""
-    pictures: dict[str, Path] = {}
+def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> None:
+    """Write each question's answer into a folder and print its values."""
     skipped = []
     for name in wanted:
         try:
@@ -72,7 +71,6 @@ def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: 
             skipped.append(name)
             continue
         paths = analysis.write(found, folder, name, options.svg)
-        pictures[name] = folder / f"{name}.png"
         print(" ".join(str(path) for path in paths))
         for key, value in found.values.items():
             print(f"  {name}/{key:24} {value:.6g}")
@@ -80,7 +78,6 @@ def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: 
             print(f"  {line}")
     if skipped:
         print(f"not asked of this model and task: {', '.join(skipped)} (--only=NAME says why)")
-    return pictures
 
 
 if __name__ == "__main__":

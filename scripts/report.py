@@ -1,4 +1,7 @@
-"""Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...] [--check]`."""
+"""Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...]`.
+
+--check compares and writes nothing; --wandb puts the tables at W&B, too.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ def main() -> None:
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
+    parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
     options = parser.parse_args()
     with compose.composing() as composer:
         try:
@@ -55,12 +59,26 @@ def main() -> None:
         for found in reports:
             if report.write(found):
                 plots.draw(found)
+                if options.wandb:
+                    publish(found, composer)
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
             for line in found.missing:
                 print(f"  cannot run here: {line}")
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
         record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
     print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")
+
+
+def publish(found: report.Report, composer: compose.Composer) -> None:
+    """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
+    from timescales import loggers
+
+    folder = store.RESULTS / found.table["name"]
+    files = [folder / name for name in ("table.md", "runs.csv", "figure.png") if (folder / name).is_file()]
+    said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
+    logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+    name = found.table["name"]
+    loggers.publish(logger, name, Path("runs") / f"report-{name}", *report.verdicts(found), files, said)
 
 
 def check(reports: list[report.Report], whole: bool) -> None:

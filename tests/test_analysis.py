@@ -18,7 +18,16 @@ import twins
 from scipy import stats
 
 from timescales import LSTM, PLSTM, URLSTM, analysis, inits, record, verdict
-from timescales.analysis import ablation, activations, bins, forgetting, generalisation, reset_units, timescale_law
+from timescales.analysis import (
+    ablation,
+    activations,
+    bins,
+    forgetting,
+    generalisation,
+    reference_times,
+    reset_units,
+    timescale_law,
+)
 from timescales.cells import LSTMCell
 from timescales.engine import eager
 from timescales.loop import evaluate
@@ -94,7 +103,7 @@ def test_ages_are_those_of_the_printed_reference_times(layout):
         reset_units.ages_before_signal(model, task), torch.from_numpy(expected), rtol=0, atol=1e-10
     )
     for sequence in (0, 3):
-        found = reset_units.reference_times(model, task, sequence)
+        found = reference_times.reference_times(model, task, sequence)
         torch.testing.assert_close(found, torch.from_numpy(k[:, sequence]), rtol=0, atol=1e-10)
 
 
@@ -130,7 +139,7 @@ def test_reference_times_of_two_layers_stand_side_by_side():
     task = copy_task()
     model = model_for(task, hidden_size=4, num_layers=2)
     hold(model, reset=[-50.0] * 4)
-    found = reset_units.reference_times(model, task)
+    found = reference_times.reference_times(model, task)
     assert found.shape == (28, 8)
     assert found[:, :4].abs().max() < 1e-9
     assert found[-1, 4:].min() > 1.0
@@ -426,8 +435,12 @@ def test_forgetting_names_the_spread_of_time_scales():
     hold(model, forget=inits.bias_of_timescale(torch.tensor(times, dtype=torch.float64)))
     found = forgetting.measure(model, task)
     expected = {"min": 0.5, "q10": 1.0, "median": 8.0, "q90": 55.0, "max": 404.0}
-    assert found == pytest.approx(expected, rel=1e-9)
+    assert {key: found[key] for key in expected} == pytest.approx(expected, rel=1e-9)
     assert all(type(value) is float for value in found.values())
+    shares = {key.removeprefix("share/"): 11 * value for key, value in found.items() if key.startswith("share/")}
+    units = {"0.5": 1, "1": 1, "2": 1, "4": 2, "8": 1, "16": 2, "32": 1, "64": 1, "512": 1}  # 3 and 5 are nearest to 4
+    assert {key: n for key, n in shares.items() if n} == pytest.approx(units)
+    assert len(shares) == 17
 
 
 def test_ends_of_the_time_scales():

@@ -135,6 +135,13 @@ def test_what_people_have_is_found(tmp_path, place):
     assert toy().locate(tmp_path) == path
 
 
+def test_an_empty_folder_is_no_corpus(tmp_path):
+    (tmp_path / "toy.txt").mkdir()
+    assert toy().find(tmp_path) is None
+    (tmp_path / "toy.txt" / "inside").touch()
+    assert toy().find(tmp_path) == tmp_path / "toy.txt"
+
+
 def test_a_missing_corpus_is_one_clear_line_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     place = tmp_path / "nowhere"

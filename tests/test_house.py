@@ -38,7 +38,8 @@ def test_hydra_and_omegaconf_stay_at_the_door():
 
 
 def test_wandb_is_known_to_the_loggers_alone():
-    assert [p.name for p in [*MODULES, ROOT / "train.py"] if "wandb" in tops(p)] == ["loggers.py"]
+    known = {"wandb", "wandb_workspaces"}
+    assert [p.name for p in [*MODULES, ROOT / "train.py"] if known & tops(p)] == ["loggers.py"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def shell_commands(text):
                 yield command
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/wandb.md"])
 def test_shown_commands_are_real(page):
     """Every make target exists, every train.py command composes, every script is there."""
     from hydra import compose, initialize_config_dir

@@ -2,11 +2,15 @@
 
 import csv
 import json
+import math
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from timescales import loggers
 
@@ -79,6 +83,142 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
     for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):
         assert word in shown, word
     assert rows(directory / "curve.csv")[-1]["step"] == "4"
+
+
+def inspected(run):
+    """What W&B's own tool finds in an offline run: its records."""
+    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
+    lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def of_type(records, kind):
+    return [record[kind] for record in records if record["type"] == kind]
+
+
+def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
+    """Seeds share a group, other settings have another; a table's run carries its tag; the best is in the summary."""
+    found = []
+    for k, settings in enumerate((["seed=0"], ["seed=1", "++logger.table=chien_copy"], ["model.hidden_size=5"])):
+        assert train(*QUICK, *settings, "model=chrono", "logger=wandb", f"run_dir={tmp_path / str(k)}").status == 0
+        (run,) = (tmp_path / str(k) / "wandb").glob("offline-run-*/run-*.wandb")
+        found.append(inspected(run))
+    runs = [of_type(records, "run")[0] for records in found]
+    assert runs[0]["run_group"] == runs[1]["run_group"] != runs[2]["run_group"]
+    assert runs[0]["run_group"].startswith("copy-chrono-")
+    assert (runs[0]["tags"], runs[1]["tags"][3:]) == (["copy", "chrono", "chien"], ["chien_copy"])
+    record = json.loads((tmp_path / "0" / "record.json").read_text())
+    summary = [s["update"] for s in of_type(found[0], "summary") if "best" in s["update"]]
+    assert summary[-1]["best"] == record["best"]
+    assert any(m.get("name") == "valid/accuracy" and m["summary"]["max"] for m in of_type(found[0], "metric"))
+    history = [h["item"] for h in of_type(found[0], "history")]
+    assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end
+    assert all(sum(h["timescale/layer1/log10_steps.values"]) == 4 for h in history)
+
+
+def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, monkeypatch):
+    """Interrupted and continued, offline: two files of one W&B id, and the second curve begins where the first ends."""
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # ours is not the other process's
+    directory = tmp_path / "mine"
+    long = ["task.train_size=8000", "loop.max_steps=400", "loop.eval_every=50"]
+    arguments = [*QUICK, *long, "model=lstm", "logger=wandb", f"run_dir={directory}"]
+    process = train_process(*arguments)
+    deadline = time.monotonic() + 120
+    while not (directory / "curve.csv").is_file() or len(rows(directory / "curve.csv")) < 30:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert train(*arguments).status == 0
+    found = [inspected(run) for run in sorted((directory / "wandb").glob("offline-run-*/run-*.wandb"))]
+    assert len(found) == 2
+    names = [{key: of_type(records, "run")[0][key] for key in ("run_id", "run_group", "resume")} for records in found]
+    assert names[0] == names[1]
+    assert names[0]["run_id"] == json.loads((directory / "record.json").read_text())["id"]
+    first, second = ([h["item"]["global_step"] for h in of_type(records, "history")] for records in found)
+    assert first[0] == 0 < 50 < first[-1] < second[0] <= first[-1] + 50
+    assert second[-1] == 400
+
+
+class Sink:
+    """Stands in for a W&B run whose log takes a while."""
+
+    def __init__(self, seconds):
+        self.seconds, self.sent, self.summary = seconds, [], {}
+
+    def define_metric(self, *args, **kwargs):
+        pass
+
+    def log(self, values):
+        self.sent.append(values)
+        CLOCK[0] += self.seconds
+
+    def finish(self, exit_code):
+        pass
+
+
+CLOCK = [100.0]
+
+
+def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
+    """Steps of 1 ms, 0.5 ms to send: losses are sent about every 50 steps, validations always, the last loss too."""
+    sink = Sink(0.0005)
+    monkeypatch.setattr(loggers, "_open", lambda directory: sink)
+    monkeypatch.setattr(loggers.time, "monotonic", lambda: CLOCK[0])
+    log = loggers.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
+    log.log({"timescale/layer1/q50": 1.0}, 0)
+    for step in range(1, 2001):
+        CLOCK[0] += 0.001
+        log.log({"train/loss_nats": float(step)} | ({"valid/accuracy": 0.5} if step % 1000 == 0 else {}), step)
+    log.log({"train/loss_nats": 2001.0}, 2001)
+    log.finish(None)
+    assert 20 < len(sink.sent) < 45
+    assert log.spent < 0.01 * (CLOCK[0] - log.begun) + 2 * sink.seconds  # but for the newest, and a validation
+    assert [values["global_step"] for values in sink.sent if "valid/accuracy" in values] == [1000, 2000]
+    assert sink.sent[-1] == {"global_step": 2001, "train/loss_nats": 2001.0}
+    assert all(values.get("train/loss_nats", values["global_step"]) == values["global_step"] for values in sink.sent)
+
+
+def test_histograms_count_every_unit_in_tenths_of_a_decade():
+    (found,) = loggers.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
+    counts, edges = found
+    assert len(edges) == len(counts) + 1
+    assert {round(edges[k], 1): count for k, count in enumerate(counts) if count} == {
+        -1.0: 1, -0.4: 1, 0.0: 1, 1.0: 1, 1.9: 1, 4.9: 2
+    }  # fmt: skip
+
+
+def test_pictures_go_to_the_run_they_are_of(train, tmp_path):
+    from matplotlib import image
+
+    runs = {}
+    for choice in ("wandb", "csv"):
+        assert train(*QUICK, f"logger={choice}", f"run_dir={tmp_path / choice}").status == 0
+        assert loggers.pictures(tmp_path / choice) == 0  # there are none yet
+        (tmp_path / choice / "analysis").mkdir()
+        image.imsave(tmp_path / choice / "analysis" / "gates.png", [[0.0, 1.0]])
+        runs[choice] = loggers.pictures(tmp_path / choice)
+    assert runs == {"wandb": 1, "csv": 0}
+    found = [inspected(run) for run in sorted((tmp_path / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))]
+    assert len({of_type(records, "run")[0]["run_id"] for records in found}) == 1
+    (item,) = [h["item"] for h in of_type(found[-1], "history")]
+    assert (item["global_step"], item["analysis/gates._type"]) == (4, "image-file")
+
+
+def test_a_table_is_an_artefact_with_its_verdicts(tmp_path):
+    (tmp_path / "table.md").write_text("# made_up\n")
+    logger = {"project": "timescales", "entity": None}
+    columns, body = ["what", "verdict"], [["model=lstm", "match"], ["plstm > lstm", None]]
+    loggers.publish(logger, "made_up", tmp_path / "at", columns, body, [tmp_path / "table.md"], {"paper size": "open"})
+    (run,) = (tmp_path / "at" / "wandb").glob("offline-run-*/run-*.wandb")
+    records = inspected(run)
+    (one,) = of_type(records, "run")
+    assert (one["run_id"], one["run_group"], one["job_type"]) == ("report-made_up", "made_up", "report")
+    artefact = of_type(records, "artifact")[0]
+    assert (artefact["name"], artefact["type"]) == ("made_up", "table")
+    assert {entry["path"] for entry in artefact["manifest"]["contents"]} == {"table.md", "verdicts.table.json"}
+    assert {"paper size": "open"} in [s["update"] for s in of_type(records, "summary")]
 
 
 def test_without_wandb_it_says_so_and_writes_csv(train, tmp_path, monkeypatch):

@@ -337,7 +337,8 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
 def test_the_picture_is_drawn(made):
     found = made()
     report.write(found)
-    for kind in ({"kind": "curves"}, {"kind": "cells"}, {"kind": "line", "x": "task.T"}):
+    curves, cells = {"kind": "curves"}, {"kind": "cells"}
+    for kind in (curves, cells, {"kind": "line", "x": "task.T"}, [curves, cells]):
         found.table["figure"] = kind
         path = plots.draw(found)
         assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -380,6 +381,13 @@ def test_status_counts_what_is_committed():
     assert int(committed) >= 24
     assert int(committed) + int(missing) == 90
     assert " h" in paper
+
+
+def test_verdicts_are_rows_for_elsewhere():
+    found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, {"paper": 6})
+    head, body = report.verdicts(found)
+    assert head == ["what", "paper", "ours", "n", "verdict", "p"]
+    assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
 
 
 def test_committed_reports_are_what_their_runs_give():

@@ -169,6 +169,7 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
     for one in found:
         assert one["probes"] == {"steps/parameters": one["parameters"]}
         assert not {"table", "profile", "skip"} & set(one["config"])
+        assert one["config"]["logger"]["table"] == "quick"  # the tag at W&B
     again = train("table=quick", "logger=none")
     assert "4 runs: 4 finished, skipped; 0 to run" in again.out
     shared = ["task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]

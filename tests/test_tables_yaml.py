@@ -88,9 +88,9 @@ def test_what_a_table_measures_on_its_runs_exists(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_tiny_is_small(name):
     runs = tables.expand(TABLES[name], "tiny")
-    assert 0 < len(runs) <= 12
+    assert 0 < len(runs) <= 18  # nine gates, LSTM and GRU
     assert len({run.axes["seed"] for run in runs}) <= 2
-    assert TABLES[name]["tiny"]["minutes"] <= 25
+    assert TABLES[name]["tiny"]["minutes"] <= 30
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -341,6 +341,8 @@ def test_sizes_are_positive(make, name, bad):
         ("scifar", {"train_size": 601 - 40}, "600 training"),
         ("scifar", {"allow_partial": False}, "600 of 50,000 training images, 100 of 10,000 test images"),
         ("pmnist", {"permutation": "bitreversal"}, "none, bit_reversal, random"),
+        ("smnist", {"length": 0}, "between 1 and 784"),
+        ("pmnist", {"length": 785}, "between 1 and 784"),
         ("smnist", {"train_size": 601 - 40}, "600 training"),
         ("smnist", {"test_size": 101}, "100 test"),
         ("frequency_async", {"sampling": "sync"}, "async, sync_1, sync_01"),
@@ -454,6 +456,13 @@ def test_digits_are_permuted_by_x_of_perm(make, permutation):
     assert torch.equal(permuted.x, plain.x[order])
     assert order.sort().values.tolist() == list(range(784))
     assert torch.equal(permuted.target, plain.target)
+
+
+def test_fewer_pixels_are_the_first_of_the_order(make):
+    whole, some = (epoch_of(make("pmnist", length=n), "test")[0] for n in (None, 196))
+    assert torch.equal(some.x, whole.x[:196])
+    assert make("pmnist", length=196).spec.horizon == 196
+    assert (bit_reversal(784)[:196] % 4 == 0).all(), "every fourth pixel"
 
 
 def test_the_random_order_is_one_for_every_run(make):

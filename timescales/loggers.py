@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import math
 import netrc
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from tqdm import tqdm
 
+from timescales import record
 from timescales.files import write_atomic
 from timescales.schema import ConfigError, Loop
+
+Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
 
 class Bar:
@@ -88,52 +94,154 @@ class Curve:
 
 
 class Wandb:
-    """A run at Weights & Biases: grouped by configuration without its seed, `global_step` as the axis."""
+    """A run at Weights & Biases: grouped by configuration without its seed, `global_step` as the axis.
 
-    def __init__(self, config: dict[str, Any], slug: str, run_id: str, directory: Path) -> None:
-        os.environ.setdefault("WANDB_SILENT", "true")
-        import wandb
+    With each validation goes a histogram of every layer's time scales. Losses of training are sent at most so often
+    that sending takes SHARE of the time; one that waits is replaced by the next (curve.csv has them all).
+    `select` is the selection metric and its direction, `timescales` gives a (H,) tensor of steps for each layer.
+    """
 
-        logger = config["logger"]
-        mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
-        if mode == "offline" and "WANDB_MODE" not in os.environ:
-            print(
-                f"W&B: no key, logging offline; later: wandb login && wandb sync {directory}/wandb/offline-run-*",
-                file=sys.stderr,
-            )
-        group = slug.rsplit("-", 2)[0]  # without seed and identity
-        arguments: dict[str, Any] = {
-            "project": logger["project"], "entity": logger["entity"], "config": config, "name": slug, "id": run_id,
-            "resume": "allow", "job_type": "train", "group": group,
-            "tags": [config["task"]["name"], config["model"]["name"], config["paper"]["name"]],
-            "dir": str(directory), "settings": wandb.Settings(init_timeout=20),
-        }  # fmt: skip
-        try:
-            self.run = wandb.init(**arguments, mode=mode)
-        except wandb.errors.Error as error:
-            # A wrong key or no network must not cost the training.
-            print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
-            try:
-                self.run = wandb.init(**arguments, mode="offline")
-            except wandb.errors.Error as again:
-                raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
-        # Steps of our own: W&B's start at 0 again when an offline run is resumed.
-        self.run.define_metric("*", step_metric="global_step")
+    SHARE = 0.01
+
+    def __init__(self, directory: Path, select: tuple[str, str], timescales: Timescales, step: int) -> None:
+        self.run = _open(directory)
+        metric, direction = select
+        self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
+        self.timescales, self.step = timescales, step
+        self.waiting: dict[str, float] = {}
+        self.spent, self.begun = 0.0, 0.0
 
     def log(self, values: dict[str, float], step: int) -> None:
-        if values:
-            self.run.log({"global_step": step, **values})
+        if not values:
+            return
+        now = time.monotonic()
+        self.waiting |= values
+        self.step = step
+        looked = any(key.startswith(("valid/", "timescale/")) for key in values)
+        if looked or self.spent <= self.SHARE * (now - self.begun):
+            self._send(histograms(self.timescales()) if looked else {})
+            self.spent += time.monotonic() - now
+        if not self.begun:  # the first call loads what W&B needs, half a second that comes once
+            self.spent, self.begun = 0.0, time.monotonic()
+
+    def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
+        import wandb
+
+        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}  # type: ignore[arg-type]
+        self.run.log({"global_step": self.step, **self.waiting, **drawn})
+        self.waiting = {}
 
     def finish(self, record: dict[str, Any] | None) -> None:
+        if self.waiting:
+            self._send({})
         if record is not None:
-            self.run.summary.update({**record["metrics"], "best": record["best"], "status": record["status"]})
+            kept = {key: record[key] for key in ("best", "status", "stopped", "seconds", "parameters") if key in record}
+            self.run.summary.update({**record["metrics"], **kept})
         self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
 
-    def show(self, pictures: Mapping[str, Path], step: int) -> None:
-        """Add pictures to the run, under analysis/."""
-        from wandb import Image
 
-        self.run.log({"global_step": step} | {f"analysis/{name}": Image(str(path)) for name, path in pictures.items()})
+def _open(directory: Path) -> Any:
+    """The run of a directory at W&B, begun or gone on with: its id is the record's, so a resume finds it again."""
+    found = record.read(directory)
+    assert found is not None, "a record is written before anything is logged"
+    config = found["config"]
+    words = [config["task"]["name"], config["model"]["name"]]
+    return _init(
+        config["logger"], directory, id=found["id"], name="-".join([*words, f"s{found['seed']}", found["id"]]),
+        config=config, job_type="train", group=found.get("group"),
+        tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
+    )  # fmt: skip
+
+
+def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
+    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    import wandb
+
+    mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
+    if mode == "offline" and "WANDB_MODE" not in os.environ:
+        print(
+            f"W&B: no key, logging offline; later: wandb login && wandb sync {directory}/wandb/offline-run-*",
+            file=sys.stderr,
+        )
+    arguments |= {
+        "project": logger["project"], "entity": logger["entity"], "resume": "allow", "dir": str(directory),
+        "settings": wandb.Settings(init_timeout=20),
+    }  # fmt: skip
+    try:
+        run = wandb.init(**arguments, mode=mode)
+    except wandb.errors.Error as error:
+        # A wrong key or no network must not cost the training.
+        print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
+        try:
+            run = wandb.init(**arguments, mode="offline")
+        except wandb.errors.Error as again:
+            raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
+    # Steps of our own: W&B's start at 0 again when an offline run is resumed.
+    run.define_metric("global_step", hidden=True)
+    run.define_metric("*", step_metric="global_step")
+    return run
+
+
+# Edges of the histograms, decades of steps: the same at every validation, or W&B could not lay them side by side.
+DECADES = [k / 10 for k in range(-10, 51)]
+
+
+def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
+    """By layer, how many units have a time scale in each tenth of a decade of steps (beyond: the outermost): counts
+    and edges, the latter as log10."""
+    found = {}
+    last = len(DECADES) - 2
+    for k, layer in enumerate(timescales):
+        counts = [0] * (last + 1)
+        for value in layer.detach().cpu().tolist():
+            place = 10 * math.log10(value) + 10 if 0 < value < math.inf else math.inf if value > 0 else 0
+            counts[min(max(math.floor(min(place, last)), 0), last)] += 1
+        found[f"timescale/layer{k + 1}/log10_steps"] = (counts, DECADES)
+    return found
+
+
+def pictures(directory: Path) -> int:
+    """Put RUN_DIR/analysis/*.png on the run's page at W&B; how many. None of a run that is not logged there."""
+    found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
+    if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
+        return 0
+    try:
+        import wandb
+    except ImportError:
+        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
+        return 0
+    run = _open(directory)
+    images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
+    run.log({"global_step": found.get("steps", 0), **images})
+    run.finish()
+    return len(drawn)
+
+
+def publish(
+    logger: dict[str, Any], name: str, directory: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]],
+    files: Sequence[Path], summary: dict[str, Any],
+) -> None:  # fmt: skip
+    """A table with its verdicts at W&B: one run "report-<name>", and the artefact <name>, a version each time.
+
+    The artefact holds the files and, as "verdicts", the rows; `summary` is what the run says at a glance.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    run = _init(
+        logger, directory, id=f"report-{name}", name=f"report {name}", job_type="report", group=name, tags=[name]
+    )
+    import wandb
+
+    table = wandb.Table(columns=list(columns), data=[list(map(str, row)) for row in rows])
+    artefact = wandb.Artifact(name, type="table", metadata=summary)
+    for path in files:
+        artefact.add_file(str(path))
+    artefact.add(table, "verdicts")
+    run.log_artifact(artefact)
+    shown = {path.stem: wandb.Image(str(path), caption=name) for path in files if path.suffix == ".png"}
+    run.log({"verdicts": table, **shown})
+    run.summary.update(summary)
+    run.finish()
 
 
 class Loggers:
@@ -152,7 +260,7 @@ class Loggers:
 
 
 def open_all(
-    config: dict[str, Any], slug: str, run_id: str, directory: Path, step: int, settings: Loop, task: Any
+    config: dict[str, Any], directory: Path, step: int, settings: Loop, task: Any, timescales: Timescales
 ) -> Loggers:
     """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped."""
     by_epochs = task.start_of(settings.max_epochs)
@@ -164,26 +272,11 @@ def open_all(
         found.append(Curve(directory / "curve.csv", step))
     if choice == "wandb":
         try:
-            found.append(Wandb(config, slug, run_id, directory))
+            found.append(Wandb(directory, task.spec.select, timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
     return Loggers(found)
-
-
-def show(record: dict[str, Any], directory: Path, pictures: Mapping[str, Path]) -> None:
-    """Add pictures of a run in a directory to it at W&B, if it was logged there."""
-    config = record["config"]
-    if config["logger"]["name"] != "wandb" or not (directory / "wandb").is_dir() or not pictures:
-        return
-    try:
-        slug = f"{config['task']['name']}-{config['model']['name']}-s{record['seed']}-{record['id']}"
-        logger = Wandb(config, slug, record["id"], directory)
-    except ImportError:
-        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
-        return
-    logger.show(pictures, record.get("steps") or 0)
-    logger.finish(record)
 
 
 def _has_key() -> bool:

@@ -62,6 +62,15 @@ def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, hei
     return list(axes.flat)
 
 
+def _reduced(picture: io.BytesIO, colours: int) -> io.BytesIO:
+    """A PNG of so few colours: hundreds of thin lines take half the bytes, and look the same."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    Image.open(picture).convert("RGB").quantize(colours).save(out, "png", optimize=True)
+    return out
+
+
 LARGEST = 200_000  # bytes of a picture: many of them lie in git
 
 
@@ -73,9 +82,10 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
     draw(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     paths = [path.with_suffix(".png")]
-    for dpi in (110, 80, 60, 45):
+    for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
         out = io.BytesIO()
         figure.savefig(out, dpi=dpi)
+        out = _reduced(out, colours) if colours else out
         if len(out.getvalue()) <= LARGEST:
             break
     write_atomic(paths[0], out.getvalue())
@@ -88,21 +98,21 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 
 def draw(found: report.Report) -> Path | None:
-    """results/<table>/figure.png: a panel for the paper's size and one for the tiny twin, where they have runs."""
-    settings = found.table.get("figure")
+    """results/<table>/figure.png: panels for the paper's size and for the tiny twin, where they have runs."""
     panels = [
-        name
+        (name, settings)
         for name, rows in found.rows.items()
-        if rows and (name == "paper" or (settings and settings["kind"] != "cells") or found.shown)
+        for settings in tables.figures(found.table)
+        if rows and (name == "paper" or settings["kind"] != "cells" or found.shown)
     ]
-    if not settings or not panels:
+    if not panels:
         return None
     kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
-    rows = max(len(found.cells) if "paper" in panels else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
-    height = 0.26 * rows + 1.8 if settings["kind"] == "cells" else 4.2
-    figure, axes = new(len(panels), 7.0 * len(panels), height)
-    for name, one in zip(panels, axes, strict=True):
-        table = found.table if name == "paper" else found.tiny_table()
+    drawn = {name for name, settings in panels if settings["kind"] == "cells"}
+    rows = max(len(found.cells) if "paper" in drawn else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
+    figure, axes = new(len(panels), 7.0 * len(panels), 0.26 * rows + 1.8 if drawn else 4.2)
+    for (name, settings), one in zip(panels, axes, strict=True):
+        table = {**(found.table if name == "paper" else found.tiny_table()), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
         one.set_title(
             f"{found.table['title']}\n{'paper size' if name == 'paper' else 'tiny twin'}", loc="left", fontsize=10

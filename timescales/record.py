@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales.files import TEMPORARY, write_atomic
-from timescales.schema import ConfigError
+from timescales.schema import ConfigError, group
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -57,7 +57,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
-        "parameters": None, "timescales": None, **provenance(),
+        "group": group(config), "parameters": None, "timescales": None, **provenance(),
     }  # fmt: skip
     write(directory, record)
 

@@ -187,6 +187,18 @@ def _cells(report: Report) -> list[str]:
     return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict"], body), ""]
 
 
+def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
+    """Every printed value and every conclusion as a row, for who takes a table elsewhere: head and body."""
+    body: list[list[Any]] = []
+    for cell in report.cells:
+        where = ", ".join(f"{key}={say(value)}" for key, value in cell.printed.get("where", {}).items())
+        what = ": ".join(filter(None, [cell.printed.get("label", ""), where]))
+        body.append([what, _printed(cell.printed), _with_sd(cell.mean, cell.sd), cell.n, cell.verdict, cell.p])
+    for size, claims in (("", report.claims), (" (tiny)", report.shown)):
+        body += [[c.text + size, "", c.detail, "", c.verdict, c.p] for c in claims]
+    return ["what", "paper", "ours", "n", "verdict", "p"], body
+
+
 def _bootstrap(report: Report) -> list[str]:
     """Differences of perplexity between LSTM and MTS runs on the same words, by paired bootstrap over their blocks."""
     if "bins" not in report.table.get("probe", []):

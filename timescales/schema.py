@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
@@ -80,7 +81,7 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
     return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip")}  # type: ignore[misc]
 
 
-def identity(cfg: DictConfig) -> str:
+def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
     1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
@@ -105,7 +106,7 @@ def _one_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _plain(cfg: DictConfig, key: Any) -> Any:
+def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
     value = cfg[key]
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
@@ -123,6 +124,12 @@ def kind(cfg: DictConfig) -> str:
 def slug(cfg: DictConfig) -> str:
     """A run's directory name: what it is at a glance, then its identity."""
     return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
+
+
+def group(config: Mapping[str, Any]) -> str:
+    """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
+    words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
+    return "-".join(words)
 
 
 def default_run_dir(cfg: DictConfig) -> str:

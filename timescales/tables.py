@@ -21,7 +21,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that must be there
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
-    figure                  optional: {kind: cells | curves | line | probe, ...} (timescales/plots.py)
+    figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them (timescales/plots.py)
     tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,
                             success, n_min, select, metric}
 """
@@ -50,6 +50,12 @@ class Run:
 
     axes: dict[str, Any]
     overrides: list[str]
+
+
+def figures(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What is to be drawn of a table: one panel for each entry."""
+    asked = table.get("figure", [])
+    return asked if isinstance(asked, list) else [asked]
 
 
 def expand(

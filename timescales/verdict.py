@@ -56,7 +56,7 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
     entries = [*table["cells"], *table["claims"], *table["tiny"].get("claims", []), table["tiny"]]
     names = [table["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
     names += [condition.split()[0] for condition in (table.get("success"), table["tiny"].get("success")) if condition]
-    names += table.get("figure", {}).get("metrics", [])
+    names += [name for figure in tables.figures(table) for name in figure.get("metrics", [])]
     return list(dict.fromkeys(full_name(name, table) for name in names))
 
 
@@ -309,6 +309,6 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
     return ("reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order") + few
 
 
-def word_of(found: Claim) -> str:
-    """A claim's verdict without its number of seeds."""
+def word_of(found: Cell | Claim) -> str:
+    """A verdict without its number of seeds."""
     return found.verdict.partition(" (")[0]

@@ -20,11 +20,12 @@ import csv
 import functools
 import importlib
 import io
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timescales import record
 from timescales.files import write_atomic
@@ -119,6 +120,55 @@ class Study:
     values: Mapping[str, float]
     draw: Callable[[Any], None]
     notes: Sequence[str] = ()
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone; `name` says what tells them from the others, `style` is their line's."""
+
+    name: str
+    runs: list[Run]
+    colour: str
+    style: str
+
+    @property
+    def label(self) -> str:
+        """Its name for pictures of several groups."""
+        return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Runs by configuration without the seed. A name is the model's and what differs among the runs of that model."""
+    from timescales import plots
+
+    def settings(run: Run) -> dict[str, str]:
+        parts = ("model", "task", "optimizer", "loop")
+        found = {f"{part}.{k}": json.dumps(v) for part in parts for k, v in run.config.get(part, {}).items()}
+        return {key: value for key, value in found.items() if key != "loop.checkpoint_every"}  # changes no number
+
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        model, own = run.config["model"]["name"], settings(run)
+        kin = [settings(other) for other in runs if other.config["model"]["name"] == model]
+        keys = sorted({key for other in kin for key in other if any(one.get(key) != other[key] for one in kin)})
+        words = [f"{key.split('.')[-1]}={json.loads(own[key])}" for key in keys if key in own]
+        found.setdefault(", ".join([model, *words]), []).append(run)
+    used: dict[str, int] = {}
+    made = []
+    for name, members in found.items():
+        colour = members[0].colour
+        style = plots.STYLES[used.get(colour, 0) % len(plots.STYLES)]
+        used[colour] = used.get(colour, 0) + 1
+        made.append(Group(name, members, colour, style))
+    return made
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """For each run what tells it from the others: its group's name, and its seed where the group has several."""
+    found = {}
+    for group in groups(runs):
+        for run in group.runs:
+            found[id(run)] = group.name + (f", seed {run.record['seed']}" if len(group.runs) > 1 else "")
+    return [found[id(run)] for run in runs]
 
 
 def names(*functions: str) -> list[str]:

@@ -6,13 +6,15 @@ Source: Chien et al. 2021, section 5.3 and Fig. 5.
 from __future__ import annotations
 
 import copy
-import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from timescales.analysis.generalisation import accuracy, copying
+from timescales import plots
+from timescales.analysis import Group, Run, Study, groups, progress
+from timescales.analysis.generalisation import GUESS, accuracy, band, copying
 from timescales.analysis.reset_units import later_reset
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -30,16 +32,99 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     The paper leaves open what is silenced (here the output h, the cell running on) and how often (here 10 orders, each
     on the same 200 test sequences).
     """
+    return named(curves(model, task), model.rnn.hidden_size)
+
+
+def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
+    """The accuracies behind `measure`: "random" and "later_first", each (10 orders, numbers of silenced units)."""
     own = copying(task)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this probe is for one layer of units, not for {len(model.rnn.layers)}")
     H = model.rnn.hidden_size
     orders = [torch.randperm(H, generator=own.generator("ablation", k)) for k in range(ORDERS)]
-    found = curve(model, own, "random", orders)
+    found = {"random": curve(model, own, progress(orders, "units silenced", len(orders)))}
     if "age" in model.rnn.layers[0].State._fields:
         late = later_reset(model, own)
-        found |= curve(model, own, "later_first", [torch.cat([o[late[o]], o[~late[o]]]) for o in orders])
+        sorted_orders = [torch.cat([o[late[o]], o[~late[o]]]) for o in orders]
+        found["later_first"] = curve(model, own, progress(sorted_orders, "later-reset units first", len(orders)))
     return found
+
+
+def named(found: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
+    """The means over orders, by name and number of silenced units, and the mean of each curve."""
+    values: dict[str, float] = {}
+    for name, each in found.items():
+        means = each.mean(0)
+        values |= {f"{name}/{n}": mean for n, mean in zip(counts(hidden_size), means.tolist(), strict=True)}
+        values[f"{name}/mean"] = float(means.mean())
+    return values
+
+
+LOOKS = {"random": ("-", "at random"), "later_first": ("--", "later-reset units first")}
+
+
+def study(model: SequenceModel, task: Task, run: Run) -> Study:
+    """Rows: one for each kind of order and number of silenced units: mean accuracy, standard error and the accuracy of
+    each of the 10 orders. Values: those of `measure`."""
+    found = curves(model, task)
+    rows = rows_of(found, model.rnn.hidden_size)
+    values = named(found, model.rnn.hidden_size)
+    title = "Copy task: accuracy with units silenced, mean and standard error of 10 orders"
+    return Study(title, rows, values, lambda figure: draw(figure, [(run.config["model"]["name"], run.colour, rows)]))
+
+
+def compare(runs: Sequence[Run]) -> Study:
+    """Rows and values by configuration; mean and standard error over its runs (of one: over orders)."""
+    found: list[tuple[Group, list[dict[str, Any]]]] = []
+    values = {}
+    for group in groups(runs):
+        each = [run.earlier("ablation") or study(run.model, run.task, run).rows for run in group.runs]
+        rows = each[0] if len(each) == 1 else over_runs(each)
+        found.append((group, rows))
+        for kind in {row["silenced"]: None for row in rows}:
+            own = [row["accuracy"] for row in rows if row["silenced"] == kind]
+            values[f"{group.name}/{kind}/mean"] = sum(own) / len(own)
+    rows = [{"run": group.name, **row} for group, own in found for row in own]
+    lines = [(group.label, group.colour, own) for group, own in found]
+    return Study("Copy task: accuracy with units silenced", rows, values, lambda figure: draw(figure, lines))
+
+
+def rows_of(found: dict[str, Tensor], hidden_size: int) -> list[dict[str, Any]]:
+    """A row for each kind of order and number of silenced units."""
+    rows = []
+    for kind, each in found.items():
+        for n, values in zip(counts(hidden_size), each.T, strict=True):
+            row = {"silenced": kind, "units": n, "of": hidden_size, **band(values)}
+            rows.append(row | {f"order {k}": value for k, value in enumerate(values.tolist(), 1)})
+    return rows
+
+
+def over_runs(each: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of several runs of one configuration as one: their mean and standard error."""
+    rows = []
+    for same in zip(*each, strict=True):
+        kept = {key: same[0][key] for key in ("silenced", "units", "of")}
+        rows.append(kept | band(torch.tensor([row["accuracy"] for row in same], dtype=torch.float64)))
+    return rows
+
+
+def draw(figure: Any, found: Sequence[tuple[str, str, Sequence[dict[str, Any]]]]) -> None:
+    """Accuracy over the number of silenced units: a colour a model, broken lines for later-reset units first."""
+    (one,) = plots.panels(figure, width=7.5, height=4.6)
+    for name, colour, rows in found:
+        for kind, (style, words) in LOOKS.items():
+            own = [row for row in rows if row["silenced"] == kind]
+            if not own:
+                continue
+            x, y, e = ([row[key] for row in own] for key in ("units", "accuracy", "standard_error"))
+            one.plot(x, y, style, color=colour, lw=1.8, marker="o", ms=3, label=f"{name}, {words}")
+            low, high = ([a + sign * b for a, b in zip(y, e, strict=True)] for sign in (-1, 1))
+            one.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+    one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
+    sizes = sorted({row["of"] for _, _, rows in found for row in rows})
+    one.set(xlabel=f"units silenced (h = 0), of {' or '.join(map(str, sizes))}", ylabel="accuracy of the ten answers")
+    one.set(ylim=(0, 1.03), xlim=(0, None))
+    one.legend(frameon=False, fontsize=8)
 
 
 def counts(hidden_size: int) -> list[int]:
@@ -47,14 +132,11 @@ def counts(hidden_size: int) -> list[int]:
     return sorted({k * AT_ONCE * hidden_size // OF for k in range(STEPS + 1)})
 
 
-def curve(model: SequenceModel, task: Copy, name: str, orders: Iterable[Tensor]) -> dict[str, float]:
-    """Mean accuracy over orders (each a permutation of the units) by number of silenced units, and the curve's mean."""
+def curve(model: SequenceModel, task: Copy, orders: Iterable[Any]) -> Tensor:
+    """Accuracies by order (each a permutation of the units) and number of silenced units."""
     numbers = counts(model.rnn.hidden_size)
     each = [[accuracy(silenced(model, order[:n]), task, SEQUENCES) for n in numbers] for order in orders]
-    means = [statistics.fmean(values) for values in zip(*each, strict=True)]
-    return {f"{name}/{n}": mean for n, mean in zip(numbers, means, strict=True)} | {
-        f"{name}/mean": statistics.fmean(means)
-    }
+    return torch.tensor(each, dtype=torch.float64)
 
 
 @torch.no_grad()

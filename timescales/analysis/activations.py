@@ -86,9 +86,13 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
 def _pieces(task: Task) -> Iterator[Batch]:
     for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
         for first in range(0, batch.x.shape[1], SIDE_BY_SIDE):
-            own = slice(first, first + SIDE_BY_SIDE)
-            mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
-            yield Batch(batch.x[:, own], batch.x[:, own], mask, dt)
+            yield part(batch, slice(first, first + SIDE_BY_SIDE))
+
+
+def part(batch: Batch, own: slice) -> Batch:
+    """Some of a batch's sequences, to be read by a model; their targets are left out."""
+    mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
+    return Batch(batch.x[:, own], batch.x[:, own], mask, dt)
 
 
 def timescale(forget: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """How long a trained run's units remember: the spread of time scales of their mean forget gates.
 
-Source: Gu et al. 2020, appendix E.1 and Fig. 12: forget gates started near 1, after training on the adding task; the
-smallest time scale of the model with refine gates is more than ten times below the plain LSTM's.
+Source: Gu et al. 2020, appendix D.1 and Fig. 5 (gates averaged over time and samples, after the copy and the adding
+task), appendix E.1 and Fig. 12 (forget gates started near 1, after the adding task; the smallest time scale of the
+model with refine gates is more than ten times below the plain LSTM's).
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from timescales.model import SequenceModel
 from timescales.tasks import Task
 
 QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
+BINS = range(-2, 15)  # time scales of 2^-2 to 2^14 steps, each with half an octave on both sides; the ends are open
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Quantiles over the units of all layers of -1 / ln f in steps, f a unit's mean over time and test sequences.
 
+    "share/8": the share of units whose time scale is about 8 steps, and so on by powers of two: the histogram.
     Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1 / ln f.
     """
     times = timescale(torch.cat(mean_forget(model, task))).cpu()
     q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
-    return dict(zip(QUANTILES, times.quantile(q, interpolation="nearest").tolist(), strict=True))
+    quantiles = dict(zip(QUANTILES, times.quantile(q, interpolation="nearest").tolist(), strict=True))
+    octaves = times.log2().round().clamp(BINS[0], BINS[-1])
+    return quantiles | {f"share/{2.0**k:g}": (octaves == k).double().mean().item() for k in BINS}

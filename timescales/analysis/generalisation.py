@@ -5,15 +5,24 @@ Source: Chien et al. 2021, appendix A.4 and Fig. A.2.
 
 from __future__ import annotations
 
-import torch
+import math
+from collections.abc import Sequence
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from timescales import plots
+from timescales.analysis import Run, Study, groups, progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Batch, Copy, Task
-from timescales.tasks.copy import LENGTH
+from timescales.tasks.copy import LENGTH, SYMBOLS
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)
 TRAINED = 200  # what DELAYS is in proportion to; the paper's models are trained at 200 and at 500
+GUESS = 1.0 / SYMBOLS  # the paper counts the dummy too: 1/9
+TITLE = "Copy task: accuracy at delays not trained on"
 SEQUENCES, SIDE_BY_SIDE, STEPS = (
     1000,
     250,
@@ -27,6 +36,63 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     The paper states the range of delays; the grid and the number of sequences are ours.
     """
     return {str(T): accuracy(model, at_delay(task, T)) for T in delays(copying(task).T)}
+
+
+def study(model: SequenceModel, task: Task, run: Run) -> Study:
+    """Rows: one a delay: T, accuracy, its standard error over answers, and the delay trained on. Values: `measure`."""
+    own = copying(task)
+    rows = []
+    for T in progress(delays(own.T), "delays", len(delays(own.T))):
+        right, n = accuracy(model, at_delay(task, T)), LENGTH * SEQUENCES
+        error = math.sqrt(right * (1.0 - right) / n)
+        rows.append({"T": T, "accuracy": right, "standard_error": error, "trained": own.T})
+    values = {str(row["T"]): row["accuracy"] for row in rows}
+    line = (run.config["model"]["name"], run.colour, "-", rows)
+    return Study(TITLE, rows, values, lambda figure: draw(figure, [line]))
+
+
+def compare(runs: Sequence[Run]) -> Study:
+    """Rows and values by configuration: mean and standard error over its runs."""
+    found = []
+    for group in groups(runs):
+        each = [run.earlier("generalisation") or study(run.model, run.task, run).rows for run in group.runs]
+        rows = each[0]
+        if len(each) > 1:
+            accuracies = torch.tensor([[row["accuracy"] for row in own] for own in each], dtype=torch.float64)
+            rows = [
+                {"T": row["T"], "trained": row["trained"], **band(values)}
+                for row, values in zip(each[0], accuracies.T, strict=True)
+            ]
+        found.append((group, rows))
+    rows = [{"run": group.name, **row} for group, own in found for row in own]
+    lines = [(group.label, group.colour, group.style, own) for group, own in found]
+    values = {f"{row['run']}/{row['T']}": row["accuracy"] for row in rows}
+    return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
+
+
+def band(values: Tensor) -> dict[str, float]:
+    """Mean and standard error of accuracies (n,)."""
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return {"accuracy": float(values.mean()), "standard_error": error}
+
+
+def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
+    """Accuracy over the delay, a line a configuration."""
+    (one,) = plots.panels(figure, width=7.5, height=4.6)
+    for name, colour, style, rows in found:
+        x, y, e = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
+        one.plot(x, y, style, color=colour, lw=1.8, marker="o", ms=4, label=name)
+        low, high = ([a + sign * b for a, b in zip(y, e, strict=True)] for sign in (-1, 1))
+        one.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+    for trained in sorted({row["trained"] for *_, rows in found for row in rows}):
+        one.axvline(trained, color="black", ls="--", lw=1)
+        one.text(trained, 1.0, f" trained at T = {trained}", fontsize=8, transform=one.get_xaxis_transform())
+    one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
+    ticks = sorted({row["T"] for *_, rows in found for row in rows})
+    one.set(xscale="log", xlabel="delay T in the test (steps)", ylabel="accuracy of the ten answers", ylim=(0, 1.03))
+    one.set_xticks(ticks, [str(T) for T in ticks], fontsize=8)
+    one.minorticks_off()
+    one.legend(frameon=False, fontsize=8)
 
 
 def delays(trained: int) -> list[int]:

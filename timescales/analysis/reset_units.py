@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.analysis.activations import watched
+from timescales import plots
+from timescales.analysis import Run, Study
 from timescales.analysis.generalisation import copying
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -22,6 +23,7 @@ from timescales.tasks.copy import SIGNAL
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)
 PRINTED = (200, 500)  # the paper's two delays
+MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1/5 of the units"
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
@@ -32,15 +34,83 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     "units_50"; "units_25" and "units_75" show how much hangs on the half.
     """
     own = copying(task)
-    ages = ages_before_signal(model, own)
-    p = torch.cat([_factors(cell) for cell in model.rnn.layers])
+    return _values(ages_before_signal(model, own), factors(model), own)
+
+
+def _values(ages: Tensor, p: Tensor, own: Copy) -> dict[str, float]:
     late = {f"units_{100 * x:.0f}": float((ages >= x * own.T).sum()) for x in FRACTIONS}
     return {"p_mean": float(p.mean()), "p_sd": float(p.std()), "units": float(len(p))} | late
 
 
-def _factors(cell: Any) -> Tensor:
-    """The decay factor of each unit, (H,), also where it is one number for all."""
-    return torch.as_tensor(cell.p, dtype=torch.float64).detach().cpu().expand(cell.hidden_size)
+def factors(model: SequenceModel) -> Tensor:
+    """The decay factor p of each unit, (units,), float64, also where it is one number for all."""
+    has_age(model)
+    each = [torch.as_tensor(cell.p, dtype=torch.float64).detach().cpu() for cell in model.rnn.layers]
+    return torch.cat([p.expand(cell.hidden_size) for p, cell in zip(each, model.rnn.layers, strict=True)])
+
+
+def study(model: SequenceModel, task: Task, run: Run) -> Study:
+    """How many units are later-reset ones, by where the line is drawn, and their p: section 5.2.
+
+    Rows: one a unit, oldest first: layer, unit, p, age at the delay's last step, the same as a fraction of T.
+    Values: those of `measure`, the mean p of later-reset units and of the others, and how the p of both kinds differ
+    (`t` and `cohens_d`, later minus others, pooled variance).
+    """
+    own = copying(task)
+    ages, p = ages_before_signal(model, own), factors(model)
+    late = ages >= own.T / 2
+    values = _values(ages, p, own)
+    if 2 <= int(late.sum()) <= len(late) - 2:
+        found = two_samples(p[late], p[~late])
+        values |= {"later_p_mean": float(p[late].mean()), "others_p_mean": float(p[~late].mean())}
+        values |= {"later_t": found["t"], "later_cohens_d": found["cohens_d"]}
+    places = [(layer, k) for layer, cell in enumerate(model.rnn.layers, 1) for k in range(cell.hidden_size)]
+    rows = [
+        {"layer": places[k][0], "unit": places[k][1], "p": float(p[k]), "age": float(ages[k]),
+         "of_delay": float(ages[k]) / max(own.T, 1)}
+        for k in ages.argsort(descending=True).tolist()
+    ]  # fmt: skip
+    return Study("Which units keep their memory through the delay", rows, values, lambda f: draw(f, rows, own, run))
+
+
+def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Run) -> None:
+    """Left: the number of later-reset units by the line that makes a unit one. Right: p of each unit by its age."""
+    left, right = plots.panels(figure, 2, width=12.0)
+    of_delay = [row["of_delay"] for row in rows]
+    left.plot(range(1, len(rows) + 1), of_delay, drawstyle="steps-pre", color=run.colour, lw=2)
+    for fraction in FRACTIONS:
+        count = sum(value >= fraction for value in of_delay)
+        left.plot([0, count], [fraction, fraction], color="#999999", lw=1, ls=":")
+        left.plot(count, fraction, "o", color=run.colour, ms=6 if fraction == 0.5 else 4)
+        look = {"fontsize": 9, "weight": "bold" if fraction == 0.5 else None, "textcoords": "offset points"}
+        left.annotate(f"{count} of {len(rows)} at {fraction:g} T", (count, fraction), (8, 4), **look)
+    left.axvline(SHARE * len(rows), color="black", ls="--", lw=1)
+    at_top = {"transform": left.get_xaxis_transform(), "va": "top", "fontsize": 8}
+    left.text(SHARE * len(rows), 1.0, " paper: around 1/5 of the units", **at_top)
+    left.set(xlabel="units that are at least so old", xlim=(0, None), ylim=(0, None))
+    left.set_ylabel(f"age at the delay's end (times T = {task.T} steps)")
+    for late, colour, words in ((False, "#aaaaaa", "other units"), (True, run.colour, "later-reset units")):
+        chosen = [row for row in rows if (row["of_delay"] >= 0.5) is late]
+        ages, p = [row["of_delay"] for row in chosen], [row["p"] for row in chosen]
+        mean = f", mean p {sum(p) / len(p):.2f}" if p else ""
+        right.plot(ages, p, "o", color=colour, ms=5, alpha=0.8, label=f"{len(chosen)} {words}{mean}")
+    if task.T in MEAN_P:
+        words = f"paper: mean p {MEAN_P[task.T]} of all units"
+        right.axhline(MEAN_P[task.T], color="black", ls="--", lw=1, label=words)
+    right.axvline(0.5, color="#999999", ls=":", lw=1)
+    right.set(xlabel=f"age at the delay's end (times T = {task.T} steps)", ylabel="decay factor p", ylim=(-0.02, None))
+    right.set_ylim(top=max(1.02, *right.get_ylim()))
+    right.legend(frameon=False, fontsize=8)
+
+
+def two_samples(a: Tensor, b: Tensor) -> dict[str, float]:
+    """Student's two-sample test of a (n,) against b (m,), pooled variance: t, its two-sided p_value and Cohen's d."""
+    from scipy import stats
+
+    found = stats.ttest_ind(a.numpy(), b.numpy())
+    n, m = len(a), len(b)
+    d = float(found.statistic) * math.sqrt(1.0 / n + 1.0 / m)
+    return {"t": float(found.statistic), "p_value": float(found.pvalue), "cohens_d": d}
 
 
 @torch.no_grad()
@@ -49,7 +119,7 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
 
     Raises ConfigError for a model whose units have no age.
     """
-    _has_age(model)
+    has_age(model)
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = int((task.blank == SIGNAL).nonzero()[0])
     state = model(Batch(batch.x[:signal], batch.target[:signal])).state
@@ -61,24 +131,12 @@ def later_reset(model: SequenceModel, task: Copy, fraction: float = 0.5) -> Tens
     return ages_before_signal(model, task) >= fraction * task.T
 
 
-@torch.no_grad()
-def reference_times(model: SequenceModel, task: Task, sequence: int = 0) -> Tensor:
-    """The reference time k_t = t - age of each unit after steps t = 1..S of a test sequence, (S, units): Fig. A.4.
-
-    Units of several layers stand side by side. Raises ConfigError for a model whose units have no age.
-    """
-    _has_age(model)
-    ages: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-    with watched(model, lambda layer, act: ages[layer].append(act.age[0])):
-        model(task.batch("test", 0, 0, sequence, sequence + 1))
-    found = torch.cat([torch.stack(steps) for steps in ages], -1).cpu()
-    return torch.arange(1, len(found) + 1).unsqueeze(1) - found
-
-
-def _has_age(model: SequenceModel) -> None:
+def has_age(model: SequenceModel) -> None:
+    """Raise ConfigError for a model whose units have no age."""
     for cell in model.rnn.layers:
         if "age" not in cell.State._fields:
-            raise ConfigError(f"{type(cell).__name__} has no reference time: this probe is for power-law models")
+            kind = type(cell).__name__
+            raise ConfigError(f"this question is for power-law LSTMs and GRUs: {kind} has no reference time")
 
 
 def t(rows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -21,6 +21,7 @@ class Digits(Pixels):
         target                                7    read from the state after the last pixel
 
     permutation: "none", "bit_reversal", or "random" (one fixed order for every run, drawn from permutation_seed).
+    length: how many of the (permuted) pixels are read; None reads all 784. With "bit_reversal", 196 are every fourth.
     The last valid_size of the 60,000 training images are for validation; training images are shuffled every epoch.
     Raises ValueError naming where it looked when MNIST is not there and cannot be downloaded.
     """
@@ -30,6 +31,7 @@ class Digits(Pixels):
         *,
         permutation: str = "none",
         permutation_seed: int = 0,
+        length: int | None = None,
         batch_size: int = 128,
         train_size: int | None = None,
         valid_size: int = 10_000,
@@ -39,8 +41,10 @@ class Digits(Pixels):
         data_root: str | None = None,
     ) -> None:
         check_choice("permutation", permutation, ("none", "bit_reversal", "random"))
+        if length is not None and not 1 <= length <= PIXELS:
+            raise ValueError(f"length must lie between 1 and {PIXELS}, the pixels of an image; not {length}")
         images, labels, test_images, test_labels = mnist.load(data_root)
-        order = pixel_order(permutation, permutation_seed)
+        order = pixel_order(permutation, permutation_seed)[:length]
         super().__init__(
             "MNIST", (images[:, order, None], labels, test_images[:, order, None], test_labels),
             batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size,

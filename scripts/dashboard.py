@@ -1,0 +1,176 @@
+"""Build the project's views at W&B: a front page and one for each table: `python scripts/dashboard.py [TABLE ...]`.
+
+A table's view shows its runs by their group (configuration without seed), whichever sweep trained them: at paper size,
+or with --profile tiny those of its twin. Views are made anew at each call: remove older ones at W&B. Needs a key
+(`wandb login`) and `pip install -e '.[dashboard]'`; --out DIR writes what would be sent, as JSON, and needs no key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("WANDB_SILENT", "true")
+
+import wandb_workspaces.reports.v2 as panels  # noqa: E402
+import wandb_workspaces.workspaces as views  # noqa: E402
+from report import make  # noqa: E402
+from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
+
+from timescales import cli, compose, files, plots, report, schema, store, tables  # noqa: E402
+
+
+def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
+    """The W&B groups that a table's runs belong to."""
+    runs = {tables.group(run.axes): run for run in tables.expand(table, profile)}
+    return list(dict.fromkeys(schema.group(schema.resolved(composer(run.overrides))) for run in runs.values()))
+
+
+def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:
+    """Runs of some groups (none: all), put together by configuration keys, the models in their colours."""
+    colours: dict[Any, Any] = dict(plots.COLOURS) if keys[:1] == ["model.name"] else {}
+    return views.RunsetSettings(
+        filters=And(Metric("Group").isin(wanted)) if wanted else "",
+        groupby=[Config(key) for key in keys],
+        group_colors=colours,
+        pinned_columns=columns,
+    )
+
+
+def workspace(
+    name: str, entity: str, project: str, sections: list[views.Section], runs: views.RunsetSettings
+) -> views.Workspace:
+    """A view whose curves go over `global_step`."""
+    settings = views.WorkspaceSettings(x_axis="global_step", max_runs=50)
+    return views.Workspace(
+        name=name, entity=entity, project=project, sections=sections, settings=settings, runset_settings=runs,
+        auto_generate_panels=False,
+    )  # fmt: skip
+
+
+def line(*metrics: str, title: str = "", log: bool = False) -> panels.LinePlot:
+    """Values over training: mean of a group, its range as a band."""
+    return panels.LinePlot(
+        title=title or metrics[0], x="global_step", y=list(metrics), title_x="training steps", log_y=log,
+        groupby_aggfunc="mean", groupby_rangefunc="minmax",
+    )  # fmt: skip
+
+
+def times() -> views.Section:
+    """The units' time scales over training: of every layer the median, of the first the spread and the histogram."""
+    medians = line(*(f"timescale/layer{k}/q50" for k in (1, 2, 3)), title="median of each layer", log=True)
+    spread = line(*(f"timescale/layer1/q{q}" for q in (10, 50, 90)), title="layer 1: tenths 1, 5, 9", log=True)
+    counts = line("timescale/layer1/log10_steps", title="layer 1: how many units, by log10 of steps")
+    return views.Section(name="Time scales (steps)", panels=[medians, spread, counts])
+
+
+def pictures(key: str, title: str) -> panels.MediaBrowser:
+    """Pictures that runs have logged under a key."""
+    return panels.MediaBrowser(title=title, media_keys=[key], num_columns=2)
+
+
+def front_page(entity: str, project: str) -> views.Workspace:
+    """All tables with their verdicts (results/README.md), the curves of every task, all models' time scales."""
+    text = re.sub(
+        r"\[([^\]]*)\]\([^)]*\)", r"\1", (store.RESULTS / "README.md").read_text()
+    )  # links lead nowhere there
+    metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
+    sections = [
+        views.Section(name="Tables", is_open=True, panels=[
+            panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=16)),
+            panels.WeavePanelSummaryTable(table_name="verdicts"),
+        ]),
+        views.Section(name="Curves", is_open=True, panels=[line(metric) for metric in metrics]),
+        times(),
+        views.Section(name="Pictures", panels=[pictures("figure", "figures of tables")]),
+    ]  # fmt: skip
+    runs = runset([], ["task.name", "model.name"], ["run:state", "summary:best.value", "summary:best.step"])
+    return workspace("timescales", entity, project, sections, runs)
+
+
+def table_view(
+    entity: str, project: str, found: report.Report, profile: str | None, composer: compose.Composer
+) -> views.Workspace:
+    """One table: printed and measured values, its metric by configuration, the curves behind it."""
+    table = found.table if profile is None else found.tiny_table()
+    every = tables.expand(dict(found.table), profile)
+    axes = dict.fromkeys(key for run in every for key in run.axes if key != "seed")
+    varied = [key for key in axes if len({json.dumps(run.axes.get(key)) for run in every}) > 1 or key == "model"]
+    varied.sort(key=lambda key: key != "model")  # its colour is that of the first level
+    keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
+    # What a threshold or a probe gives is in no run's summary: its report has it.
+    metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
+    watched = re.findall(r"(?:test|valid)/\w+", table["metric"])[:1]
+    curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
+    bars = []
+    if metric:
+        bars = [panels.BarPlot(title=metric, metrics=[metric], groupby_aggfunc="mean", groupby_rangefunc="minmax")]
+    text = re.sub(r"!\[.*\]\(figure\.png\)\n", "", report.markdown(found))
+    sections = [
+        views.Section(name="Paper and ours", is_open=True, panels=[
+            panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=20)),
+            panels.WeavePanelSummaryTable(table_name="verdicts"),
+            pictures("figure", found.table["title"]),
+        ]),
+        views.Section(name="Runs", is_open=True, panels=[
+            *bars, *(line(name) for name in dict.fromkeys(curves)),
+        ]),
+        times(),
+    ]  # fmt: skip
+    name = f"{found.table['name']}{f' ({profile})' if profile else ''}"
+    wanted = [*groups(dict(found.table), profile, composer), found.table["name"]]
+    return workspace(
+        name, entity, project, sections, runset(wanted, keys, ["run:state", f"summary:{metric or 'best.value'}"])
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="*", help="names of tables; none: the front page and all tables")
+    parser.add_argument("--profile", choices=["tiny"], help="the runs of the tables' tiny twins")
+    parser.add_argument("--project", help="at W&B; default: as in conf/logger/wandb.yaml")
+    parser.add_argument("--entity", help="at W&B; default: your own, or WANDB_ENTITY")
+    parser.add_argument("--out", type=Path, help="write the views here as JSON, and send nothing")
+    options = parser.parse_args()
+    with compose.composing() as composer:
+        try:
+            reports = [make(name, composer) for name in options.table or cli.choices("table")]
+            logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+            project = options.project or logger["project"]
+            entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
+            made = [] if options.table else [front_page(entity, project)]
+            made += [table_view(entity, project, found, options.profile, composer) for found in reports]
+        except schema.ConfigError as error:
+            sys.exit(f"error: {error}")
+    for view in made:
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+            path = options.out / f"{view.name.replace(' ', '_')}.json"
+            files.write_atomic(path, view._to_model().model_dump_json(by_alias=True, indent=1).encode())
+            print(path)
+        else:
+            print(view.save().url)
+
+
+def _entity(out: Path | None) -> str:
+    """Whose views they are where nobody says: whoever has logged in."""
+    if out is not None:
+        return "nobody"
+    import wandb
+
+    try:
+        found = wandb.Api(timeout=20).default_entity
+    except (wandb.errors.Error, ValueError) as error:
+        raise schema.ConfigError(f"W&B: {str(error).splitlines()[0]} Or --out DIR, which needs no key.") from error
+    return str(found)
+
+
+if __name__ == "__main__":
+    main()

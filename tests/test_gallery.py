@@ -1,0 +1,219 @@
+"""The page with all results: nothing in it comes from elsewhere, nothing is missing, and a real browser shows it."""
+
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import browser
+import pytest
+from matplotlib import image
+
+from timescales import cli, compose, gallery, report, store
+
+ROOT = Path(__file__).resolve().parents[1]
+EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
+
+
+class Page(HTMLParser):
+    """What a page consists of: its ids, its attributes that load, its texts by tag."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.loads, self.tags, self.stack, self.images, self.open = [], [], [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.tags.append(tag)
+        if tag not in ("meta", "link", "input", "img", "br", "hr"):
+            self.stack.append(tag)
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "img":
+            self.images.append(found.get("alt"))
+        self.loads += [v for k, v in attributes if k in ("src", "srcset", "data", "poster", "action", "xlink:href")]
+        self.loads += [found["href"]] if tag == "link" else []
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag, self.getpos()
+
+
+@pytest.fixture(scope="module")
+def text():
+    """The page of what is committed."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from report import make
+
+    with compose.composing() as composer:
+        reports = [make(name, composer, local=False) for name in cli.choices("table")]
+    return gallery.page(reports)
+
+
+def test_every_table_curve_picture_and_note_of_results_is_there(text):
+    page = Page(text)
+    assert page.stack == []  # every element is closed
+    assert len(page.ids) == len(set(page.ids))
+    assert set(cli.choices("table")) <= set(page.ids)
+    for folder in (p for p in store.RESULTS.iterdir() if p.is_dir()):
+        assert folder.name in page.ids, folder
+    for path in store.RESULTS.rglob("*.png"):
+        assert gallery.picture(path, "").split('"')[1] in text, path
+    for path in store.RESULTS.glob("*/runs.csv"):
+        assert all(row["id"] in text for row in store.read_rows(path)), path
+        if list((path.parent / "curves").glob("*.csv")):
+            assert f'aria-label="{path.parent.name}, ' in text
+    for title in re.findall(r"^## (.*)$", (store.RESULTS / "LOG.md").read_text(), re.M):
+        assert f"<h3>{gallery.escape(title)}</h3>" in text
+    for path in store.RESULTS.glob("*/sensitivity.md"):
+        assert "does it hang on what the paper leaves open?" in text, path
+
+
+def test_it_loads_nothing(text):
+    page = Page(text)
+    assert page.loads
+    assert [load[:60] for load in page.loads if not load.startswith("data:")] == []
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert "default-src 'none'" in text  # and the browser holds it to that
+    assert all(page.images)  # each picture has words
+
+
+def test_a_verdict_is_a_badge_where_it_stands(text):
+    assert re.search(r'<td data-head="verdict"><span class="badge bad">worse \(n=2\)</span> p.=.0\.015</td>', text)
+    assert {tone for tone in ("good", "partly", "bad", "open") if f'class="badge {tone}"' in text} == {
+        "good", "partly", "bad", "open"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "tone"),
+    [("match (n=1)", "good"), ("reproduced so far", "good"), ("in order, not significant", "partly"),
+     ("not in order", "bad"), ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
+)  # fmt: skip
+def test_tones(said, tone):
+    assert f'class="badge {tone}">{said}<' in gallery.badge(said)
+
+
+def made(tmp_path, monkeypatch):
+    """Results that try to break the page, as a report and its folder."""
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    folder = tmp_path / "results" / "made_up"
+    (folder / "curves").mkdir(parents=True)
+    (folder / "curves" / "aa.csv").write_text("step,valid/loss\n1,100\n2,1\n3,0.01\n")
+    (folder / "analysis").mkdir()
+    image.imsave(folder / "analysis" / f"gates {EVIL.replace('/', '')}.png", [[0.0, 1.0]])
+    (folder / "analysis" / "time.csv").write_text(f"unit,T\n0,{EVIL}\n")
+    links = "[x](javascript:alert(1)) [t](made_up/table.md) [gone](../docs/x.md) ![p](../../etc/p.png)"
+    (tmp_path / "results" / "LOG.md").write_text(f"# Log\n\n## A day {EVIL}\n\n{EVIL} {links}\n")
+    table = {
+        "name": "made_up", "title": EVIL, "source": f"{EVIL}, table 1", "metric": "test/accuracy", "select": "last",
+        "better": "higher", "unit": "percent", "n_min": 3, "tolerance": 0.5, "assumed": {"a": {"said": EVIL}},
+        "cells": [{"where": {"model": "lstm"}, "value": 90.0}], "claims": [], "tiny": {"set": {}}, "notes": [EVIL],
+    }  # fmt: skip
+    row = dict.fromkeys(store.COLUMNS) | {
+        "id": "aa", "seed": 0, "axes": {"model": "lstm", "task": EVIL}, "seconds": 60.0, "stale": False, "threads": 1,
+        "status": "finished", "machine": EVIL, "partial": EVIL, "last test/accuracy": 0.9, "profile": "paper",
+        "run": "copy/lstm", "golden": None,
+    }  # fmt: skip
+    return report.Report(table, {"paper": [row], "tiny": []}, {"paper": 1, "tiny": 0})
+
+
+def test_text_stays_text(tmp_path, monkeypatch):
+    text = gallery.page([made(tmp_path, monkeypatch)])
+    page = Page(text)
+    assert page.stack == []
+    assert text.count("<script>") == page.tags.count("script") == 1
+    assert "alert(1)" in text  # it is shown, as text
+    assert "javascript:alert" not in re.sub(r"<p>.*?</p>", "", text)
+    assert 'href="#made_up">t</a>' in text
+    assert "gone" in text
+    assert "docs/x.md" not in text
+    assert "etc/p.png" not in text
+    assert "data:image/png" in text
+
+
+def test_a_runs_analyses_are_shown(tmp_path, monkeypatch):
+    found = made(tmp_path, monkeypatch)
+    run = tmp_path / "copy-plstm-s0-1"
+    (run / "analysis").mkdir(parents=True)
+    record = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}, "seconds": 3.0,
+              "config": {"model": {"name": "plstm"}}, "curve": [{"step": 5, "valid/accuracy": 0.5}]}  # fmt: skip
+    (run / "record.json").write_text(json.dumps(record))
+    image.imsave(run / "analysis" / "reset_units.png", [[0.0, 1.0]])
+    text = gallery.page([found], [run])
+    assert 'id="run-copy-plstm-s0-1"' in text
+    assert 'alt="analysis, reset units"' in text
+    assert "finished: test/accuracy 0.5000" in text
+    assert 'class="line m-plstm"' in text
+
+
+def test_charts_have_round_ticks_and_logarithms():
+    assert gallery.ticks(0.0, 1.0) == pytest.approx([0, 0.5, 1.0])
+    assert gallery.ticks(-2.1, 2.2, whole=True) == [-2.0, 0.0, 2.0]
+    assert gallery.ticks(0, 15703) == [0, 5000, 10000, 15000]
+    line = gallery.Line("a", "lstm", [{"step": k, "valid/loss": 10.0**-k} for k in range(1, 5)])
+    drawn = gallery.chart("title", "valid/loss", [line])
+    assert ">0.01<" in drawn
+    assert "a ends at 0.0001" in drawn
+    line.points = [{"step": 1, "valid/loss": math.nan}]
+    assert gallery.chart("title", "valid/loss", [line]) == ""
+
+
+@pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (390, True)])
+def test_in_a_real_browser(text, tmp_path, width, dark):
+    """No complaint, no load, nothing wider than the window; the filter hides what does not fit; links open entries."""
+    path = tmp_path / "gallery.html"
+    path.write_text(text)
+    with browser.Browser() as page:
+        page.open(path, width, 844, dark)
+        assert page.run("innerWidth") == width
+        assert page.run("document.documentElement.scrollWidth") <= width
+        page.run("for (const d of document.querySelectorAll('details')) d.open = true")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("[...document.images].every((i) => i.complete && i.naturalWidth > 0)")
+        light = page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert light != dark
+        assert page.run(CONTRAST) >= 4.5
+
+        shown = "[...document.querySelectorAll('.entry:not([hidden])')].map((e) => e.id)"
+        everything = page.run(shown)
+        page.run("box.value = 'Dyck'; box.dispatchEvent(new Event('input'))")
+        found = page.run(shown)
+        assert "mahto_dyck2" in found
+        assert "chien_table1" not in found
+        assert page.run("count.textContent") == f"{len(found)} of {len(everything)} entries"
+        assert page.run("document.querySelector('[data-for=chien_table1]').hidden")
+        page.run("location.hash = '#gu_table2'; new Promise((done) => setTimeout(done, 50))")
+        assert page.run(shown) == everything  # a link leads even to what the filter hides
+        assert page.run("document.querySelector('#gu_table2 details').open")
+        page.run("verdict.value = 'worse'; verdict.dispatchEvent(new Event('change'))")
+        assert page.run(shown) == ["chien_table3"]
+
+        page.open(path, width, 844, dark, query="?q=plstm%20reset&v=not%20in%20order")
+        assert page.run(shown) == ["chien_reset_units"]
+        assert page.complaints == []
+        assert set(page.asked) == {path.as_uri(), f"{path.as_uri()}?q=plstm%20reset&v=not%20in%20order"}
+
+
+# The least contrast of text against what lies behind it (WCAG: 4.5), over every element that has text of its own.
+CONTRAST = """
+(() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (c) => c.slice(0, 3).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+  let least = 21;
+  for (const e of document.querySelectorAll("body *")) {
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) || !e.checkVisibility()) continue;
+    let behind = e;
+    while (behind && (rgb(getComputedStyle(behind).backgroundColor)[3] ?? 1) === 0) behind = behind.parentElement;
+    const style = getComputedStyle(e);
+    const colours = [e instanceof SVGElement ? style.fill : style.color, getComputedStyle(behind).backgroundColor];
+    const [low, high] = colours.map((c) => light(rgb(c))).sort((a, b) => a - b);
+    least = Math.min(least, (high + 0.05) / (low + 0.05));
+  }
+  return least;
+})()
+"""

@@ -1,0 +1,452 @@
+"""Everything in results/ on one page: a single HTML file that needs no server and no network. Never trains.
+
+The page forbids itself to load anything (its content security policy): pictures are data URIs, curves are drawn here
+as SVG, and text comes from Markdown in which HTML has no meaning. `gallery.css` and `gallery.js` beside this file go
+into the page as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import math
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from timescales import plots, record, report, store, verdict
+
+HERE = Path(__file__).parent
+POINTS = 120  # of a drawn curve
+ROWS = 60  # of a CSV that is shown as a table
+PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
+# How a verdict's word is coloured: it agrees, partly, not, or says nothing yet. The word itself is always there.
+TONES = {
+    "good": ("match", "better", "holds", "reproduced", "reproduced so far", "order shown"),
+    "partly": ("in order", "reproduced in order", "reproduced in order so far", "unstable"),
+    "bad": ("worse", "refuted", "reversed", "contradicted", "not in order"),
+}
+
+
+def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
+    """The whole page: every table of `reports`, whatever else lies in results/, and the analyses of run directories."""
+    names = [r.table["name"] for r in reports]
+    parts = [_table(r) for r in reports]
+    others = [_folder(p) for p in sorted(store.RESULTS.iterdir()) if p.is_dir() and p.name not in names]
+    if runs:
+        parts += ["<h2>Trained runs</h2>", *(_run(directory) for directory in runs)]
+    if others := [text for text in others if text]:
+        parts += ["<h2>Beside the tables</h2>", *others]
+    parts += ["<h2>Log</h2>", *_log(store.RESULTS / "LOG.md")]
+    style, script = ((HERE / name).read_text() for name in ("gallery.css", "gallery.js"))
+    words = sorted({word for r in reports for word in _words(r)})
+    options = "".join(f"<option>{escape(word)}</option>" for word in words)
+    whole = ", ".join(f"{n} {word}" for word, n in Counter(r.verdict for r in reports).most_common())
+    count = sum(len({row["id"] for rows in r.rows.values() for row in rows}) for r in reports)
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>timescales: results</title>
+<link rel="icon" href="data:,">
+<style>
+{_colours()}
+{style}</style>
+</head>
+<body>
+<a class="skip" href="#tables">To the tables</a>
+<header>
+<h1>timescales: results</h1>
+<p>Recurrent networks whose memory has a controlled time scale: the papers' tables, printed and measured.
+{len(reports)} tables at paper size: {escape(whole)}; {count} runs. <em>Shown here</em> is a twin for a CPU, judged
+by the order of the models.</p>
+</header>
+<search class="bar">
+<label>Filter <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
+<label>Verdict <select id="verdict"><option value="">any</option>{options}</select></label>
+<output id="count" for="filter verdict"></output>
+</search>
+<main>
+<h2 id="tables">Tables and figures</h2>
+{_index(reports)}
+{"".join(parts)}
+</main>
+<script>
+{script}</script>
+</body>
+</html>
+"""
+
+
+def _entry(name: str, title: str, badges: str, body: str, words: Iterable[str] = (), shut: bool = False) -> str:
+    """A part of the page that the filter shows or hides as a whole."""
+    return (
+        f'<section class="entry" id="{_anchor(name)}" data-words="{escape("|".join(words))}">'
+        f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>"
+        f"{body}</details></section>\n"
+    )
+
+
+def _index(reports: Sequence[report.Report]) -> str:
+    """A card for each table, under its paper."""
+    found: dict[str, list[str]] = {}
+    for r in reports:
+        name = r.table["name"]
+        counts = [badge(word, n) for word, n in Counter(map(verdict.word_of, _judged(r))).items() if word != "blank"]
+        text = (
+            f'<li data-for="{_anchor(name)}"><a href="#{_anchor(name)}">{escape(name)}</a>'
+            f'<p>{escape(r.table["title"])}</p><p class="dim">{escape(r.table["source"])}</p>'
+            f"<p>{_whole(r)}</p><p>{' '.join(counts)}</p></li>"
+        )
+        found.setdefault(r.table["source"].split(",")[0].split(";")[0], []).append(text)
+    return "".join(f'<h3>{escape(paper)}</h3><ul class="cards">{"".join(c)}</ul>' for paper, c in found.items())
+
+
+def badge(said: str, count: int | None = None) -> str:
+    """A verdict's word on its colour, and how often it was said."""
+    word = said.partition(" (")[0].partition(",")[0]
+    tone = next((tone for tone, words in TONES.items() if word in words), "open")
+    return f'<span class="badge {tone}">{"" if count is None else f"{count} "}{escape(said)}</span>'
+
+
+def _judged(r: report.Report) -> list[verdict.Cell | verdict.Claim]:
+    return [*r.cells, *r.claims]
+
+
+def _whole(r: report.Report) -> str:
+    return f"paper size {badge(r.verdict)} shown here {badge(r.shown_here())}"
+
+
+def _words(r: report.Report) -> list[str]:
+    """Every verdict of a table, once: what the choice of verdicts finds it by."""
+    return sorted({r.verdict, r.shown_here(), *map(verdict.word_of, [*_judged(r), *r.shown])})
+
+
+def _table(r: report.Report) -> str:
+    """A table: its report, the curves of its runs, what else lies in its folder, and the runs themselves."""
+    name = r.table["name"]
+    folder = store.RESULTS / name
+    text = report.markdown(r).partition("\n")[2]
+    if not (folder / "figure.png").is_file():
+        text = re.sub(r"!\[[^\]]*\]\(figure\.png\)\n", "", text)
+    body = html(text, folder) + _curves(r) + _files(folder, ("table.md", "runs.csv", "figure.png", "sensitivity.csv"))
+    rows = [row for profile in r.rows.values() for row in profile]
+    if rows:
+        body += f"<details><summary>All {len(rows)} runs</summary>{_grid(*_runs(rows))}</details>"
+    return _entry(name, f"{name}: {r.table['title']}", _whole(r), body, _words(r), shut=not rows)
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    axes = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
+    known = {*store.COLUMNS, "axes", "stale", "curve", "blocks", "profile"}
+    metrics = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in known and "probe/" not in key]
+    head = ["id", "size", *axes, "seed", "status", *metrics, "minutes", "machine", "commit"]
+    body = [
+        [row["id"], row["profile"], *(report.say(row["axes"].get(key, "")) for key in axes), str(row["seed"]),
+         row["status"], *("" if row.get(key) is None else verdict.number(row[key]) for key in metrics),
+         f"{row['seconds'] / 60:.1f}", str(row["machine"]), str(row["commit"])]
+        for row in rows
+    ]  # fmt: skip
+    return head, body
+
+
+def _folder(folder: Path) -> str:
+    """What lies in a folder of results/ that is no table's."""
+    body = _files(folder)
+    return _entry(folder.name, folder.name, "", body) if body else ""
+
+
+def _run(directory: Path) -> str:
+    """A trained run: its outcome, its curve, and what its analyses have drawn."""
+    found = record.read(directory)
+    points = found["curve"] if found else []
+    drawn = _charts(directory.name, [Line("this run", str(found["config"]["model"]["name"]), points)] if found else [])
+    return _entry(
+        f"run-{directory.name}", directory.name, "",
+        f"<p>{escape(record.summary(found))}</p>{drawn}{_files(directory / 'analysis')}",
+    )  # fmt: skip
+
+
+def _log(path: Path) -> list[str]:
+    """LOG.md, an entry for each of its dated notes."""
+    if not path.is_file():
+        return []
+    notes = re.split(r"^## ", path.read_text(), flags=re.M)[1:]
+    found = []
+    for k, note in enumerate(notes):
+        title, _, text = note.partition("\n")
+        found.append(_entry(f"log-{len(notes) - k}", title, "", html(text, path.parent), shut=k > 0))
+    return found
+
+
+def _files(folder: Path, but: Sequence[str] = ()) -> str:
+    """Every text, picture and CSV below a folder, except those of its own with these names, curves/ and blocks/."""
+    kinds = [".md", *PICTURES, ".csv"]  # in this order
+    paths = [p for p in sorted(folder.rglob("*")) if p.suffix in kinds and p.is_file()]
+    paths.sort(key=lambda path: kinds.index(path.suffix))
+    paths = [p for p in paths if not (p.parent == folder and p.name in but)]
+    paths = [p for p in paths if not {"curves", "blocks"} & set(p.relative_to(folder).parts[:-1])]
+    texts = {p: p.read_text() for p in paths if p.suffix == ".md"}
+    parts = []
+    for path in paths:
+        name = path.relative_to(folder).as_posix()
+        if path in texts:
+            parts.append(html(texts[path], path.parent))
+        elif path.suffix == ".csv":
+            parts.append(_csv(path, name))
+        elif not any(text and f"]({path.name})" in text for p, text in texts.items() if p.parent == path.parent):
+            alt = f"{folder.name}, {path.stem.replace('_', ' ')}"  # no text of its own shows it
+            parts.append(f"<figure>{picture(path, alt)}<figcaption>{escape(name)}</figcaption></figure>")
+    return "".join(parts)
+
+
+def _csv(path: Path, name: str) -> str:
+    """A CSV: a curve if its first column is `step`, else a table that opens on demand."""
+    with path.open(newline="") as file:
+        head, *body = list(csv.reader(file)) or [[]]
+    if head[:1] == ["step"]:
+        points = [{k: float(v) for k, v in zip(head, line, strict=False) if v} for line in body]
+        run = record.read(path.parent)
+        model = run["config"]["model"]["name"] if run else ""
+        return _charts(path.parent.name, [Line(path.parent.name, model, points)])
+    more = f", the first {ROWS} of {len(body)} rows" if len(body) > ROWS else ""
+    return f"<details><summary>{escape(name)}{more}</summary>{_grid(head, body[:ROWS])}</details>"
+
+
+def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    top = "".join(f'<th scope="col">{escape(entry)}</th>' for entry in head)
+    rows = "".join("<tr>" + "".join(f"<td>{escape(entry)}</td>" for entry in row) + "</tr>" for row in body)
+    return f"{WIDE}<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
+
+
+def html(text: str, folder: Path) -> str:
+    """Markdown as HTML: headings two levels down, pictures of `folder` inside, verdicts as badges, links within."""
+    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = reader.parse(text)
+    head: list[str] = []  # of the table being read
+    column, in_head = -1, False
+    found: list[Token] = []
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+        elif token.type == "thead_open":
+            head, in_head = [], True
+        elif token.type == "thead_close":
+            in_head = False
+        elif token.type == "tr_open":
+            column = -1
+        elif token.type in ("th_open", "td_open"):
+            column += 1
+            if token.type == "th_open":
+                token.attrSet("scope", "col")
+            elif column < len(head):
+                token.attrSet("data-head", head[column])  # on a phone a row is a stack, and each value says what it is
+        elif token.type == "inline":
+            if in_head:
+                head.append(token.content)
+            elif -1 < column < len(head) and head[column] == "verdict" and token.content:
+                said, _, rest = token.content.partition(", p = ")
+                shown = badge(said) + (f" p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{escape(rest)}" if rest else "")
+                token.children = [Token("html_inline", "", 0, content=shown)]
+            token.children = _within(token.children or [], folder)
+        if token.type == "table_open":
+            opened = token
+            found.append(Token("html_block", "", 0, content=WIDE))
+        found.append(token)
+        if token.type == "table_close":
+            if "verdict" in head:
+                opened.attrSet("class", "judged")
+            column, head = -1, []
+            found.append(Token("html_block", "", 0, content="</div>"))
+    return reader.renderer.render(found, reader.options, {})
+
+
+def _within(children: Sequence[Token], folder: Path) -> list[Token]:
+    """Inline tokens whose pictures are inside the page, and whose links lead into it or to another site."""
+    found, dropped = [], 0
+    for token in children:
+        if token.type == "image":
+            path = folder / str(token.attrs["src"])
+            inside = (
+                path.resolve().is_relative_to(store.RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
+            )
+            text = picture(path, token.content) if inside else escape(token.content)
+            found.append(Token("html_inline", "", 0, content=text))
+        elif token.type == "link_open":
+            target = _target(str(token.attrs["href"]))
+            dropped += not target
+            token.attrs = {"href": target}
+            found += [token] if target else []
+        elif token.type == "link_close" and dropped:
+            dropped -= 1
+        else:
+            found.append(token)
+    return found
+
+
+def _target(href: str) -> str:
+    """Where a link of results/*.md leads on the page; nowhere if to a file that is not on it."""
+    if href.startswith(("http://", "https://", "#")):
+        return href
+    name = href.removeprefix("../").removesuffix("/table.md").strip("/")
+    return f"#{_anchor(name)}" if "/" not in name and (store.RESULTS / name).is_dir() else ""
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"[^\w.-]", "-", name)
+
+
+def picture(path: Path, alt: str) -> str:
+    """An <img> that carries its picture, with its size where it is a PNG."""
+    data = path.read_bytes()
+    size = ""
+    if path.suffix == ".png" and data[12:16] == b"IHDR":
+        width, height = struct.unpack(">II", data[16:24])
+        size = f' width="{width}" height="{height}"' + (' class="broad"' if width > 1.6 * height else "")
+    text = base64.b64encode(data).decode()
+    return f'<img src="data:{PICTURES[path.suffix]};base64,{text}" alt="{escape(alt)}"{size}>'
+
+
+@dataclass
+class Line:
+    """A run's curve: how it is called, whose colour it has, its points; lines of one name share a place in the key."""
+
+    name: str
+    model: str
+    points: Sequence[Mapping[str, float]]
+    dash: int = 0
+
+
+DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "12 4")
+
+
+def _curves(r: report.Report) -> str:
+    """Every run's curve, one picture for each value that was logged and each size."""
+    parts = []
+    for profile, rows in r.rows.items():
+        keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key not in ("seed", "model")))
+        keys = [key for key in keys if len({json.dumps(row["axes"].get(key)) for row in rows}) > 1]
+        groups = [", ".join(f"{k.split('.')[-1]}={report.say(row['axes'].get(k))}" for k in keys) for row in rows]
+        order = list(dict.fromkeys(groups))
+        lines = []
+        for row, text in zip(rows, groups, strict=True):
+            model = str(row["axes"].get("model", row["run"].partition("/")[2]))
+            points = report.curve(r.table, row)
+            lines.append(Line(", ".join(filter(None, [model, text])), model, points, order.index(text)))
+        size = "paper size" if profile == "paper" else "shown here"
+        parts.append(_charts(f"{r.table['name']}, {size}", [line for line in lines if line.points]))
+    drawn = "".join(parts)
+    return f"<h4>Curves</h4>{drawn}" if drawn else ""
+
+
+def _charts(title: str, lines: Sequence[Line]) -> str:
+    """A picture for each value of validation, then the loss of training, and one key for all."""
+    count = Counter(key for line in lines for point in line.points for key in point)
+    shown = [key for key in count if key.startswith("valid/")]
+    # The loss of training is in a curve where its steps and the validations' coincide: a few points are none.
+    shown += [key for key in count if key.startswith("train/") and 3 * count[key] > count["step"]]
+    drawn = "".join(text for key in shown if (text := chart(title, key, lines)))
+    if not drawn:
+        return ""
+    entries = {line.name: line for line in lines}.values()
+    key = "".join(f"<li>{_stroke(line, 'M0 5h26')}{escape(line.name)}</li>" for line in entries)
+    return f'<p class="dim">{escape(title)}</p><div class="charts">{drawn}</div><ul class="key">{key}</ul>'
+
+
+def _stroke(line: Line, path: str) -> str:
+    return f'<svg class="swatch" viewBox="0 0 26 10" aria-hidden="true">{_path(line, path)}</svg>'
+
+
+def _path(line: Line, path: str, title: str = "") -> str:
+    shape = f' stroke-dasharray="{dash}"' if (dash := DASHES[line.dash % len(DASHES)]) else ""
+    name = line.model if line.model in plots.COLOURS else "other"
+    inside = f"<title>{escape(title)}</title>" if title else ""
+    return f'<path class="line m-{name}"{shape} d="{path}">{inside}</path>'
+
+
+def chart(title: str, key: str, lines: Sequence[Line]) -> str:
+    """One value of every line over training, as SVG; a loss that spans decades has a logarithmic axis."""
+    every = [
+        (line, [(p["step"], p[key]) for p in line.points if math.isfinite(p.get(key, math.nan))]) for line in lines
+    ]
+    series = [(line, _thinned(points)) for line, points in every if points]
+    if not series:
+        return ""
+    xs, ys = ([point[k] for _, points in series for point in points] for k in (0, 1))
+    logarithmic = min(ys) > 0 and max(ys) / min(ys) > 50
+    bend = math.log10 if logarithmic else float
+    low, high = bend(min(ys)), bend(max(ys))
+    margin = 0.04 * (high - low) or 0.5
+    low, high, right = low - margin, high + margin, max(xs) or 1
+    left, top, width, height = 52, 14, 330, 190  # of the frame, in a view of 400 x 250
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + width * x / right, top + height * (high - bend(y)) / (high - low)
+
+    parts = []
+    for value in ticks(low, high, whole=logarithmic):
+        y = place(0, 10**value if logarithmic else value)[1]
+        label = f"{10**value:.3g}" if logarithmic else f"{value:.4g}"
+        parts.append(
+            f'<path class="rule" d="M{left} {y:.1f}h{width}"/>'
+            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+        )
+    for value in ticks(0, right):
+        x = place(value, ys[0])[0]
+        parts.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{value:,.6g}</text>')
+    for line, points in series:
+        spots = [place(x, y) for x, y in points]
+        path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots) + ("h.1" if len(spots) == 1 else "")
+        parts.append(_path(line, path, f"{line.name}: {verdict.number(points[-1][1])} at step {points[-1][0]:.0f}"))
+    parts.append(f'<text x="{left + width}" y="{top + height + 36}" text-anchor="end">training steps</text>')
+    ends: dict[str, list[float]] = {}
+    for line, points in series:
+        ends.setdefault(line.name, []).append(points[-1][1])
+    said = "; ".join(f"{name} ends at {' '.join(map(verdict.number, sorted(values)))}" for name, values in ends.items())
+    return (
+        f'<figure class="chart"><figcaption>{escape(key)}</figcaption><svg role="img" viewBox="0 0 400 250" '
+        f'aria-label="{escape(f"{title}: {key} over training steps. {said}")}">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    if len(points) <= POINTS:
+        return points
+    return [points[round(k * (len(points) - 1) / (POINTS - 1))] for k in range(POINTS)]
+
+
+def ticks(low: float, high: float, whole: bool = False) -> list[float]:
+    """Round numbers between two values, three to six of them; whole: only whole ones (powers of ten on a log axis)."""
+    raw = (high - low) / 4
+    step = 10.0 ** math.floor(math.log10(raw))
+    step *= next(m for m in (1, 2, 5, 10) if m * step >= raw)
+    step = max(1.0, round(step)) if whole else step
+    return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _colours() -> str:
+    """The models' colours as CSS: those of all our pictures, and on a dark page halfway to white."""
+
+    def rules(lighter: float) -> str:
+        found = []
+        for name, code in (plots.COLOURS | {"other": "#444444"}).items():
+            parts = (int(code[k : k + 2], 16) for k in (1, 3, 5))
+            mixed = "".join(f"{round(part + lighter * (255 - part)):02x}" for part in parts)
+            found.append(f".m-{name}{{stroke:#{mixed}}}")
+        return "".join(found)
+
+    return f"{rules(0.0)}\n@media (prefers-color-scheme: dark) {{{rules(0.45)}}}"
