@@ -77,7 +77,7 @@ def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: 
         for line in found.notes:
             print(f"  {line}")
     if skipped:
-        print(f"no questions for these: {', '.join(skipped)} (--only=NAME says why)")
+        print(f"not asked of this model and task: {', '.join(skipped)} (--only=NAME says why)")
 
 
 if __name__ == "__main__":

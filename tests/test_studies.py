@@ -3,6 +3,7 @@
 import csv
 import importlib
 import math
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_every_question_of_a_run(train, analyse, tmp_path):
     assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
     said = analyse(run, "--svg")
     assert "timescale_law/alpha" in said
+    assert said.splitlines()[-1].startswith("not asked of this model and task: ")
+    assert all(name in said.splitlines()[-1] for name in ("mutual_information", "routing", "word_ablation"))
     for name in ("timescale_law.png", "timescale_law.svg"):
         assert (run / "analysis" / name).is_file()
     assert all(path.stat().st_size <= 200_000 for path in (run / "analysis").glob("*.png"))
@@ -463,3 +466,27 @@ def test_mutual_information_of_a_run(root, tmp_path):
     assert all(row["rest"] == row["bits"] - row["shuffled"] for row in found.rows)
     assert analysis.write(found, tmp_path, "mutual_information")[1].is_file()
     assert found.rows == mutual_information.study(model, task, run_of(model, task)).rows
+
+
+def test_pictures_say_which_corpus_where_the_task_does_not(root):
+    task = words(root)
+    run = run_of(language_model(task), task)
+    assert run.title == "ptb_word, mts, seed 0, 10 steps"
+    run.record["config"]["task"]["corpus"] = "markov_ptb"
+    assert run.title == "ptb_word (markov_ptb), mts, seed 0, 10 steps"
+
+
+def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
+    task = words(root)
+    run = run_of(language_model(task), task)
+    run.directory = tmp_path
+    assert run.earlier("word_ablation") is None
+    found = word_ablation.study(run.model, task, run)
+    analysis.write(found, tmp_path / "analysis", "word_ablation")
+    assert run.earlier("word_ablation") is None  # there are no weights it could be of
+    (tmp_path / "best.pt").touch()
+    os.utime(tmp_path / "best.pt", (0, 0))
+    assert run.earlier("word_ablation") == found.rows
+    both = word_ablation.compare([run, run])
+    assert len(both.rows) == 2 * len(found.rows)
+    assert both.values["2/layer1/left_1"] == found.values["layer1/left_1"]

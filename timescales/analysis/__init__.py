@@ -91,8 +91,10 @@ class Run:
     @property
     def title(self) -> str:
         """The run in a few words, for pictures."""
-        steps = self.record.get("steps")
-        words = f"{self.config['task']['name']}, {self.config['model']['name']}, seed {self.record['seed']}"
+        steps, task = self.record.get("steps"), self.config["task"]
+        corpus = task.get("corpus")
+        words = task["name"] if corpus is None or task["name"].startswith(corpus) else f"{task['name']} ({corpus})"
+        words += f", {self.config['model']['name']}, seed {self.record['seed']}"
         return words + (f", {steps:,} steps" if steps else "")
 
 

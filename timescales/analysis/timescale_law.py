@@ -56,12 +56,12 @@ def rows_of(run: Run) -> list[dict[str, float]]:
     return sorted(rows, key=lambda row: -row["timescale"])
 
 
-PRINTED = (("1.4 (PTB)", 1.4, (0, (1, 1))), ("0.5 (Markov-PTB)", 0.5, (0, (5, 3))))  # alpha, mean: Fig. 1
+PRINTED = (("alpha, 1.4 (PTB)", 1.4, (0, (1, 1))), ("mean, 0.5 (Markov-PTB)", 0.5, (0, (5, 3))))  # Fig. 1
 
 
 def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
     """Left: time scales by rank, with the best law of either kind. Right: distance of each law by its parameter."""
-    left, right = plots.panels(figure, 2, width=12.0)
+    left, right = plots.panels(figure, 2, width=13.0)
     for k, (run, times) in enumerate(found):
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
         width = 3.0 - 1.2 * k  # runs of one model have one colour
@@ -77,16 +77,15 @@ def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
         for words, cdf, (_, _, style) in zip(
             ("inverse gamma, by alpha", "normal, by mean"), (inverse_gamma_cdf, normal_cdf), PRINTED, strict=True
         ):
-            label = f"{words}; {run.title}" if len(found) > 1 else words
+            label = f"{words};\n{run.title}" if len(found) > 1 else words
             right.plot(GRID, kolmogorov_smirnov(times, cdf), color=run.colour, ls=style, lw=width, label=label)
     if found[0][0].config["task"]["name"] == "ptb_word":
-        for height, (words, value, style) in enumerate(PRINTED):
-            right.axvline(value, color="#999999", ls=style, lw=1)
-            right.text(value, 0.01 + 0.05 * height, f" paper: {words}", fontsize=8, color="#666666")
+        for words, value, style in PRINTED:
+            right.axvline(value, color="#999999", ls=style, lw=1, label=f"the paper's {words}")
     left.set(yscale="log", xlabel="share of units with a longer time scale", ylabel="time scale (steps)")
     right.set(xlabel="alpha, or mean in steps", ylabel="Kolmogorov-Smirnov distance from the units", ylim=(0, 1.02))
     left.legend(frameon=False, fontsize=8)
-    right.legend(frameon=False, fontsize=8, loc="lower right")
+    right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def fit(times: Tensor) -> dict[str, float]:

@@ -76,7 +76,7 @@ def changes(model: SequenceModel, task: Any, groups: Sequence[Sequence[Tensor]])
     replaced by <unk>; groups names the units whose norms these are. Every word of every window is replaced in turn,
     and each replacement is run once and counted at all distances: K = window length.
     Left open by the paper, and here: terms that would reach before the window are left out, and a window begins with
-    the state that the text before it has left. A cell without c holds its h.
+    the state that the text before it has left. A cell without c holds its h. In float32 what is below 1e-7 is rounding.
     Raises ConfigError for a task that is no language model of words, or whose words have no <unk>.
     """
     unk = unknown_word(task)
