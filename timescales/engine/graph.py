@@ -9,7 +9,7 @@ all but the launching is tested without a GPU. Only float32; whether products ro
 What it costs (held by tests/test_graph.py), per step and layer: 2 launches forward and 2 backward (the first step's
 product backward only if the state before wants a gradient), and besides, per call, 1 product forward and 2 or 3 backward.
 Per row (step x sequence) of H units it holds G H + 2 H floats (3 H with an age), and backward H more if every output has a
-gradient and a graph runs; for a pLSTM of 3 gates 7 H: copy at T = 200 (220 x 128 x 128) 101 MB.
+gradient and a graph runs; for a pLSTM of 3 gates 7 H: copy at T = 200 (220 x 128 x 128) 102 MB.
 
 Graphs run in buffers of their own. A call has its buffers alone until its backward is done or its autograd node dies,
 whatever other calls come in between; results are copied out. Buffers are kept per cell, and die with it: a failed or
@@ -233,6 +233,11 @@ def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph
     return graph
 
 
+def captures(x: Tensor) -> bool:
+    """Whether graphs are captured here; inside somebody else's capture the steps become part of that."""
+    return x.is_cuda and not torch.cuda.is_current_stream_capturing()
+
+
 def settings(device: torch.device) -> tuple[Any, ...]:
     """What decides which kernels a capture records: where it runs, and torch's settings."""
     tf32, exact = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
@@ -386,9 +391,7 @@ def run(
     age = getattr(state, "age", None)
     tensors = (x, ih, hh, bias, kernel.power, state.h, state.c, age)
     keep = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in tensors)
-    pool = None
-    if x.is_cuda and not torch.cuda.is_current_stream_capturing():
-        pool = _pools.setdefault(cell, Pool())
+    pool = _pools.setdefault(cell, Pool()) if captures(x) else None
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
         plan = Plan(kernel._replace(power=None), pool, strict, keep)
         output, h, c, age = Sequence.apply(plan, *tensors, dt, mask)  # type: ignore[no-untyped-call]
@@ -468,7 +471,7 @@ def _forward(plan: Plan, tensors: Any) -> Lease:
             return Buffers(kernel, sizes, H, x.device, dt is not None, mask is not None)
 
     key: tuple[Any, ...] = (*plan.kernel, *sizes, H, dt is None, mask is None)
-    if x.is_cuda:
+    if plan.pool is not None:
         key += settings(x.device)
     lease = Lease(plan.pool, key, plan.strict, make)
     b = lease.b
