@@ -242,8 +242,8 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
                     row = {"part": "training", "config": name, "variant": model, "precision": precision}
                     given = [f"model={model}", *overrides, f"device={device}", f"precision={precision}", "logger=none"]
                     if device == "cpu":
-                        given += ["model.hidden_size=8", "model.num_layers=1", "task.batch_size=4"]
-                        given += ["task.T=10"] if "copy" in name else []
+                        given += ["model.hidden_size=[8,8,400]" if "word" in name else "model.hidden_size=8"]
+                        given += ["task.batch_size=4", *(["task.T=10"] if "copy" in name else [])]
                     try:
                         cfg = composer(given)
                         row |= training(schema.resolved(cfg), device, seconds)

@@ -116,7 +116,7 @@ def problem(name, size):
     return model, x, state, dt, torch.rand(S, B, device=DEVICE) < 0.9
 
 
-# float32: some tens of roundings of 6e-8, and exponentials of a GPU to 2 units in the last place. TF32 keeps ten bits of
+# float32: some tens of roundings of 6e-8, and a GPU's exponentials to 2 units in the last place. TF32 keeps ten bits of
 # the factors: 5e-4 per product, over steps that depend on each other.
 BOUNDS = {"highest": 1e-4, "high": 3e-2}
 

@@ -1,5 +1,5 @@
-"""The graph engine against the eager one in float64, with torch twins; its pool of graphs with stand-ins for CUDA's; the
-Triton kernels compiled for a GPU that is not here. In the interpreter they run in test_triton.py."""
+"""The graph engine against the eager one in float64, with torch twins; its pool of graphs, with stand-ins for CUDA's;
+the Triton kernels, compiled for a GPU that is not here. In the interpreter they run in test_triton.py."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ class Count(TorchDispatchMode):
 def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkeypatch):
     S, B, H = 11, 4, 32
     steps, buffers = [], []
-    for step in ("step_forward", "step_backward"):
-        monkeypatch.setattr(pointwise, step, lambda b, t, real=getattr(pointwise, step): (steps.append(t), real(b, t)))
+    for name_, real in (("step_forward", pointwise.step_forward), ("step_backward", pointwise.step_backward)):
+        monkeypatch.setattr(pointwise, name_, lambda b, t, real=real: (steps.append(t), real(b, t)))
     kept = graph.Buffers.__init__
     monkeypatch.setattr(graph.Buffers, "__init__", lambda b, *a: (kept(b, *a), buffers.append(b))[0])
     model = MODELS[name](3, H)
@@ -309,7 +309,7 @@ def test_a_capture_that_fails_is_said_once_by_auto_and_raised_by_name(captured, 
     x = torch.randn(9, 4, 3)
     expected = gradients(model, [x])[0]
     captured.fails = True
-    with pytest.raises(RuntimeError, match="could not capture: RuntimeError: operation not .*; use engine='eager'"):
+    with pytest.raises(RuntimeError, match=r"could not capture: RuntimeError: operation not .*; use engine='eager'"):
         model(x)
     cell = model.layers[0]
     for _ in range(3):

@@ -99,10 +99,10 @@ def test_the_trial_finds_a_wrong_kernel(monkeypatch):
     """The kernels on small numbers, as on a GPU before they are used the first time."""
     from timescales.engine import graph, pointwise
 
+    sides = itertools.cycle((False, False, True, True))  # forward and backward by the twins, then by the kernels
+    monkeypatch.setattr(graph, "triton_runs", lambda b: next(sides))
     for kind in pointwise.GATES:
-        monkeypatch.setattr(graph, "triton_runs", lambda b, sides=iter((False, False, True, True)): next(sides))
         graph._try(kind, torch.device("cpu"))
-        monkeypatch.setattr(graph, "triton_runs", lambda b, sides=iter((False, False, True, True)): next(sides))
         with monkeypatch.context() as patch:
             real = pointwise.launch_backward
             patch.setattr(pointwise, "launch_backward", lambda b, t: (real(b, t), b.dc.add_(1e-2)))  # noqa: B023

@@ -1,8 +1,8 @@
 """Which engine "auto" tries first on a GPU: what measured.csv says is fastest at the nearest size.
 
-`python scripts/bench.py --device cuda` measures and writes that file: a row per cell (lstm, refine, coupled, separate),
-sizes S, B, H, engine and device, in milliseconds of one forward and backward pass in float32. Where nothing was measured:
-cuDNN for the plain LSTM, the graph engine for the others.
+`python scripts/bench.py --device cuda` measures and writes that file: a row per cell (lstm, refine, coupled,
+separate), sizes S, B, H, engine and device, in milliseconds of one forward and backward pass in float32. Where nothing
+was measured: cuDNN for the plain LSTM, the graph engine for the others.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ def ranking(kind: str, S: int, B: int, H: int, device: str) -> list[str]:
     if not compared:
         return list(DEFAULT)
     sizes = (S, B, H)
-    nearest = min(
-        compared, key=lambda size: sum(math.log(a / b) ** 2 for a, b in zip(size[1:], sizes, strict=True))
-    )
+    nearest = min(compared, key=lambda size: sum(math.log(a / b) ** 2 for a, b in zip(size[1:], sizes, strict=True)))
     found = compared[nearest]
     return sorted(found, key=found.__getitem__) + [name for name in DEFAULT if name not in found]

@@ -3,19 +3,20 @@
     forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  pointwise.forward
     backward   per step  pointwise.backward  and  dh += dz_t U;  then dU, dW, db and dx of all steps at once
 
-The equations are in pointwise.py, in Triton for a GPU and in plain torch; on the CPU the latter run, uncaptured, so that
-all but the launching is tested without a GPU. Only float32; whether products round to TF32 is torch's setting.
+The equations are in pointwise.py, in Triton for a GPU and in plain torch; on the CPU the latter run, uncaptured, so
+that all but the launching is tested without a GPU. Only float32; whether products round to TF32 is torch's setting.
 
 What it costs (held by tests/test_graph.py), per step and layer: 2 launches forward and 2 backward (the first step's
-product backward only if the state before wants a gradient), and besides, per call, 1 product forward and 2 or 3 backward.
-Per row (step x sequence) of H units it holds G H + 2 H floats (3 H with an age), and backward H more if every output has a
-gradient and a graph runs; for a pLSTM of 3 gates 7 H: copy at T = 200 (220 x 128 x 128) 102 MB.
+product backward only if the state before wants a gradient), and besides, per call, 1 product forward and 2 or 3
+backward. Per row (step x sequence) of H units it holds G H + 2 H floats (3 H with an age), and H more for the gradients
+of the outputs in a graph; for a pLSTM of 3 gates 7 H: copy at T = 200 (220 x 128 x 128) 102 MB.
 
 Graphs run in buffers of their own. A call has its buffers alone until its backward is done or its autograd node dies,
 whatever other calls come in between; results are copied out. Buffers are kept per cell, and die with it: a failed or
 finished job leaves nothing. A shape is captured when it comes for the second time (of all lengths of a text most come
-rarely); at most `LIVE` calls of a shape are captured at once, at most `KEPT` buffers are kept for later. Everything else
-runs the same launches uncaptured, as does a call inside somebody else's capture, of a whole training step for instance.
+rarely); at most `LIVE` calls of a shape are captured at once, at most `KEPT` buffers are kept for later. Everything
+else runs the same launches uncaptured, as does a call inside somebody else's capture, of a whole training step for
+instance.
 """
 
 from __future__ import annotations
@@ -529,8 +530,9 @@ def _backward(lease: Lease, tensors: Any, grads: Any, wanted: dict[str, bool]) -
         dx = (dz @ ih).view(*(b.z.shape[:3] if stacked else (S, B)), -1)
         found["x"] = dx.transpose(0, 1) if stacked else dx
     if wanted["power"]:
+        assert b.dpower is not None
         found["power"] = one(b.dpower.sum(1)).sum_to_size(power.shape)
     for name, carried in (("h", b.dh), ("c", b.dc), ("age", b.dage)):
-        if wanted[name]:
+        if wanted[name] and carried is not None:
             found[name] = one(carried).clone()
     return found

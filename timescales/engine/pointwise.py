@@ -82,9 +82,7 @@ def lstm_forward_kernel(i, f, g, o, c):
     return i, f, g, o, new, o * tanh(new)
 
 
-def lstm_backward(
-    i: Tensor, f: Tensor, g: Tensor, o: Tensor, c: Tensor, dh: Tensor, dc: Tensor
-) -> tuple[Tensor, ...]:
+def lstm_backward(i: Tensor, f: Tensor, g: Tensor, o: Tensor, c: Tensor, dh: Tensor, dc: Tensor) -> tuple[Tensor, ...]:
     """Gradients of the four pre-activations, and of c."""
     tc = (f * c + i * g).tanh()
     dc = dc + dh * o * (1 - tc * tc)
@@ -240,7 +238,9 @@ def power_backward_kernel(z, i, g, o, c, age, dt, p, epsilon, floor, dh, dc, dag
 def step_forward(b: Any, t: int) -> None:
     """The twin: step t of `b` (graph.Buffers), whose z[:, t] holds the pre-activations."""
     a = list(b.z[:, t].unflatten(-1, (b.gates, b.H)).unbind(-2))
-    c, age = b.c[:, t], b.age[:, t] if b.aged else None
+    c: Tensor = b.c[:, t]
+    age: Any = b.age[:, t] if b.aged else None
+    age_new: Any = None
     if b.aged:
         i = a.pop(1) if b.kind == "separate" else None
         dt = 1.0 if b.dt is None else b.dt[:, t].unsqueeze(-1)
@@ -250,8 +250,8 @@ def step_forward(b: Any, t: int) -> None:
         if b.kind == "coupled":
             del kept[1]
     else:
-        *kept, c_new, h_new = (lstm_forward if b.kind == "lstm" else refine_forward)(*a, c)
-        age_new = None
+        forward: Callable[..., Any] = lstm_forward if b.kind == "lstm" else refine_forward
+        *kept, c_new, h_new = forward(*a, c)
     if b.mask is not None:
         exists = b.mask[:, t].bool().unsqueeze(-1)
         c_new, h_new = torch.where(exists, c_new, c), torch.where(exists, h_new, b.h[:, t])
@@ -320,8 +320,9 @@ def step_backward(b: Any, t: int) -> None:
     """The twin: b.z[:, t] becomes the gradients of the pre-activations; b.dh, b.dc, b.dage go one step back."""
     a = list(b.z[:, t].unflatten(-1, (b.gates, b.H)).unbind(-2))
     dh = b.dh if b.d_output is None else b.dh + b.d_output[:, t]
-    held = (dh, b.dc.clone(), b.dage.clone() if b.aged else None)
-    c = b.c[:, t]
+    c: Tensor = b.c[:, t]
+    dage: Any = None
+    dpower: Any = None
     if b.aged:
         i = a.pop(1) if b.kind == "separate" else None
         dt = 1.0 if b.dt is None else b.dt[:, t].unsqueeze(-1)
@@ -331,16 +332,16 @@ def step_backward(b: Any, t: int) -> None:
         if b.kind == "coupled":
             del dz[1]
     else:
-        *dz, dc = (lstm_backward if b.kind == "lstm" else refine_backward)(*a, c, dh, b.dc)
-        dage = dpower = None
+        backward: Callable[..., Any] = lstm_backward if b.kind == "lstm" else refine_backward
+        *dz, dc = backward(*a, c, dh, b.dc)
     exists = None if b.mask is None else b.mask[:, t].bool().unsqueeze(-1)
     if exists is not None:
         dz = [torch.where(exists, v, 0.0) for v in dz]
-        dc = torch.where(exists, dc, held[1])
+        dc = torch.where(exists, dc, b.dc)
         if dage is not None:
-            dage, dpower = torch.where(exists, dage, held[2]), torch.where(exists, dpower, 0.0)
+            dage, dpower = torch.where(exists, dage, b.dage), torch.where(exists, dpower, 0.0)
     b.z[:, t] = torch.cat(dz, -1)
-    b.dh.copy_(torch.zeros_like(dh) if exists is None else torch.where(exists, 0.0, held[0]))
+    b.dh.copy_(torch.zeros_like(dh) if exists is None else torch.where(exists, 0.0, dh))
     b.dc.copy_(dc)
     if dage is not None:
         b.dage.copy_(dage)

@@ -61,7 +61,7 @@ class Frequency(Task):
         time, exists, phase = (self.moved(v) for v in (time, exists, phase))
         wave = torch.sin(2.0 * math.pi * time / phase[:, :1] - phase[:, 1:]) * exists
         gap = time.diff(dim=1, prepend=time[:, :1])
-        first_point = exists & ~exists.roll(1, 1).index_fill(1, torch.zeros(1, dtype=torch.long, device=self.device), False)
+        first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
         dt = torch.where(exists & ~first_point, gap, 1.0)
         channels = [wave, time * exists] if self.time_input else [wave]
         dtype = torch.get_default_dtype()
