@@ -14,9 +14,9 @@ of the outputs in a graph; for a pLSTM of 3 gates 7 H: copy at T = 200 (220 x 12
 Graphs run in buffers of their own. A call has its buffers alone until its backward is done or its autograd node dies,
 whatever other calls come in between; results are copied out. Buffers are kept per cell, and die with it: a failed or
 finished job leaves nothing. A shape is captured when it comes for the second time (of all lengths of a text most come
-rarely); at most `LIVE` calls of a shape are captured at once, at most `KEPT` buffers are kept for later. Everything
-else runs the same launches uncaptured, as does a call inside somebody else's capture, of a whole training step for
-instance.
+rarely), in at most `LIVE` buffers at once; those of the `KEPT` most frequent shapes are kept, no more than 8 GiB if
+they are more than four. Everything else runs the same launches uncaptured, as does a call inside somebody else's
+capture, of a whole training step for instance.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import functools
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,8 +38,9 @@ from timescales.engine import eager, pointwise
 from timescales.engine.fused import KERNELS, Kernel
 
 KINDS = ("lstm", "refine", "coupled", "separate")  # by fused.Kernel's numbers
-KEPT = 16
 LIVE = 2
+KEPT = 32
+KEPT_BYTES = 2**33
 
 
 # --------------------------------------------------------------------------------------------- can it run?
@@ -64,7 +66,8 @@ def trial(kind: str, device: str) -> str:
     try:
         if pointwise.triton is None:
             raise RuntimeError("torch came without Triton; pip install triton")
-        with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        where = torch.cuda.device(device)
+        with where, torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
             _try(kind, torch.device(device))
     except torch.OutOfMemoryError:
         raise
@@ -272,45 +275,51 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._seen: set[Any] = set()
-        self._live: dict[Any, int] = {}
-        self._free: list[tuple[Any, Program]] = []  # the longest unused first
+        self._seen: Counter[Any] = Counter()
+        self._live: Counter[Any] = Counter()
+        self._free: list[tuple[Any, Program]] = []
 
     def take(self, key: Any, make: Callable[[], Program]) -> Program | None:
         """A program for calls with this key, for the caller alone until `give`; None where it should run uncaptured."""
         with self._lock:
-            if key not in self._seen:
-                self._seen.add(key)
-                return None
-            if self._live.get(key, 0) >= LIVE:
+            self._seen[key] += 1
+            if self._seen[key] < 2 or self._live[key] >= LIVE:
                 return None
             found = next((k for k, (other, _) in enumerate(self._free) if other == key), None)
-            program = None if found is None else self._free.pop(found)[1]
-            if program is None:
+            if found is not None:
+                program = self._free.pop(found)[1]
+            elif self._full() and self._seen[key] <= min(self._seen[other] for other, _ in self._free):
+                return None  # to capture one shape after the other for a single use each would cost more than it saves
+            else:
                 try:
                     program = make()
                 except torch.OutOfMemoryError:  # what is kept for later may be what is in the way
                     if not self._free:
                         raise
-                    self._drop(0)
+                    self._drop(len(self._free))
+                    torch.cuda.empty_cache()
                     program = make()
-            self._live[key] = self._live.get(key, 0) + 1
+            self._live[key] += 1
             return program
 
     def give(self, key: Any, program: Program) -> None:
-        """Take a program back."""
+        """Take a program back; of too many the one whose shape comes least goes."""
         with self._lock:
             self._live[key] -= 1
+            full = self._full()
             self._free.append((key, program))
-            self._drop(KEPT)
+            # Nothing may wait while some graph is captured: the next call drops it.
+            if full and not torch.cuda.is_current_stream_capturing():
+                self._drop(1)
 
-    def _drop(self, left: int) -> None:
-        # Nothing may wait while some graph is captured: the next call drops them.
-        if len(self._free) > left and not torch.cuda.is_current_stream_capturing():
-            torch.cuda.synchronize()  # a graph must not die while it runs
-            del self._free[: len(self._free) - left]
-            if left == 0:
-                torch.cuda.empty_cache()
+    def _full(self) -> bool:
+        large = sum(program.b.bytes() for _, program in self._free) > KEPT_BYTES
+        return len(self._free) >= KEPT or (large and len(self._free) >= 4)  # whole and last batches, two splits
+
+    def _drop(self, n: int) -> None:
+        torch.cuda.synchronize()  # a graph must not die while it runs
+        self._free.sort(key=lambda pair: self._seen[pair[0]])
+        del self._free[:n]
 
 
 _pools: weakref.WeakKeyDictionary[Cell, Pool] = weakref.WeakKeyDictionary()

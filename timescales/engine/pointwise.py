@@ -54,11 +54,13 @@ def log_one_plus(x):
 
 @jit
 def sigmoid(x):
+    """1 / (1 + exp(-x)); 0 where exp(-x) is infinite."""
     return 1 / (1 + tl.exp(-x))
 
 
 @jit
 def tanh(x):
+    """By exp(2 x) - 1."""
     # Not by minimum and maximum: what is not a number must stay so.
     e = exp_minus_one(2 * tl.where(x > 15, 15.0, tl.where(x < -15, -15.0, x)))
     return e / (e + 2)
@@ -77,6 +79,7 @@ def lstm_forward(i: Tensor, f: Tensor, g: Tensor, o: Tensor, c: Tensor) -> tuple
 
 @jit
 def lstm_forward_kernel(i, f, g, o, c):
+    """`lstm_forward` in Triton."""
     i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
     new = f * c + i * g
     return i, f, g, o, new, o * tanh(new)
@@ -91,6 +94,7 @@ def lstm_backward(i: Tensor, f: Tensor, g: Tensor, o: Tensor, c: Tensor, dh: Ten
 
 @jit
 def lstm_backward_kernel(i, f, g, o, c, dh, dc):
+    """`lstm_backward` in Triton."""
     tc = tanh(f * c + i * g)
     dc = dc + dh * o * (1 - tc * tc)
     return dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * tc * o * (1 - o), dc * f
@@ -110,6 +114,7 @@ def refine_forward(f: Tensor, r: Tensor, u: Tensor, o: Tensor, c: Tensor) -> tup
 
 @jit
 def refine_forward_kernel(f, r, u, o, c):
+    """`refine_forward` in Triton."""
     f, r, u, o = sigmoid(f), sigmoid(r), tanh(u), sigmoid(o)
     gate = f * (2 * r + (1 - 2 * r) * f)
     new = gate * c + (1 - gate) * u
@@ -132,6 +137,7 @@ def refine_backward(
 
 @jit
 def refine_backward_kernel(f, r, u, o, c, dh, dc):
+    """`refine_backward` in Triton."""
     gate = f * (2 * r + (1 - 2 * r) * f)
     tc = tanh(gate * c + (1 - gate) * u)
     dc = dc + dh * o * (1 - tc * tc)
@@ -165,6 +171,7 @@ def forgetting(
 
 @jit
 def forgetting_kernel(z, age, dt, p, epsilon, floor):
+    """`forgetting` in Triton."""
     r, q = sigmoid(z), sigmoid(-z)
     new = q * (age + dt) + r * floor
     before = q * (age + 1) + (r * floor + epsilon)
@@ -186,6 +193,7 @@ def power_forward(
 
 @jit
 def power_forward_kernel(z, i, g, o, c, age, dt, p, epsilon, floor, coupled: tl.constexpr):
+    """`power_forward` in Triton."""
     _, _, new_age, _, _, _, f, lost = forgetting_kernel(z, age, dt, p, epsilon, floor)
     g, o = tanh(g), sigmoid(o)
     i = lost if coupled else sigmoid(i)
@@ -216,6 +224,7 @@ def power_backward(
 
 @jit
 def power_backward_kernel(z, i, g, o, c, age, dt, p, epsilon, floor, dh, dc, dage, coupled: tl.constexpr):
+    """`power_backward` in Triton."""
     r, q, new_age, before, excess, L, f, lost = forgetting_kernel(z, age, dt, p, epsilon, floor)
     i = lost if coupled else i
     tc = tanh(f * c + i * g)
@@ -267,6 +276,7 @@ def forward_kernel(
     z, h, c, age, dt, mask, power, t, S, B, rows, epsilon, floor,
     H: tl.constexpr, G: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`step_forward` in Triton."""
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = n < rows * H
     row, unit = n // H, n % H
@@ -353,6 +363,7 @@ def backward_kernel(
     z, c, age, dt, mask, power, d_output, dh, dc, dage, dpower, t, S, B, rows, epsilon, floor,
     H: tl.constexpr, G: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """`step_backward` in Triton."""
     n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = n < rows * H
     row, unit = n // H, n % H
