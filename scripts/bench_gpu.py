@@ -389,6 +389,7 @@ def main(given: list[str] | None = None) -> None:
                 with contextlib.suppress(OSError):
                     for_auto(rows, configs, machine, choice.MEASURED)
             print(f"{found[0]['part']} {found[0].get('config', '')}: {len(found)} rows", flush=True)
+    precise("fp32")
     print(base.with_suffix(".md").read_text())
 
 

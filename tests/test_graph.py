@@ -7,6 +7,7 @@ import csv
 import gc
 import itertools
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -481,6 +482,31 @@ def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     reason = graph.trial.__wrapped__("coupled", "cuda:0")
     assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    import bench_gpu
+
+    monkeypatch.setattr(bench_gpu, "TRAININGS", {})
+    bench_gpu.main(["--device", "cpu", "--out", str(tmp_path)])
+    (path,) = tmp_path.glob("*.csv")
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["part"] == "layer"]
+    assert len(rows) == 17
+    assert all(float(row["ms"]) > 0 and float(row["floor_ms"]) > 0 and not row["note"] for row in rows)
+    assert "| tiny | graph coupled | fp32 |" in path.with_suffix(".md").read_text()
+    numbers = [row | {"ms": float(row["ms"])} for row in rows]
+    bench_gpu.for_auto(numbers, bench_gpu.TINY, "H200", tmp_path / "measured.csv")
+    monkeypatch.setattr(choice, "MEASURED", tmp_path / "measured.csv")
+    choice.measured.cache_clear()
+    try:
+        found = {row.engine for row in choice.measured() if row.cell == "lstm"}
+        assert found == {"graph", "cudnn", "eager"}
+        fastest = min((row for row in choice.measured() if row.cell == "lstm"), key=lambda row: row.ms)
+        assert choice.ranking("lstm", 8, 4, 8, "H200")[0] == fastest.engine
+    finally:
+        choice.measured.cache_clear()
 
 
 # ------------------------------------------------------------------------------------------ compiling
