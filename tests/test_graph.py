@@ -3,6 +3,7 @@ the Triton kernels, compiled for a GPU that is not here. In the interpreter they
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gc
 import itertools
@@ -175,6 +176,51 @@ class Replay:
     def replay(self):
         Captured.replays += 1
         self.loop(self.b)
+
+
+class Stream:
+    cuda_stream = 0
+
+    def __init__(self, device=None):
+        self.waited = 0
+
+    def wait_stream(self, other):
+        self.waited += 1
+
+
+@pytest.mark.parametrize("kind", graph.KINDS)
+def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
+    """The real `capture`, with streams that do nothing and a recording that runs at once."""
+    entered = []
+
+    @contextlib.contextmanager
+    def recording(made, stream, capture_error_mode):
+        entered.append((stream, capture_error_mode))
+        yield
+
+    for name, value in (("Stream", Stream), ("CUDAGraph", object), ("graph", recording),
+                        ("stream", lambda stream: contextlib.nullcontext()), ("synchronize", lambda: None),
+                        ("current_stream", lambda device=None: Stream())):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(graph, "_warmed", set())
+    graph.side_stream.cache_clear()
+    R, S, B, H = 2, 5, 3, 4
+    power = torch.full((R, H), 0.5)
+    b = graph.Buffers(graph.Kernel(graph.KINDS.index(kind), power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
+    for value in vars(b).values():
+        if isinstance(value, torch.Tensor):
+            value.fill_(1.0)
+    runs = []
+    for name in ("step_forward", "step_backward"):
+        real = getattr(pointwise, name)
+        monkeypatch.setattr(pointwise, name, lambda b, t, real=real: (runs.append(b.z.shape[1]), real(b, t)))
+    for loop in (graph.loop_forward, graph.loop_forward, graph.loop_backward):
+        graph.capture(b, loop)
+    b.d_output = torch.ones(R, S, B, H)
+    graph.capture(b, graph.loop_backward)
+    assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, with d_output anew
+    assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
+    graph.side_stream.cache_clear()
 
 
 class Captured:

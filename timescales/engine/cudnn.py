@@ -42,6 +42,14 @@ def run(
     with warnings.catch_warnings():  # "weights are not part of single contiguous chunk": some of ours are made anew
         warnings.simplefilter("ignore", UserWarning)
         output, h, c = torch._VF.lstm(  # type: ignore[attr-defined]
-            x, (state.h.unsqueeze(0), state.c.unsqueeze(0)), parameters, True, 1, 0.0, train, False, False
+            x,
+            (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
+            parameters,
+            True,
+            1,
+            0.0,
+            train,
+            False,
+            False,
         )
     return output, type(state)(h[0], c[0])
