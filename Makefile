@@ -79,8 +79,8 @@ golden: .venv/installed ## write the golden curves anew: only when numbers are m
 	$(PY) tests/golden.py
 
 # No .venv here: the machine with the GPU brings its own torch.
-gpu: ## on a machine with a GPU: its tests, short runs, unfinished table runs; PYTHON=... picks the interpreter
-	$(PYTHON) scripts/gpu.py --minutes $(MINUTES)
+gpu: ## on a machine with a GPU: its tests, bench, short runs, unfinished table runs (MINUTES=25 PYTHON=... GPU="--parts ...")
+	$(PYTHON) scripts/gpu.py --minutes $(MINUTES) $(GPU)
 
 gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
 	$(PY) scripts/gpu_pack.py

@@ -3,6 +3,7 @@
     python scripts/bench.py                 # everything: about half an hour
     python scripts/bench.py --quick         # two configurations: about two minutes
     python scripts/bench.py --only A,memory # some sections; the others' results stay
+    python scripts/bench.py --device cuda   # on a GPU: see scripts/bench_gpu.py, whose options it takes
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
 one process, and the median of each is divided by the median of torch.nn.LSTM: machines are noisy, ratios much less.
@@ -198,8 +199,16 @@ def main() -> None:
     parser.add_argument("--only", default="", help="sections or configurations, separated by commas")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--name", default="", help="of the files in results/bench; default: the processor and threads")
+    parser.add_argument("--device", default="cpu", help="cuda: what scripts/bench_gpu.py measures")
     parser.add_argument("--job", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args, rest = parser.parse_known_args()
+    if args.device != "cpu":
+        import bench_gpu
+
+        bench_gpu.main(["--device", args.device, *rest])
+        return
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if args.job:
         section, config, shape, *rest = json.loads(args.job)
         print(json.dumps(work(Job(section, config, Config(*shape), *rest), args.threads)))

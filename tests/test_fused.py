@@ -311,7 +311,7 @@ def test_pick():
     mine.engine = "fused"
     with pytest.raises(ValueError, match="no kernel for Mine; use engine='eager'"):
         mine(x)
-    with pytest.raises(ValueError, match="engine must be one of auto, eager, fused; not 'fast'"):
+    with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, graph, cudnn; not 'fast'"):
         engines.pick("fast", cell, x)
     model.double()
     assert engines.pick("auto", cell, x.double()) is eager.run

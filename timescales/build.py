@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     # Before anything runs in parallel: a thread pool that exists already would not take it over.
     torch.set_flush_denormal(True)
     torch.set_float32_matmul_precision({"fp32": "highest", "tf32": "high"}[config["precision"]])
+    torch.backends.cudnn.allow_tf32 = config["precision"] == "tf32"  # torch's default would be true
+    if config["deterministic"]:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
     torch.use_deterministic_algorithms(config["deterministic"])
     torch.manual_seed(config["seed"])
 
@@ -46,11 +50,12 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     try:
-        for cell in rnn.layers if config["engine"] == "fused" else ():
-            engine.pick("fused", cell, torch.zeros(2, 1, cell.input_size, device=config["device"]))
+        for cell in rnn.layers if config["engine"] != "auto" else ():
+            engine.pick(config["engine"], cell, torch.zeros(2, 1, cell.input_size, device=config["device"]))
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    optimizer = construct("optimizer", config["optimizer"], params=model.parameters())
+    one_kernel = {"fused": True} if config["device"].startswith("cuda") and "fused" not in config["optimizer"] else {}
+    optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **one_kernel)
     return model, task, optimizer
 
 

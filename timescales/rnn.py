@@ -80,7 +80,7 @@ class RNN(nn.Module):
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            run = engines.pick(self.engine, cell, x)
+            run = engines.pick(self.engine, cell, x, masked=mask is not None)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
             x, after = run(cell, x, cell.weights(), before, dt, mask)
             states.append(after)

@@ -19,7 +19,8 @@ NOT_IDENTITY = (
 )  # fmt: skip
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
 CHOICES = {
-    "engine": ("auto", "eager", "fused"), "precision": ("fp32", "tf32"), "logger.name": ("wandb", "csv", "none"),
+    "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
+    "logger.name": ("wandb", "csv", "none"),
     "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
 }  # fmt: skip
 

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from timescales.cells.cell import Cell
-from timescales.engine import eager, fused
+from timescales.engine import choice, cudnn, eager, fused
 
-NAMES = ("auto", "eager", "fused")
+NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
 
-def pick(name: str, cell: Cell, x: Tensor) -> Callable:
+def pick(name: str, cell: Cell, x: Tensor, masked: bool = False) -> Callable:
     """The engine to run `cell` over `x` with: the named one, or with "auto" the fastest that can.
 
-    Raises ValueError, with what to do about it, where the named engine cannot run.
+    masked: a mask will come. Raises ValueError, with what to do about it, where the named engine cannot run.
     """
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "eager":
         return eager.run
-    reason = fused.why_not(cell, x)
-    if reason and name == "fused":
-        raise ValueError(f"the fused engine cannot run here: {reason}")
-    return eager.run if reason else fused.run
+    if name == "auto":
+        return on_gpu(cell, x, masked) if x.is_cuda else eager.run if fused.why_not(cell, x) else fused.run
+    if name == "fused":
+        reason, run = fused.why_not(cell, x), fused.run
+    elif name == "cudnn":
+        reason, run = cudnn.why_not(cell, x, masked), cudnn.run
+    else:
+        from timescales.engine import graph  # and with it Triton, which a CPU does not need
+
+        reason, run = graph.why_not(cell, x), graph.run
+    if reason:
+        raise ValueError(f"the {name} engine cannot run here: {reason}")
+    return run
+
+
+def on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:
+    """The fastest engine on a GPU, as far as it was measured."""
+    from timescales.engine import graph
+
+    kernel = fused.KERNELS[type(cell)](cell) if type(cell) in fused.KERNELS else None
+    if kernel is None or 0 in x.shape:
+        return eager.run
+    sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
+    for name in choice.ranking(graph.KINDS[kernel.number], *sizes, torch.cuda.get_device_name(x.device)):
+        if name == "cudnn" and not cudnn.why_not(cell, x, masked):
+            return cudnn.run
+        if name == "graph" and not graph.why_not(cell, x):
+            return graph.run_or_eager
+        if name == "eager":
+            break
+    return eager.run

@@ -55,7 +55,7 @@ class Adding(Task):
         x = torch.stack([numbers, torch.zeros(self.T, n).scatter_(0, at, 1.0)], -1)
         target = numbers.gather(0, at).sum(0)
         dtype = torch.get_default_dtype()
-        return Batch(x.to(self.device, dtype), target.to(self.device, dtype))
+        return Batch(self.moved(x.to(dtype)), self.moved(target.to(dtype)))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.mse_loss(logits.squeeze(-1), batch.target.to(logits.dtype))

@@ -65,9 +65,9 @@ class Dyck2(Task):
         index = self.shuffled(epoch)[first:end] if split == "train" else torch.arange(first, end)
         lengths = self.lengths[split][index].long()
         longest = int(lengths.max())  # all of this lies on the CPU
-        x = self.symbols[split][index, :longest].T.to(self.device, torch.long)
-        closer = self.closers[split][index, :longest].T.to(self.device)
-        mask = torch.arange(longest, device=self.device).unsqueeze(1) < lengths.to(self.device)
+        x = self.moved(self.symbols[split][index, :longest].T.long())
+        closer = self.moved(self.closers[split][index, :longest].T)
+        mask = torch.arange(longest, device=self.device).unsqueeze(1) < self.moved(lengths)
         target = torch.stack([closer == SYMBOLS.index("]"), closer == SYMBOLS.index(")")], -1)
         return Batch(x, target.to(torch.get_default_dtype()), mask)
 

@@ -58,15 +58,15 @@ class Frequency(Task):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator = self.generator(split, epoch if split == "train" else 0, step)
         time, exists, phase, label = self._draw(end - first, generator)
-        time, exists, phase = (v.to(self.device) for v in (time, exists, phase))
+        time, exists, phase = (self.moved(v) for v in (time, exists, phase))
         wave = torch.sin(2.0 * math.pi * time / phase[:, :1] - phase[:, 1:]) * exists
         gap = time.diff(dim=1, prepend=time[:, :1])
-        first_point = exists & ~exists.roll(1, 1).index_fill(1, torch.tensor([0], device=self.device), False)
+        first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
         dt = torch.where(exists & ~first_point, gap, 1.0)
         channels = [wave, time * exists] if self.time_input else [wave]
         dtype = torch.get_default_dtype()
         x = torch.stack(channels, -1).transpose(0, 1).to(dtype)
-        return Batch(x.contiguous(), label.to(self.device), exists.T.contiguous(), dt.T.to(dtype).contiguous())
+        return Batch(x.contiguous(), self.moved(label), exists.T.contiguous(), dt.T.to(dtype).contiguous())
 
     def _draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Times (n, S) and which of them exist, front-padded, float64; (period, shift) (n, 2); labels (n,)."""

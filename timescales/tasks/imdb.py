@@ -117,7 +117,7 @@ class IMDB(Task):
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         tokens, labels = self._splits[split]
-        index = slice(first, end) if split != "train" else self.shuffled(epoch)[first:end].to(self.device)
+        index = slice(first, end) if split != "train" else self.moved(self.shuffled(epoch)[first:end])
         x = tokens[index].T.contiguous()
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 

@@ -54,7 +54,7 @@ class Pixels(Task):
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         images, labels = self.splits[split]
-        index = slice(first, end) if split != "train" else self.shuffled(epoch)[first:end].to(self.device)
+        index = slice(first, end) if split != "train" else self.moved(self.shuffled(epoch)[first:end])
         x = images[index].transpose(0, 1).to(torch.get_default_dtype()) / 255.0
         return Batch(x.contiguous(), labels[index])
 

@@ -122,6 +122,10 @@ class Task:
             self._order = epoch, torch.randperm(self.size("train"), generator=self.generator("train", epoch))
         return self._order[1]
 
+    def moved(self, value: Tensor) -> Tensor:
+        """A tensor of the CPU on the task's device. Nobody waits for the copy: the CPU stays ahead of a GPU."""
+        return value.to(self.device, non_blocking=True)
+
     def size(self, split: str) -> int:
         """Number of sequences in a split (for "train": in one epoch)."""
         return self.sizes[split]

@@ -61,7 +61,7 @@ class VariableCopy(Copy):
         symbols = self.symbols(split, epoch)[first:end].T.long()
         delays = self.delays(split)[first:end]
         steps = int(delays.max()) + 2 * LENGTH
-        signal = (delays + LENGTH).unsqueeze(0).to(self.device)  # the first answer falls on the signal
+        signal = self.moved((delays + LENGTH).unsqueeze(0))  # the first answer falls on the signal
         mask = torch.arange(steps, device=self.device).unsqueeze(1) < signal + LENGTH
         x = torch.full((steps, end - first), DUMMY, device=self.device)
         x[:LENGTH] = symbols
