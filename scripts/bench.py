@@ -15,6 +15,7 @@ Variants:
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
     loop pLSTM      the same for the paper's equations with k and t
     script LSTM     torch.jit.script of a loop over one projection
+    training step   of a task with the LSTM at its own sizes, the unit of "its data", the part that makes the batch
     bare GEMM       only the matrix products of an LSTM, with preallocated results: nothing can be faster with these
 
 Loss "all": a gradient at every output. Loss "last": at the last output alone; there gradients vanish into denormal
@@ -44,7 +45,7 @@ from bench_report import readme_block, write, write_readme
 from bench_variants import RELATIVES, UNIT, Config, step_of
 from tqdm import tqdm
 
-from timescales import record
+from timescales import cli, record
 from timescales.cells.gates import MECHANISMS
 
 CONFIGS = {
@@ -78,6 +79,8 @@ def work(job: Job, threads: int) -> list[dict[str, Any]]:
     torch.set_flush_denormal(job.flush)  # before the threads exist: they inherit it
     torch.set_num_threads(threads)
     torch.manual_seed(0)
+    if job.section == "data":
+        return list(data_share(job))
     if job.section == "memory":
         (variant,) = job.variants
         step_of(variant, Config(2, 2, 1, 8), job.loss)()  # what is loaded at first use is not the step's memory
@@ -97,6 +100,43 @@ def work(job: Job, threads: int) -> list[dict[str, Any]]:
             step()
             times[name].append(time.perf_counter() - start)
     return [{"variant": name, "seconds": statistics.median(t), "rounds": len(t)} for name, t in times.items()]
+
+
+def data_share(job: Job) -> Iterator[dict[str, Any]]:
+    """A task's training step with the LSTM, and the part of it that prepares the batch; nothing where data lack."""
+    from timescales import build, compose, loop, schema
+    from timescales.data.root import MissingData
+
+    with compose.composing() as composer:
+        task_and_model = [f"task={job.config}", "model=lstm", "device=cpu", "run_dir=unused"]
+        partial = ["task.allow_partial=true"] if "allow_partial" in composer(task_and_model).task else []
+        config = schema.resolved(composer([*task_and_model, *partial]))
+    try:
+        model, task, optimizer = build.build(config)
+    except MissingData as error:
+        tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
+        return
+    settings, state, batches = schema.Loop(**config["loop"]), None, task.batches("train")
+    times: dict[str, list[float]] = {name: [] for name in job.variants}
+    end = time.perf_counter() + job.seconds
+    while time.perf_counter() < end or len(times["training step"]) < 4:
+        start = time.perf_counter()
+        if (batch := next(batches, None)) is None:
+            batches, state = task.batches("train", 1), None
+            continue
+        ready = time.perf_counter()
+        _, state, _ = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state))
+        times["its data"].append(ready - start)
+        times["training step"].append(time.perf_counter() - start)
+    shape = {
+        "S": batch.x.shape[0],
+        "B": batch.x.shape[1],
+        "I": task.spec.input_size,
+        "H": config["model"]["hidden_size"],
+    }
+    for name, t in times.items():
+        # The first warms up. Means: an epoch's shuffling belongs to its batches.
+        yield {"variant": name, "seconds": statistics.fmean(t[1:]), "rounds": len(t) - 1, **shape}
 
 
 def resident() -> float:
@@ -145,11 +185,19 @@ def training_jobs(quick: bool) -> Iterator[Job]:
     yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
 
 
+def data_jobs(quick: bool) -> Iterator[Job]:
+    """Preparing batches beside the steps that take them, for every task at its own size."""
+    for name in cli.choices("task"):
+        variants = ("training step", "its data")
+        yield Job("data", name, Config(0, 0, 0, 0), variants, seconds=2 if quick else 10)
+
+
 # A section is a function from `quick` to jobs. One more kind of measurement is one more line here and a case in `work`.
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
     "gates": gate_jobs,
     "training": training_jobs,
+    "data": data_jobs,
     "memory": memory_jobs,
     "growth": growth_jobs,
 }
@@ -186,8 +234,9 @@ JOB_COLUMNS = ("section", "config", "loss", "flush")
 
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     key = JOB_COLUMNS
-    unit = {tuple(row[k] for k in key): row for row in rows if row["variant"] == UNIT}
+    unit: dict[tuple, dict[str, Any]] = {}  # the first of each: torch.nn.LSTM but for the data
     for row in rows:
+        unit.setdefault(tuple(row[k] for k in key), row)
         value = "MiB" if row["section"] == "memory" else "seconds"
         row["ratio"] = round(row[value] / unit[tuple(row[k] for k in key)][value], 3)
     return rows

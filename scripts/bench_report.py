@@ -76,7 +76,9 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
         "In brackets: milliseconds.",
     ]
     titles = {"layer": "Forward and backward of one layer", "memory": "Peak memory of a step", "growth": "Growth",
-              "training": "The training loop's step on the copy task, T = 200"}  # fmt: skip
+              "training": "The training loop's step on the copy task, T = 200",
+              "gates": "Every gate, each on the engine that auto picks",
+              "data": "Preparing a batch, as a part of the task's whole training step with the LSTM"}  # fmt: skip
     for section in dict.fromkeys(row["section"] for row in rows):
         chosen = [row for row in rows if row["section"] == section]
         parts.append(f"## {titles.get(section, section)}")
@@ -87,10 +89,11 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
         heads = list(dict.fromkeys(map(head_of, chosen)))
         value = "MiB" if section == "memory" else "seconds"
         scale, unit = (1, " MiB") if section == "memory" else (1000, "")
+        digits = 4 if section == "data" else 2
         for k in range(0, len(heads), 6):
             few = heads[k : k + 6]
             some = [row for row in chosen if head_of(row) in few]
-            parts.append(table(some, few, lambda r: f"{r['ratio']:.2f} ({r[value] * scale:.0f}{unit})"))  # noqa: B023
+            parts.append(table(some, few, lambda r: f"{r['ratio']:.{digits}f} ({r[value] * scale:.0f}{unit})"))  # noqa: B023
     return "\n\n".join(parts) + "\n"
 
 
