@@ -16,6 +16,11 @@ COLOURS = {
     "lstm": "#666666", "chrono": "#2471a3", "ur": "#8e44ad", "mts": "#1e8449", "plstm": "#c0392b", "gru": "#a0522d",
     "pgru": "#e67e22", "janet": "#16a085", "exprnn": "#7f8c8d", "gated": "#8e44ad",
 }  # fmt: skip
+# The plain LSTM, chrono and UR again, and six more.
+GATES = {
+    "-": COLOURS["lstm"], "c": COLOURS["chrono"], "ur": COLOURS["ur"], "o": "#b7950b", "u": "#17a2b8", "r": "#e74c3c",
+    "om": "#117864", "or": "#d35400", "um": "#34495e",
+}  # fmt: skip
 
 
 def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any, list[Any]]:
@@ -126,8 +131,9 @@ def draw(found: report.Report) -> Path | None:
 
 
 def colour(axes: Mapping[str, Any]) -> str:
-    """A run's colour: its model's."""
-    return COLOURS.get(str(axes.get("model")), "#444444")
+    """A run's colour: its model's, or its gate's where it is one of the nine."""
+    model = str(axes.get("model"))
+    return GATES.get(str(axes.get("model.gate")) if model == "gated" else "", COLOURS.get(model, "#444444"))
 
 
 def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
