@@ -316,11 +316,30 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
 # ------------------------------------------------------------------------------------------ what is written
 
 
+TARGETS = (  # what the design asks for: this over that, at most
+    ("A", "graph coupled", UNIT, 1.0), ("B", "graph coupled", UNIT, 1.5), ("B512", "graph coupled", UNIT, 1.5),
+    ("A", "graph coupled", "eager coupled", 1 / 30), ("A", f"graph coupled x{SEEDS}", "graph coupled", 1.5),
+)  # fmt: skip
+
+
+def targets(rows: list[dict[str, Any]]) -> list[str]:
+    """Each target with what was measured of it, in float32."""
+    ms = {(row.get("config"), row["variant"]): row.get("ms") for row in rows if row.get("precision") == "fp32"}
+    lines = []
+    for config, this, that, most in TARGETS:
+        if (a := ms.get((config, this))) and (b := ms.get((config, that))):
+            verdict = "met" if a / b <= most else "missed"
+            lines.append(f"- {config}: {this} takes {a / b:.3g} x {that}, at most {most:.3g}: {verdict}")
+    return lines
+
+
 def markdown(rows: list[dict[str, Any]], machine: str) -> str:
-    """A table for each part."""
+    """The targets, and a table for each part."""
     parts = [f"# A training step on {machine}", f"`python scripts/bench.py --device cuda`; torch {torch.__version__}, "
              f"{choice.MEASURED.name} is what engine=auto goes by. Milliseconds are medians; the ratio is to nn.LSTM "
              "(cuDNN) at the same precision; the distance is the time over the floor."]  # fmt: skip
+    if lines := targets(rows):
+        parts.append("\n".join(["## targets", "", *lines]))
     for part in dict.fromkeys(row["part"] for row in rows):
         chosen = [row for row in rows if row["part"] == part]
         lines = [f"## {part}", ""]

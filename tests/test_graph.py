@@ -543,6 +543,9 @@ def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
     assert all(float(row["ms"]) > 0 and float(row["floor_ms"]) > 0 and not row["note"] for row in rows)
     assert "| tiny | graph coupled | fp32 |" in path.with_suffix(".md").read_text()
     numbers = [row | {"ms": float(row["ms"])} for row in rows]
+    ms = {"graph coupled": 2.0, "nn.LSTM": 1.6, "eager coupled": 80.0}
+    shown = [{"config": "A", "variant": name, "precision": "fp32", "ms": value} for name, value in ms.items()]
+    assert [line.split(": ")[-1] for line in bench_gpu.targets(shown)] == ["missed", "met"]
     bench_gpu.for_auto(numbers, bench_gpu.TINY, "H200", tmp_path / "measured.csv")
     monkeypatch.setattr(choice, "MEASURED", tmp_path / "measured.csv")
     choice.measured.cache_clear()
