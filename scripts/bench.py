@@ -116,7 +116,8 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
     except MissingData as error:
         tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
         return
-    settings, state, batches = schema.Loop(**config["loop"]), None, task.batches("train")
+    settings, batches = schema.Loop(**config["loop"]), task.batches("train")
+    state: loop.State = None
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
@@ -125,7 +126,9 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
             batches, state = task.batches("train", 1), None
             continue
         ready = time.perf_counter()
-        _, state, _ = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state))
+        taken = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state))
+        assert isinstance(taken, loop.Taken)
+        state = taken.state
         times["its data"].append(ready - start)
         times["training step"].append(time.perf_counter() - start)
     shape = {
