@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import statistics
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
     figure = Figure(dpi=110, layout="constrained")
     draw(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    fits = int(13 * figure.get_figwidth())  # letters of this size
+    lines = [textwrap.fill(line, fits) for line in title.split("\n")]
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
     paths = [path.with_suffix(".png")]
     for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
         out = io.BytesIO()
