@@ -35,7 +35,7 @@ class Progress:
 
 
 class Clock:
-    """The seconds of a run: its share of the time that it has with others, nothing of the time that it waits for them."""
+    """The seconds of a run: of time with others its share, of time in which it waits for them nothing."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
