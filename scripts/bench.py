@@ -118,6 +118,7 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
         return
     settings, batches = schema.Loop(**config["loop"]), task.batches("train")
     state: loop.State = None
+    clock = loop.Clock()
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
@@ -126,7 +127,7 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
             batches, state = task.batches("train", 1), None
             continue
         ready = time.perf_counter()
-        taken = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state))
+        taken = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state, clock))
         assert isinstance(taken, loop.Taken)
         state = taken.state
         times["its data"].append(ready - start)

@@ -73,8 +73,8 @@ def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> No
         minutes = (end - time.monotonic()) / 60
         if minutes < 0.5 or not (ROOT / "conf" / "table" / f"{name}.yaml").is_file():
             continue
-        command = [sys.executable, "train.py", f"table={name}", "skip=committed", f"device={device}", "logger=none",
-                   f"hydra.sweeper.minutes={minutes:.2f}"]  # fmt: skip
+        command = [sys.executable, "train.py", f"table={name}", "seeds=3", "skip=committed", f"device={device}",
+                   "logger=none", f"hydra.sweeper.minutes={minutes:.2f}"]  # fmt: skip
         call(command, env, end + 60)  # its sweep ends by itself, after a step
     with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
         for path in sorted((ROOT / "runs").glob("*/*")):

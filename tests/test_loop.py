@@ -184,6 +184,27 @@ def test_evaluate_weighs_batches_by_their_size():
     assert loop.evaluate(model, Uneven(), "valid", max_batches=1) == {"loss": 1.0, "twice": 2.0}
 
 
+def test_seconds_are_of_the_training_without_its_checkpoints(tmp_path, monkeypatch):
+    clock, original = [0.0], checkpoint.save
+
+    def save(*args):
+        clock[0] += 100
+        original(*args)
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(checkpoint, "save", save)
+
+    def log(values, step):
+        clock[0] += 1
+        if step == 7:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", Loop(max_epochs=2), log)
+    clock[0] += 1000
+    assert fit(tmp_path / "run", Loop(max_epochs=2, checkpoint_every=0), log)[0].seconds == 10
+
+
 def test_better():
     best = {"value": 0.5}
     assert loop.better(0.6, best, "max")

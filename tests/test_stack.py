@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import time
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -47,8 +48,8 @@ def single(overrides, directory, seeds, **kwargs):
     return [(loop.answered(run, loop.take), *rest) for run, *rest in runs]
 
 
-def stacked(overrides, directory, seeds, log=None, **kwargs):
-    runs = [begun(overrides, directory / str(seed), seed, log if seed == 0 else None, **kwargs) for seed in seeds]
+def stacked(overrides, directory, seeds, log=None, logs=0, **kwargs):
+    runs = [begun(overrides, directory / str(seed), seed, log if seed == logs else None, **kwargs) for seed in seeds]
     progress = stack.together([run for run, *_ in runs])
     return [(found, *rest) for found, (_, *rest) in zip(progress, runs, strict=True)]
 
@@ -163,21 +164,67 @@ def test_patience_is_each_seeds_own(tmp_path, monkeypatch):
     assert (both[1][0].stopped, both[1][0].step) == ("patience", 15)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
-def test_interrupted_stacks_go_on_stacked_or_single(tmp_path, optimizer):
+@pytest.mark.parametrize(("optimizer", "signals"), [("adam", 0), ("rmsprop", 1), ("adam", 2)])
+def test_interrupted_stacks_go_on_stacked_or_single(tmp_path, optimizer, signals):
     overrides = [*COPY, "model=pgru", "loop.max_epochs=3", f"optimizer={optimizer}"]
     whole = stacked(overrides, tmp_path / "whole", (0, 1, 2))
 
     def at(stop):
         return lambda values, step: os.kill(os.getpid(), signal.SIGINT) if step == stop else None
 
-    for place, stop in (("stacked", 7), ("single", 8)):
-        with pytest.raises(KeyboardInterrupt, match=f"at step {stop}"):
-            stacked(overrides, tmp_path / place, (0, 1, 2), log=at(stop))
+    for place, stop in (("stacked", 7), ("single", 9)):
+        with pytest.raises(KeyboardInterrupt, match=f"at step {stop + (signals > 0)}"):
+            stacked(overrides, tmp_path / place, (0, 1, 2), log=at(stop), logs=signals)
         steps = [loop.where(tmp_path / place / str(seed)) for seed in (0, 1, 2)]
-        assert steps == [stop] * 3
-    same(whole, stacked(overrides, tmp_path / "stacked", (0, 1, 2)), 0.0)  # bitwise: the same sums in the same order
+        assert steps == [stop + (seed < signals) for seed in (0, 1, 2)]  # who was past its check takes one more
+    # Bitwise where all stand at the same step: the same sums in the same order.
+    same(whole, stacked(overrides, tmp_path / "stacked", (0, 1, 2)), 1e-9 if signals else 0.0)
     same(whole, single(overrides, tmp_path / "single", (0, 1, 2)))
+
+
+@pytest.mark.parametrize("reason", [None, "for the test"])
+def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch, reason):
+    monkeypatch.setattr(stack, "why_not", lambda step: reason)
+
+    def first():
+        run = begun([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0)[0]
+        if reason is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield from run
+        else:  # it ends as the request arrives
+            yield next(run)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match="before all" if reason else "at step 1"):
+        stack.together([first(), (pytest.fail("it has begun") for _ in "1")])
+    assert loop.where(tmp_path) == (0 if reason else 1)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_seconds_are_of_the_time_in_which_a_run_is_answered(tmp_path, monkeypatch, alike):
+    clock = [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def a_second(original):
+        def take(*args):
+            clock[0] += 1
+            return original(*args)
+
+        return take
+
+    monkeypatch.setattr(loop, "take", a_second(loop.take))
+    monkeypatch.setattr(stack.Stack, "take", a_second(stack.Stack.take))
+    if not alike:
+        monkeypatch.setattr(stack, "_unlike", lambda asked: "for the test")
+    overrides = [*COPY, "model=gru", "loop.max_epochs=3"]  # 15 steps, a validation after every fifth
+    for seed, stop in ((0, 11), (2, 4)):
+        log = lambda values, step, stop=stop: os.kill(os.getpid(), signal.SIGTERM) if step == stop else None  # noqa: E731
+        with pytest.raises(KeyboardInterrupt):
+            single(overrides, tmp_path, (seed,), log=log)
+    seconds = [run[0].seconds for run in stacked(overrides, tmp_path, (0, 1, 2))]
+    # Seed 1 takes 4 steps alone, 7 and 2 validations with seed 2, the last 4 and a validation with both.
+    shared = [13 + 5 / 3, 4 + 9 / 2 + 5 / 3, 4 + 9 / 2 + 5 / 3]
+    assert seconds == pytest.approx(shared if alike else [18, 18, 18])
 
 
 def test_runs_that_stand_at_different_steps_meet(tmp_path):
@@ -225,10 +272,66 @@ def test_an_error_of_the_stack_reaches_every_run(tmp_path, monkeypatch):
             seen.append(str(error))
             raise
 
-    monkeypatch.setattr(stack.Stack, "step", lambda *a: (_ for _ in ()).throw(RuntimeError("out of memory")))
-    with pytest.raises(RuntimeError, match="out of memory"):
+    monkeypatch.setattr(stack.Stack, "step", lambda *a: (_ for _ in ()).throw(RuntimeError("device lost")))
+    with pytest.raises(RuntimeError, match="device lost"):
         stack.together([training(), training()])
-    assert seen == ["out of memory"] * 2
+    assert seen == ["device lost"] * 2
+
+
+def full(original, call):
+    """A function that finds the memory full when it is called for the call-th time."""
+    calls = []
+
+    def function(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == call:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(*args, **kwargs)
+
+    return function
+
+
+@pytest.mark.parametrize(("name", "call"), [("clip", 1), ("clip", 7), ("in_step", 2)])
+def test_a_stack_that_is_too_large_goes_on_one_after_another(tmp_path, monkeypatch, capsys, name, call):
+    overrides = [*COPY, "model=gru", "loop.max_epochs=3", "loop.clip_norm=1", "optimizer=adam"]
+    ones = single(overrides, tmp_path / "single", (0, 1, 2))
+    monkeypatch.setattr(stack, name, full(getattr(stack, name), call))
+    both = stacked(overrides, tmp_path / "stacked", (0, 1, 2))
+    assert capsys.readouterr().err == "3 seeds, one after another: side by side they do not fit into memory\n"
+    same(ones, both)
+    for _, model, _, optimizer, _ in both:
+        assert model.training
+        for p in model.parameters():  # nothing is shared any more
+            assert all(v.untyped_storage().nbytes() == v.nbytes for v in (p, *optimizer.state[p].values()))
+
+
+def test_an_interrupt_after_the_stack_was_too_large_is_met_by_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(stack, "clip", full(stack.clip, 4))
+    log = lambda values, step: os.kill(os.getpid(), signal.SIGINT) if step == 6 else None  # noqa: E731
+    with pytest.raises(KeyboardInterrupt, match="at step 6"):
+        stacked([*COPY, "model=gru", "loop.max_epochs=3", "loop.clip_norm=1"], tmp_path, (0, 1, 2), log=log)
+    assert [loop.where(tmp_path / str(seed)) for seed in (0, 1, 2)] == [6, 4, 4]
+
+
+def test_memory_that_is_full_within_an_update_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.optim.Adam, "step", full(torch.optim.Adam.step, 3))
+    with pytest.raises(RuntimeError, match=r"out of memory within an update: .*seeds=1"):
+        stacked([*COPY, "model=gru", "optimizer=adam"], tmp_path, (0, 1))
+
+
+def test_what_the_stacks_optimizer_would_leave_out_is_refused(tmp_path):
+    model, task, optimizer, settings = parts([*COPY, "model=gru"], 0)
+    step = loop.Step(0, model, task, optimizer, settings, next(task.batches("train")), None, loop.Clock())
+    assert stack.why_not(step) is None
+    scaled = step._replace(batch=step.batch._replace(lr_scale=0.5))
+    assert "lr_scale" in stack.why_not(scaled)
+    one = stack.Stack([(model, optimizer)])
+    with pytest.raises(AssertionError):
+        one.step([scaled])
+    optimizer.add_param_group({"params": [torch.zeros(1)]})
+    assert "several parameter groups" in stack.why_not(step)
+    with pytest.raises(AssertionError):
+        stack.Stack([(model, optimizer)])
 
 
 class Careless(Cell):
@@ -273,7 +376,7 @@ def test_what_cannot_be_stacked_runs_one_after_another(tmp_path, corpora, capsys
 def test_a_cell_that_takes_no_stacked_parameters_is_seen(tmp_path, batch):
     model, task, optimizer, settings = parts([*COPY, "model=gru"], 0)
     model.rnn = RNN([Careless(10, 6)]).double()
-    step = loop.Step(0, model, task, optimizer, settings, next(task.batches("train")), None)
+    step = loop.Step(0, model, task, optimizer, settings, next(task.batches("train")), None, loop.Clock())
     step = step._replace(batch=copy.copy(step.batch)._replace(x=step.batch.x[:, :batch]))
     assert "does not take stacked parameters" in stack.why_not(step)
 

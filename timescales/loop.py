@@ -34,6 +34,23 @@ class Progress:
     stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
 
 
+class Clock:
+    """The seconds of a run: of time with others its share, of time in which it waits for them nothing."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.start()
+
+    def start(self, runs: int = 1) -> None:
+        """Count from now on, as one of so many runs."""
+        self.since, self.runs = time.monotonic(), runs
+
+    def stop(self) -> float:
+        """Count until now; returns the seconds."""
+        self.seconds += (time.monotonic() - self.since) / self.runs
+        return self.seconds
+
+
 class Step(NamedTuple):
     """A training step that a run asks for, after `number` others."""
 
@@ -44,6 +61,7 @@ class Step(NamedTuple):
     settings: Loop
     batch: Batch
     state: State
+    clock: Clock
 
 
 class Validation(NamedTuple):
@@ -54,14 +72,14 @@ class Validation(NamedTuple):
     task: Task
     optimizer: torch.optim.Optimizer
     settings: Loop
+    clock: Clock
 
 
 class Taken(NamedTuple):
-    """What came of a step: the loss, on the device, the state after it, and how many runs shared its time."""
+    """What came of a step: the loss, on the device, and the state after it."""
 
     loss: torch.Tensor
     state: State
-    runs: int = 1
 
 
 Training = Generator[Step | Validation, Any, Any]
@@ -92,7 +110,7 @@ def take(asked: Step | Validation) -> Taken | dict[str, float]:
     """Do what one run asks for."""
     if isinstance(asked, Validation):
         return evaluate(asked.model, asked.task, "valid", asked.settings.max_eval_batches)
-    _, model, task, optimizer, settings, batch, state = asked
+    _, model, task, optimizer, settings, batch, state, _ = asked
     optimizer.zero_grad(set_to_none=True)
     output = model(batch, state)
     loss = task.loss(output.logits, batch)
@@ -112,17 +130,16 @@ def training(
     continues from it if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
     saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
     What computes is asked for by yielding it, and is sent back (`take`): so that several runs can be taken side by side
-    (`stack.py`).
+    (`stack.py`). Who answers several sets their clocks; writing checkpoints is not counted.
     """
     device = next(model.parameters()).device
     progress, losses, best_weights, state = _resume(model, optimizer, directory, device)
     last_step = settings.last_step(task.start_of(settings.max_epochs))
     metric, direction = task.spec.select
-    saved = started = time.monotonic()
-    writing, runs = 0.0, 1
+    clock, saved, writing = Clock(progress.seconds), time.monotonic(), 0.0
 
     def save() -> None:
-        progress.seconds += (time.monotonic() - started) / runs
+        progress.seconds = clock.stop()
         content: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         content |= {"losses": losses, "best": best_weights, "state": [list(layer) for layer in state or ()]}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
@@ -133,7 +150,7 @@ def training(
             epoch, start = task.position(progress.step)
             state = state if start else None
             for batch in task.batches("train", epoch, start):
-                loss, state, runs = yield Step(progress.step, model, task, optimizer, settings, batch, state)
+                loss, state = yield Step(progress.step, model, task, optimizer, settings, batch, state, clock)
 
                 progress.step += 1
                 epoch, done = task.position(progress.step)
@@ -149,7 +166,7 @@ def training(
                 due = progress.step % settings.eval_every == 0 if settings.eval_every else done == 0
                 if not progress.stopped and (due or progress.step == last_step):
                     with optim.eval_weights(optimizer):
-                        found = yield Validation(progress.step, model, task, optimizer, settings)
+                        found = yield Validation(progress.step, model, task, optimizer, settings, clock)
                         improved = math.isfinite(found["loss"]) and better(found[metric], progress.best, direction)
                         if improved:
                             best_weights = {key: value.clone() for key, value in model.state_dict().items()}
@@ -175,7 +192,8 @@ def training(
                         progress.stopped = "max_steps" if last_step == settings.max_steps else "max_epochs"
                     begun = time.monotonic()
                     save()
-                    saved = started = time.monotonic()
+                    clock.start(clock.runs)
+                    saved = time.monotonic()
                     writing = saved - begun  # a large model's takes seconds: at most a fiftieth of the time
                 if interrupt.requested and not progress.stopped:
                     raise KeyboardInterrupt(f"at step {progress.step}")

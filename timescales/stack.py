@@ -7,7 +7,8 @@ state are then views of stacked ones, (R, ...). Nothing else knows R: cells and 
     together([training(...) for seed in range(5)])
 
 A run that ends, fails or diverges leaves the stack; runs that stand at different steps go on when the last has caught
-up. Each is equal to its single run up to rounding, since products of stacked matrices may be summed in another order.
+up; if the memory is too small for all, they go on one after another. Each is equal to its single run up to rounding,
+since products of stacked matrices may be summed in another order.
 """
 
 from __future__ import annotations
@@ -37,36 +38,39 @@ def together(runs: Sequence[loop.Training]) -> list[Any]:
     """Do what several runs of one configuration ask for, stacked where that is possible; returns what they return.
 
     Says in one line why it is not possible. An error in one run ends it alone, and is raised when the others have
-    ended; KeyboardInterrupt, after all have saved.
+    ended; KeyboardInterrupt, when all that have begun have met the request and saved.
     """
     members = [_Member(run) for run in runs]
     with Interrupt() as interrupt:
         members[0].go_on()
         reason = members[0].why_alone()
         for member in members[1:] if reason is None else ():
-            member.go_on()
-        if reason := reason or _unlike([m.asked for m in members if m.asked]):
+            if not interrupt.requested:
+                member.go_on()
+        reason = reason or _unlike([m.asked for m in members if m.asked]) or _side_by_side(members)
+        if reason is not None:
             print(f"{len(members)} seeds, one after another: {reason}", file=sys.stderr)
             for member in members:
-                if not interrupt.requested:
+                if member.begun or not interrupt.requested:
                     member.alone()
-        else:
-            _side_by_side(members)
     errors = [member.error for member in members if member.error is not None]
+    if not all(member.begun for member in members):
+        errors.append(KeyboardInterrupt("before all seeds had begun"))
     if errors:
         raise min(errors, key=lambda error: isinstance(error, Exception))  # an interruption before all others
     return [member.result for member in members]
 
 
-def _side_by_side(members: list[_Member]) -> None:
+def _side_by_side(members: list[_Member]) -> str | None:
+    """Do what the members ask for until none asks; returns why they must go on one after another, if they must."""
     stack: Stack | None = None
     stacked: list[_Member] = []
     while waiting := [(m, m.asked) for m in members if m.asked is not None]:
-        if any(isinstance(m.error, KeyboardInterrupt) for m in members):
-            return
         first = min((asked for _, asked in waiting), key=lambda asked: asked.number)
         alike = [(m, a) for m, a in waiting if (type(a), a.number) == (type(first), first.number)]
         group, asked = [m for m, _ in alike], [a for _, a in alike]
+        for a in asked:
+            a.clock.start(len(group))
         try:
             if group != stacked:
                 if stack is not None:
@@ -75,11 +79,20 @@ def _side_by_side(members: list[_Member]) -> None:
                 stacked = group
             answers = [loop.take(first)] if stack is None else stack.take(asked)
         except Exception as error:
+            if len(group) > 1 and isinstance(error, torch.OutOfMemoryError):
+                break  # not from within: the error holds on to all that the step has computed
             for member in group:
                 member.go_on(error=error)
             continue
         for member, answer in zip(group, answers, strict=True):
             member.go_on(answer)
+        for a in asked:
+            a.clock.stop()
+    else:
+        return None
+    if stack is not None:
+        stack.part()
+    return "side by side they do not fit into memory"
 
 
 class _Member:
@@ -105,6 +118,8 @@ class _Member:
         """Do all that the run asks for, to its end."""
         if not self.begun:
             self.go_on()
+        elif self.asked is not None:
+            self.asked.clock.start()
         while self.asked is not None:
             try:
                 answer = loop.take(self.asked)
@@ -131,6 +146,10 @@ def why_not(step: Step) -> str | None:
     if type(step.optimizer) not in OPTIMIZERS:
         known = ", ".join(kind.__name__ for kind in OPTIMIZERS)
         return f"{type(step.optimizer).__name__} has no stacked form ({known} have)"
+    if len(step.optimizer.param_groups) > 1:
+        return "an optimizer with several parameter groups has no stacked form"
+    if step.batch.lr_scale is not None:
+        return "every batch has a learning rate of its own (lr_scale)"
     for cell in step.model.rnn.layers:
         x = cell.weight_ih.new_zeros(2, 2, 2, cell.input_size)
         try:
@@ -195,6 +214,7 @@ class Stack:
         self.tensors: dict[str, Tensor] = dict(zip(names, self.parameters, strict=True))
         for name, _ in self.model.named_buffers():
             self.tensors[name] = torch.stack([model.get_buffer(name) for model in self.models])
+        assert all(len(optimizer.param_groups) == 1 for optimizer in self.optimizers), "see why_not"
         kind, given = type(self.optimizers[0]), self.optimizers[0].defaults
         known = inspect.signature(kind).parameters
         self.optimizer = kind(self.parameters, **{key: value for key, value in given.items() if key in known})
@@ -227,7 +247,8 @@ class Stack:
         return self.step(asked) if isinstance(asked[0], Step) else self.validate(asked)
 
     def step(self, steps: Sequence[Step]) -> list[Taken]:
-        """One training step of every run."""
+        """One training step of every run; torch.OutOfMemoryError leaves all as it was before."""
+        assert all(step.batch.lr_scale is None for step in steps), "see why_not"
         self.optimizer.zero_grad(set_to_none=True)
         outputs = self([(step.batch, step.state) for step in steps])
         losses = [step.task.loss(output.logits, step.batch) for step, output in zip(steps, outputs, strict=True)]
@@ -235,20 +256,24 @@ class Stack:
         torch.stack([loss + penalty for loss, penalty in zip(losses, penalties, strict=True)]).sum().backward()
         if steps[0].settings.clip_norm is not None:
             clip([p.grad for p in self.parameters if p.grad is not None], steps[0].settings.clip_norm)
-        self.optimizer.step()
+        try:
+            self.optimizer.step()
+        except torch.OutOfMemoryError as error:  # some parameters may be updated: the step cannot be taken again
+            raise RuntimeError("out of memory within an update: train with fewer seeds at once (seeds=1)") from error
         if not self.shared:
             self._share()
         states = [loop.detached(o.state) if s.task.spec.carried else None for s, o in zip(steps, outputs, strict=True)]
-        return [Taken(loss.detach(), state, len(steps)) for loss, state in zip(losses, states, strict=True)]
+        return [Taken(loss.detach(), state) for loss, state in zip(losses, states, strict=True)]
 
     @torch.no_grad()
     def validate(self, asked: Sequence[Validation]) -> list[dict[str, float]]:
         """The metrics of every run's validation split; the model's mode stays as it was."""
         mode = self.model.training
         self.model.eval()
-        found = in_step([loop.scoring(a.task, "valid", a.settings.max_eval_batches) for a in asked], self)
-        self.model.train(mode)
-        return found
+        try:
+            return in_step([loop.scoring(a.task, "valid", a.settings.max_eval_batches) for a in asked], self)
+        finally:  # after an error the models may go on, one after another
+            self.model.train(mode)
 
     def __call__(self, asked: Sequence[tuple[Batch, State]]) -> list[Output]:
         """The output of every run for its batch, from its state."""
