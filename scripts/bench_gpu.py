@@ -290,13 +290,17 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
 def stacked_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """`training` of several seeds side by side; a step is one of every seed."""
     runs = [build.build({**config, "seed": seed}) for seed in range(SEEDS)]
-    together = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs])
-    settings, n, begun = schema.Loop(**config["loop"]), 0, 0.0
+    settings, nowhere = schema.Loop(**config["loop"]), ROOT / "runs" / "of a bench, never saved"
+    asking = loop.training(*runs[0], lambda values, step: None, settings, nowhere)
+    asked = next(asking)  # the loop's own step, for all to ask for
+    asking.close()
+    assert isinstance(asked, loop.Step)
+    together, n, begun = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs]), 0, 0.0
     for k, each in enumerate(zip(*(endless(task) for _, task, _ in runs), strict=True)):
         if k == 8:
             synchronize(device)
             begun = time.perf_counter()
-        together.step([loop.Step(k, *run, settings, batch, None) for run, batch in zip(runs, each, strict=True)])
+        together.step([asked._replace(task=run[1], batch=batch) for run, batch in zip(runs, each, strict=True)])
         if k >= 8:
             n += 1
             if n % 10 == 0:
