@@ -7,6 +7,7 @@ A step is forward and backward for all parameters with a gradient at every outpu
 configuration run in turn in one process; medians. Ratios are to torch.nn.LSTM (cuDNN) at the same precision.
 The floor of a step is the larger of its bytes over the measured speed of a copy (each tensor of the graph engine once
 written and once read) and its operations over the measured speed of a large product at that precision.
+Peak MiB is all that a variant holds during a step: weights, inputs and what its engine keeps between steps, too.
 
 Writes results/bench/<gpu>.csv and .md after every part, and what engine="auto" goes by, timescales/engine/measured.csv.
 """
@@ -32,9 +33,10 @@ import torch  # noqa: E402
 from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
 
-from timescales import LSTM, PLSTM, URLSTM, build, compose, optim, schema  # noqa: E402
+from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, optim, schema, stack  # noqa: E402
 from timescales.engine import choice, graph, pointwise  # noqa: E402
 from timescales.engine.fused import KERNELS  # noqa: E402
+from timescales.tasks import Batch, Task  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
 TINY = {"tiny": Config(8, 4, 3, 8)}
@@ -48,6 +50,7 @@ TRAININGS = {
     "PTB-char 828": ["task=ptb_char", "model.hidden_size=828"],
     "PTB-word": ["task=ptb_word", "model.hidden_size=[1150,1150,400]", "model.num_layers=3"],
 }
+COMPARED = "copy T=500"  # with the eager engine, and with several seeds
 COLUMNS = ("part", "config", "variant", "precision", "ms", "ratio", "rounds", "peak_MiB", "floor_ms", "note")
 Step = Callable[[], None]
 
@@ -154,12 +157,12 @@ def rows_of(part: str, config: str, made: dict[tuple[str, str], Callable[[], Ste
         rows[key] = {"part": part, "config": config, "variant": key[0], "precision": key[1]}
         try:
             precise(key[1])
+            before = torch.cuda.memory_allocated() if device != "cpu" else 0
             step = make()
             for _ in range(4):  # the second one is captured
                 step()
             if device != "cpu":
                 torch.cuda.reset_peak_memory_stats()
-                before = torch.cuda.memory_allocated()
                 step()
                 torch.cuda.synchronize()
                 held = torch.cuda.max_memory_allocated() - before
@@ -237,28 +240,32 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
     """Steps per second of whole training steps: data, forward, backward, clipping, optimizer."""
     with compose.composing() as composer:
         for name, overrides in TRAININGS.items():
-            for model in ("lstm", "plstm"):
-                for precision in PRECISIONS if device != "cpu" else ["fp32"]:
-                    row = {"part": "training", "config": name, "variant": model, "precision": precision}
-                    given = [f"model={model}", *overrides, f"device={device}", f"precision={precision}", "logger=none"]
-                    if device == "cpu":
-                        given += ["model.hidden_size=[8,8,400]" if "word" in name else "model.hidden_size=8"]
-                        given += ["task.batch_size=4", *(["task.T=10"] if "copy" in name else [])]
-                    try:
-                        cfg = composer(given)
-                        row |= training(schema.resolved(cfg), device, seconds)
-                    except Exception as error:  # a data set that is not here, say
-                        row["note"] = graph.one_line(error)[:120]
-                    yield [row]
+            variants = list(itertools.product(("lstm", "plstm"), PRECISIONS if device != "cpu" else ["fp32"]))
+            if name == COMPARED:
+                variants += [("plstm eager", "fp32"), (f"plstm x{SEEDS}", "fp32")]
+            for variant, precision in variants:
+                row = {"part": "training", "config": name, "variant": variant, "precision": precision}
+                model, _, how = variant.partition(" ")
+                given = [f"model={model}", *overrides, f"device={device}", f"precision={precision}", "logger=none"]
+                if how == "eager":
+                    given += ["engine=eager"]
+                if device == "cpu":
+                    given += ["model.hidden_size=[8,8,400]" if "word" in name else "model.hidden_size=8"]
+                    given += ["task.batch_size=4", *(["task.T=10"] if "copy" in name else [])]
+                try:
+                    config = schema.resolved(composer(given))
+                    row |= (stacked_training if how == f"x{SEEDS}" else training)(config, device, seconds)
+                except Exception as error:  # a data set that is not here, say
+                    row["note"] = graph.one_line(error)[:120]
+                yield [row]
 
 
 def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """Time the loop's body; a row's `ms`, `rounds` and, as `note`, steps per second."""
     model, task, optimizer = build.build(config)
     model.train()
-    batches = itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
     state, n, begun, clip = None, 0, 0.0, config["loop"]["clip_norm"]
-    for k, batch in enumerate(batches):
+    for k, batch in enumerate(endless(task)):
         if k == 8:  # warm, captured
             synchronize(device)
             begun = time.perf_counter()
@@ -278,6 +285,35 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
                     break
     taken = time.perf_counter() - begun
     return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s"}
+
+
+def stacked_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
+    """`training` of several seeds side by side; a step is one of every seed."""
+    runs = [build.build({**config, "seed": seed}) for seed in range(SEEDS)]
+    settings, nowhere = schema.Loop(**config["loop"]), ROOT / "runs" / "of a bench, never saved"
+    asking = loop.training(*runs[0], lambda values, step: None, settings, nowhere)
+    asked = next(asking)  # the loop's own step, for all to ask for
+    asking.close()
+    assert isinstance(asked, loop.Step)
+    together, n, begun = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs]), 0, 0.0
+    for k, each in enumerate(zip(*(endless(task) for _, task, _ in runs), strict=True)):
+        if k == 8:
+            synchronize(device)
+            begun = time.perf_counter()
+        together.step([asked._replace(task=run[1], batch=batch) for run, batch in zip(runs, each, strict=True)])
+        if k >= 8:
+            n += 1
+            if n % 10 == 0:
+                synchronize(device)
+                if time.perf_counter() - begun > seconds:
+                    break
+    taken = time.perf_counter() - begun
+    return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s of each seed"}
+
+
+def endless(task: Task) -> Iterator[Batch]:
+    """Training batches, epoch after epoch."""
+    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
 
 
 def synchronize(device: str) -> None:
@@ -319,6 +355,7 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
 TARGETS = (  # what the design asks for: this over that, at most
     ("A", "graph coupled", UNIT, 1.0), ("B", "graph coupled", UNIT, 1.5), ("B512", "graph coupled", UNIT, 1.5),
     ("A", "graph coupled", "eager coupled", 1 / 30), ("A", f"graph coupled x{SEEDS}", "graph coupled", 1.5),
+    (COMPARED, "plstm", "plstm eager", 1 / 30), (COMPARED, f"plstm x{SEEDS}", "plstm", 1.5),
 )  # fmt: skip
 
 
@@ -329,7 +366,8 @@ def targets(rows: list[dict[str, Any]]) -> list[str]:
     for config, this, that, most in TARGETS:
         if (a := ms.get((config, this))) and (b := ms.get((config, that))):
             verdict = "met" if a / b <= most else "missed"
-            lines.append(f"- {config}: {this} takes {a / b:.3g} x {that}, at most {most:.3g}: {verdict}")
+            faster = f", {b / a:.3g} times as fast" if a < b else ""
+            lines.append(f"- {config}: {this} takes {a / b:.3g} x {that}{faster}, at most {most:.3g}: {verdict}")
     return lines
 
 
@@ -368,17 +406,20 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
 
 
 def for_auto(rows: list[dict[str, Any]], configs: dict[str, Config], machine: str, file: Path) -> None:
-    """Put the fp32 times of the engines into measured.csv; other devices' rows stay."""
-    kept = [row for row in choice.measured() if row.device != machine]
+    """Put the fp32 times of the engines into measured.csv, for `auto` from here on; what was not measured now stays."""
+    found = []
     for row in rows:
         engine, _, kind = row["variant"].partition(" ")
         if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and kind in KINDS:
             S, B, _, H, _ = configs[row["config"]]
-            kept.append(choice.Row(kind, S, B, H, engine, round(row["ms"], 4), machine))
+            found.append(choice.Row(kind, S, B, H, engine, round(row["ms"], 4), machine))
+    anew = {row._replace(ms=0.0) for row in found}
+    kept = [row for row in choice.measured() if row._replace(ms=0.0) not in anew]
     with open(file, "w", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(choice.Row._fields)
-        writer.writerows(kept)
+        writer.writerows(kept + found)
+    choice.measured.cache_clear()
 
 
 def main(given: list[str] | None = None) -> None:

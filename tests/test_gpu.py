@@ -8,6 +8,7 @@ import os
 import signal
 
 import pytest
+import test_stack
 import torch
 from hydra import compose, initialize_config_dir
 from test_fused import close, some_state
@@ -189,6 +190,35 @@ def test_replicas_equal_single_calls():
         output, _ = graph.run(cell, x, weights, cell.initial_state(4, B))
     for r, one in enumerate(cells):
         close(output[:, r], graph.run(one, x[:, r], one.weights(), one.initial_state(B))[0])
+
+
+@pytest.mark.parametrize("model", ["lstm", "plstm"])
+def test_stacked_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
+    """On the graph engine; the seeds leave one after the other."""
+    monkeypatch.setattr(Copy, "stop", lambda self, epoch, found: "solved" if epoch >= self.seed + 1 else None)
+    overrides = [*test_stack.COPY, f"model={model}", "engine=graph", f"device={DEVICE}", "loop.max_epochs=4",
+                 "optimizer=sgd"]  # fmt: skip
+    runs = [run(overrides, tmp_path / run.__name__, (0, 1, 2), double=False) for run in
+            (test_stack.single, test_stack.stacked)]  # fmt: skip
+    assert "one after another" not in capsys.readouterr().err
+    test_stack.same(*runs, 1e-4)
+    assert [found[0].step for found in runs[1]] == [5, 10, 15]
+
+
+@only_gpu
+def test_random_numbers_after_a_capture_that_failed():
+    b = graph.Buffers(graph.Kernel(0), (1, 2, 3), 4, torch.device(DEVICE), False, False)
+
+    def fails(given):
+        if given is b:
+            given.z.sum().item()  # waits for the GPU: not permitted in a capture
+
+    with pytest.raises(RuntimeError):
+        graph.capture(b, fails)
+    assert torch.rand(1, device=DEVICE).isfinite().all()
+    model, x = PLSTM(3, 8, engine="graph").to(DEVICE), torch.randn(5, 2, 3, device=DEVICE)
+    for _ in range(3):
+        model(x)[0].sum().backward()
 
 
 @pytest.mark.parametrize("model", ["lstm", "plstm"])

@@ -6,12 +6,16 @@ from __future__ import annotations
 import contextlib
 import csv
 import gc
+import importlib.util
 import itertools
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from synthetic import SMALL, sizes
 from test_fused import GATED, MODELS, SHAPES, close, evaluate, some_state
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -188,6 +192,16 @@ class Stream:
         self.waited += 1
 
 
+def standing_in(monkeypatch, recording):
+    """Streams that do nothing, and `recording` for torch.cuda.graph."""
+    for name, value in (("Stream", Stream), ("CUDAGraph", object), ("graph", recording),
+                        ("stream", lambda stream: contextlib.nullcontext()), ("synchronize", lambda: None),
+                        ("current_stream", lambda device=None: Stream())):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(graph, "_warmed", set())
+    graph.side_stream.cache_clear()
+
+
 @pytest.mark.parametrize("kind", graph.KINDS)
 def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     """The real `capture`, with streams that do nothing and a recording that runs at once."""
@@ -196,14 +210,12 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     @contextlib.contextmanager
     def recording(made, stream, capture_error_mode):
         entered.append((stream, capture_error_mode))
+        with ThreadPoolExecutor() as other:
+            held.append(other.submit(graph._lock.acquire, False).result())
         yield
 
-    for name, value in (("Stream", Stream), ("CUDAGraph", object), ("graph", recording),
-                        ("stream", lambda stream: contextlib.nullcontext()), ("synchronize", lambda: None),
-                        ("current_stream", lambda device=None: Stream())):  # fmt: skip
-        monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(graph, "_warmed", set())
-    graph.side_stream.cache_clear()
+    held = []
+    standing_in(monkeypatch, recording)
     R, S, B, H = 2, 5, 3, 4
     power = torch.full((R, H), 0.5)
     b = graph.Buffers(graph.Kernel(graph.KINDS.index(kind), power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
@@ -216,11 +228,71 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
         monkeypatch.setattr(pointwise, name, lambda b, t, real=real: (runs.append(b.z.shape[1]), real(b, t)))
     for loop in (graph.loop_forward, graph.loop_forward, graph.loop_backward):
         graph.capture(b, loop)
+    assert held
+    assert not any(held)  # one thread at a time
     b.d_output = torch.ones(R, S, B, H)
     graph.capture(b, graph.loop_backward)
     assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, with d_output anew
     assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
     graph.side_stream.cache_clear()
+
+
+def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
+    """torch's generator is left capturing by the first."""
+    state = {"capturing": False}
+
+    @contextlib.contextmanager
+    def recording(made, stream, capture_error_mode):
+        state["capturing"] = True
+        yield  # as torch's own: what raises here leaves the state as it is
+        state["capturing"] = False
+
+    def fails(b):
+        if b is not small:
+            return  # warming up
+        raise RuntimeError("operation not permitted")
+
+    standing_in(monkeypatch, recording)
+    small = graph.Buffers(graph.Kernel(0), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    with pytest.raises(RuntimeError, match="operation not permitted"):
+        graph.capture(small, fails)
+    assert not state["capturing"]
+    graph.side_stream.cache_clear()
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_torchs_newer_precision_setting(precision, monkeypatch):
+    """torch.get_float32_matmul_precision raises where that was set."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    try:
+        torch.backends.cuda.matmul.fp32_precision = precision
+        assert precision in graph.settings(torch.device("cpu"))
+        graph._try("coupled", torch.device("cpu"))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+        torch.set_float32_matmul_precision("highest")
+    for legacy, expected in (("high", True), ("highest", False)):
+        torch.set_float32_matmul_precision(legacy)
+        assert (graph.rounding() == "tf32") is expected
+
+
+def test_a_float64_default_leaves_the_buffers_float32():
+    model, x = PLSTM(3, 7), torch.randn(5, 2, 3)
+    dt, mask = torch.rand(5, 2), torch.rand(5, 2) < 0.7
+    expected = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
+    torch.set_default_dtype(torch.float64)
+    try:
+        for kind in graph.KINDS:
+            graph._try(kind, torch.device("cpu"))
+        b = graph.Buffers(graph.Kernel(2), (1, 2, 3), 4, torch.device("cpu"), True, True)
+        dtypes = {v.dtype for v in vars(b).values() if isinstance(v, torch.Tensor)}
+        assert dtypes == {torch.float32, torch.uint8}
+        found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name in expected:
+        assert torch.equal(found[name], expected[name]), name
 
 
 class Captured:
@@ -376,6 +448,11 @@ def test_a_capture_that_fails_is_said_once_by_auto_and_raised_by_name(captured, 
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "launched one by one: RuntimeError: operation not permitted" in said
+    with pytest.raises(RuntimeError, match="could not capture"):  # what auto gave up is raised by name as before
+        model(x)
+    captured.fails = False
+    model(x)
+    assert captured.count == 1
 
 
 def test_a_capture_that_fails_in_backward(captured, capsys):
@@ -387,6 +464,14 @@ def test_a_capture_that_fails_in_backward(captured, capsys):
     found = torch.autograd.grad(output.square().sum(), list(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
     assert capsys.readouterr().err.count("\n") == 1
+    pool = graph._pools[cell]
+    assert (set(pool._live.values()), pool._free) == ({0}, [])  # what failed once is not tried again
+    captured.fails = False
+    loss = model(x)[0].sum()
+    captured.fails = True
+    with pytest.raises(RuntimeError, match="could not capture"):
+        loss.backward()
+    assert (set(pool._live.values()), pool._free) == ({0}, [])
 
 
 def test_auto_goes_on_with_eager_where_the_engine_fails(monkeypatch, capsys):
@@ -519,15 +604,49 @@ def test_choice_on_a_gpu(monkeypatch):
     assert engines.on_gpu(plstm, x, masked=False) is graph.run_or_eager
     assert engines.on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
     assert engines.on_gpu(ordered, x, masked=False) is eager.run
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert engines.on_gpu(lstm, x, masked=False) is graph.run_or_eager
+    finally:
+        torch.use_deterministic_algorithms(False)
     monkeypatch.setattr(graph, "why_not", lambda cell, x: "Triton is broken")
     assert engines.on_gpu(plstm, x, masked=False) is eager.run
 
 
 def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(pointwise, "triton", None)
+    monkeypatch.setattr(pointwise, "no_triton", "torch came without Triton; pip install triton")
     reason = graph.trial.__wrapped__("coupled", "cuda:0")
     assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("broken", "reason"), [
+    ("raise OSError('libcuda.so.1: cannot open')", "importing Triton failed: OSError('libcuda.so.1: cannot open')"),
+    ("raise ModuleNotFoundError(name='triton')", "torch came without Triton; pip install triton"),
+])  # fmt: skip
+def test_a_triton_that_cannot_be_imported(tmp_path, monkeypatch, broken, reason):
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text(broken)
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.spec_from_file_location("another_pointwise", pointwise.__file__)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    assert found.triton is None
+    assert found.no_triton == reason
+
+
+@pytest.mark.parametrize(("task", "masks"), [("variable_copy", True), ("copy", False)])
+def test_cudnn_on_a_task_with_masks_is_one_line(task, masks, train, tmp_path):
+    found = train(f"task={task}", "model=lstm", "engine=cudnn", "device=cpu", "model.hidden_size=4", "logger=none",
+                  "loop.max_steps=1", "task.batch_size=4", *sizes(task, 8, 4, 4), *SMALL.get(task, []))  # fmt: skip
+    assert (found.status != 0) is masks, found
+    if masks:
+        (line,) = found.err.strip().splitlines()
+        assert "the cudnn engine cannot run here: it cannot hold the state where a mask is 0; use engine='auto'" in line
+        assert not list((tmp_path / "runs").glob("*/record.json"))
 
 
 def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
@@ -546,16 +665,58 @@ def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
     ms = {"graph coupled": 2.0, "nn.LSTM": 1.6, "eager coupled": 80.0}
     shown = [{"config": "A", "variant": name, "precision": "fp32", "ms": value} for name, value in ms.items()]
     assert [line.split(": ")[-1] for line in bench_gpu.targets(shown)] == ["missed", "met"]
-    bench_gpu.for_auto(numbers, bench_gpu.TINY, "H200", tmp_path / "measured.csv")
+    assert "40 times as fast" in bench_gpu.targets(shown)[1]
+    # A line of another size was measured before, and one at this size is measured anew.
+    (tmp_path / "measured.csv").write_text(
+        "cell,S,B,H,engine,ms,device\nlstm,500,4,8,graph,3.0,H200\nlstm,8,4,8,graph,9000.0,H200\n"
+        "lstm,8,4,8,graph,9000.0,L4\n"
+    )
     monkeypatch.setattr(choice, "MEASURED", tmp_path / "measured.csv")
     choice.measured.cache_clear()
     try:
+        for _ in range(2):
+            assert choice.measured()  # cached
+            bench_gpu.for_auto(numbers, bench_gpu.TINY, "H200", tmp_path / "measured.csv")
+        assert choice.Row("lstm", 500, 4, 8, "graph", 3.0, "H200") in choice.measured()
+        assert [row.device for row in choice.measured() if row.ms == 9000.0] == ["L4"]
+        assert len({row._replace(ms=0.0) for row in choice.measured()}) == len(choice.measured())
         found = {row.engine for row in choice.measured() if row.cell == "lstm"}
         assert found == {"graph", "cudnn", "eager"}
         fastest = min((row for row in choice.measured() if row.cell == "lstm"), key=lambda row: row.ms)
         assert choice.ranking("lstm", 8, 4, 8, "H200")[0] == fastest.engine
     finally:
         choice.measured.cache_clear()
+
+
+def test_the_bench_counts_what_a_variant_keeps(monkeypatch):
+    """Static buffers count, which are there before the step that is looked at."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    import bench_gpu
+
+    held = [2**20]
+    for name in ("memory_allocated", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: held[0])
+    for name in ("reset_peak_memory_stats", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(bench_gpu, "clocked", lambda step, device: 1.0)
+
+    def make():
+        held[0] += 5 * 2**20
+        return lambda: None
+
+    (row,) = bench_gpu.rows_of("layer", "A", {("graph coupled", "fp32"): make}, "cuda", 0.0)
+    assert row["peak_MiB"] == 5.0
+
+
+def test_the_bench_rehearses_whole_trainings(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    import bench_gpu
+
+    monkeypatch.setattr(bench_gpu, "TRAININGS", {name: bench_gpu.TRAININGS[name] for name in [bench_gpu.COMPARED]})
+    rows = [row for found in bench_gpu.trainings("cpu", 0.01) for row in found]
+    assert [row["variant"] for row in rows] == ["lstm", "plstm", "plstm eager", "plstm x16"]
+    assert all(row["ms"] > 0 and "steps/s" in row["note"] for row in rows)
+    assert len(bench_gpu.targets(rows)) == 2
 
 
 # ------------------------------------------------------------------------------------------ compiling

@@ -42,6 +42,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
 
     shared = {"seed": config["seed"], "device": config["device"], "data_root": config["data_root"]}
     task = construct("task", config["task"], **shared)
+    masked = config["engine"] == "cudnn" and next(task.batches("train")).mask is not None  # others take masks
     fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     own = {key: value for key, value in config["model"].items() if key not in HEAD}
@@ -51,7 +52,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     try:
         for cell in rnn.layers if config["engine"] != "auto" else ():
-            engine.pick(config["engine"], cell, torch.zeros(2, 1, cell.input_size, device=config["device"]))
+            engine.pick(config["engine"], cell, torch.zeros(2, 1, cell.input_size, device=config["device"]), masked)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     one_kernel = {"fused": True} if config["device"].startswith("cuda") and "fused" not in config["optimizer"] else {}

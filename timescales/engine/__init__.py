@@ -46,7 +46,8 @@ def on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     for name in choice.ranking(graph.KINDS[kernel.number], *sizes, torch.cuda.get_device_name(x.device)):
-        if name == "cudnn" and not cudnn.why_not(cell, x, masked):
+        # For a deterministic cuDNN torch (docs of nn.LSTM) names other cuBLAS workspaces than build.py sets.
+        if name == "cudnn" and not torch.are_deterministic_algorithms_enabled() and not cudnn.why_not(cell, x, masked):
             return cudnn.run
         if name == "graph" and not graph.why_not(cell, x):
             return graph.run_or_eager

@@ -16,7 +16,8 @@ whatever other calls come in between; results are copied out. Buffers are kept p
 finished job leaves nothing. A shape is captured when it comes for the second time (of all lengths of a text most come
 rarely), in at most `LIVE` buffers at once; those of the `KEPT` most frequent shapes are kept, no more than 8 GiB if
 they are more than four. Everything else runs the same launches uncaptured, as does a call inside somebody else's
-capture, of a whole training step for instance.
+capture, of a whole training step for instance. All graphs share cuBLAS's workspace: calls on several streams at once
+are not supported.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def trial(kind: str, device: str) -> str:
     """Try the kernels and a capture on a small sequence against the twin; what went wrong, in one line, said once."""
     try:
         if pointwise.triton is None:
-            raise RuntimeError("torch came without Triton; pip install triton")
+            raise RuntimeError(pointwise.no_triton)
         where = torch.cuda.device(device)
         with where, torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
             _try(kind, torch.device(device))
@@ -79,13 +80,15 @@ def trial(kind: str, device: str) -> str:
 
 def _try(kind: str, device: torch.device) -> None:
     sizes, H, gates = (1, 3, 5), 7, pointwise.GATES[kind]
-    given = {"z": torch.randn(*sizes, gates * H), "h": torch.randn(1, 5, H), "c": torch.randn(1, 5, H)}
-    given |= {"age": torch.rand(1, 5, H), "hh": torch.randn(1, gates * H, H), "d_output": torch.randn(*sizes, H)}
-    tolerance = 1e-4 if torch.get_float32_matmul_precision() == "highest" else 1e-2  # TF32 has ten bits
+    normal = functools.partial(torch.randn, dtype=torch.float32)
+    given = {"z": normal(*sizes, gates * H), "h": normal(1, 5, H), "c": normal(1, 5, H)}
+    given |= {"age": normal(1, 5, H).abs(), "hh": normal(1, gates * H, H), "d_output": normal(*sizes, H)}
+    tolerance = 1e-2 if rounding() == "tf32" else 1e-4  # TF32 has ten bits
+    power = torch.full((H,), 0.4, dtype=torch.float32)
     found = []
     for where in (torch.device("cpu"), device):
-        b = Buffers(Kernel(KINDS.index(kind), torch.full((H,), 0.4), 1e-3, 0.0), sizes, H, where, False, False)
-        b.d_output = torch.empty(*sizes, H, device=where)
+        b = Buffers(Kernel(KINDS.index(kind), power, 1e-3, 0.0), sizes, H, where, False, False)
+        b.d_output = torch.empty(*sizes, H, device=where, dtype=torch.float32)
         graphs = [capture(b, loop) for loop in (loop_forward, loop_backward)] if where.type == "cuda" else []
         for name, value in given.items():
             part = getattr(b, name)
@@ -133,7 +136,7 @@ class Buffers:
         R, S, B = sizes
         self.kind, self.epsilon, self.floor, self.H = KINDS[kernel.number], kernel.epsilon, kernel.floor, H
         self.gates, self.aged = pointwise.GATES[self.kind], self.kind in pointwise.AGED
-        empty = functools.partial(torch.empty, device=device)
+        empty = functools.partial(torch.empty, device=device, dtype=torch.float32)
         self.z, self.hh = empty(R, S, B, self.gates * H), empty(R, self.gates * H, H)
         self.h, self.c = empty(R, S + 1, B, H), empty(R, S + 1, B, H)
         self.dh, self.dc, self.d_output = empty(R, B, H), empty(R, B, H), None
@@ -143,7 +146,7 @@ class Buffers:
             self.power = empty(R, H)
             if kernel.power is not None:
                 self.power.copy_(kernel.power.detach())
-        self.dt = torch.ones(R, S, B, device=device) if timed else None
+        self.dt = torch.ones(R, S, B, device=device, dtype=torch.float32) if timed else None
         self.mask = torch.ones(R, S, B, device=device, dtype=torch.uint8) if masked else None
 
     def clear_carried(self) -> None:
@@ -196,6 +199,9 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 _warmed: set[tuple[Any, ...]] = set()
+# One capture at a time: they share that stream. The pools' lock too: during a capture the garbage collector may give
+# buffers back to a pool whose thread waits to capture.
+_lock = threading.RLock()
 
 
 def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
@@ -226,14 +232,26 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
 
 def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
     """A graph that runs `loop` in the buffers `b` whenever it is replayed."""
-    warm_up(b, loop)
+    with _lock:
+        warm_up(b, loop)
+        try:
+            return record(lambda: loop(b), b.z.device)
+        except BaseException:
+            # torch's random generator believes in the capture that failed, and refuses every draw until one succeeds.
+            with contextlib.suppress(Exception):
+                record(b.dh.zero_, b.z.device)
+            raise
+
+
+def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
+    """A graph of what `launch` launches."""
     graph = torch.cuda.CUDAGraph()
     # The outer context restores this stream if the capture fails and torch's own context does not.
     with (
         torch.cuda.stream(torch.cuda.current_stream()),
-        torch.cuda.graph(graph, stream=side_stream(b.z.device), capture_error_mode="thread_local"),
+        torch.cuda.graph(graph, stream=side_stream(device), capture_error_mode="thread_local"),
     ):
-        loop(b)
+        launch()
     return graph
 
 
@@ -242,10 +260,17 @@ def captures(x: Tensor) -> bool:
     return x.is_cuda and not torch.cuda.is_current_stream_capturing()
 
 
+def rounding() -> str:
+    """What float32 products on a GPU may round to: "tf32", or another word for not at all."""
+    # torch.get_float32_matmul_precision raises where somebody set the newer torch.backends.cuda.matmul.fp32_precision.
+    known = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return known or ("ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32")
+
+
 def settings(device: torch.device) -> tuple[Any, ...]:
     """What decides which kernels a capture records: where it runs, and torch's settings."""
-    tf32, exact = torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled()
-    return device, torch.cuda.current_stream(device).cuda_stream, tf32, exact
+    exact = torch.are_deterministic_algorithms_enabled()
+    return device, torch.cuda.current_stream(device).cuda_stream, rounding(), exact
 
 
 class Program:
@@ -262,7 +287,7 @@ class Program:
         every = d_output is not None
         if d_output is not None:
             if self.d_output is None:
-                self.d_output = torch.empty(d_output.shape, device=d_output.device)
+                self.d_output = torch.empty(d_output.shape, device=d_output.device, dtype=torch.float32)
             self.d_output.copy_(d_output)
         self.b.d_output = self.d_output if every else None
         if every not in self._backward:
@@ -274,14 +299,13 @@ class Pool:
     """The captured programs of one cell."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         self._seen: Counter[Any] = Counter()
         self._live: Counter[Any] = Counter()
         self._free: list[tuple[Any, Program]] = []
 
     def take(self, key: Any, make: Callable[[], Program]) -> Program | None:
         """A program for calls with this key, for the caller alone until `give`; None where it should run uncaptured."""
-        with self._lock:
+        with _lock:
             self._seen[key] += 1
             if self._seen[key] < 2 or self._live[key] >= LIVE:
                 return None
@@ -304,13 +328,19 @@ class Pool:
 
     def give(self, key: Any, program: Program) -> None:
         """Take a program back; of too many the one whose shape comes least goes."""
-        with self._lock:
+        with _lock:
             self._live[key] -= 1
             full = self._full()
             self._free.append((key, program))
             # Nothing may wait while some graph is captured: the next call drops it.
             if full and not torch.cuda.is_current_stream_capturing():
                 self._drop(1)
+
+    def lose(self, key: Any) -> None:
+        """A program that was taken does not come back."""
+        with _lock:
+            self._live[key] -= 1
+        torch.cuda.synchronize()  # a graph must not die while it runs
 
     def _full(self) -> bool:
         large = sum(program.b.bytes() for _, program in self._free) > KEPT_BYTES
@@ -332,7 +362,7 @@ class Lease:
     def __init__(self, pool: Pool | None, key: Any, strict: bool, make: Callable[[], Buffers]) -> None:
         self._pool, self._key, self._strict = pool, key, strict
         self._program: Program | None = None
-        if pool is not None and key not in _uncapturable:
+        if pool is not None and (strict or key not in _uncapturable):
             try:
                 self._program = pool.take(key, lambda: Program(make()))
             except torch.OutOfMemoryError:
@@ -357,6 +387,9 @@ class Lease:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
+                assert self._pool is not None
+                self._pool.lose(self._key)
+                self._program = None
                 self._failed(error)
         if graph is None:
             self.b.d_output = None if d_output is None else d_output.contiguous()

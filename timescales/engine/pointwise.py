@@ -27,8 +27,11 @@ try:  # the CPU's torch brings no Triton: the twins run without
     jit: Callable[[Any], Any] = triton.jit
     # A specialised t, S or B would compile anew for every value that is 1 or a multiple of 16.
     jit_step = triton.jit(do_not_specialize=("t", "S", "B", "rows"))
-except ImportError:
+    no_triton = ""
+except Exception as error:  # also a Triton that is there and broken: `auto` goes on without
     triton = tl = None
+    missing = isinstance(error, ModuleNotFoundError) and error.name == "triton"
+    no_triton = "torch came without Triton; pip install triton" if missing else f"importing Triton failed: {error!r}"
     jit = jit_step = lambda function: function
 
 GATES = {"lstm": 4, "refine": 4, "coupled": 3, "separate": 4}  # blocks of rows; the last two are the power-law LSTM's
