@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import synthetic
 import texts
 import torch
 from scipy import stats
@@ -16,9 +17,11 @@ from torch.nn import functional as F
 
 from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, loggers, record
 from timescales.analysis import (
+    activations,
     assigned,
     bins,
     characteristic_times,
+    decay_curves,
     gate_maps,
     mutual_information,
     routing,
@@ -28,7 +31,7 @@ from timescales.awd import AWDModel
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Copy, Words
+from timescales.tasks import IMDB, Copy, Words
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
@@ -89,6 +92,20 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
+
+
+def test_an_unexpected_error_of_one_question_stops_no_other(train, analyse, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=plstm", "logger=none", f"run_dir={run}").status == 0
+
+    def broken(*_):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(characteristic_times, "study", broken)
+    assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
+    assert (run / "analysis" / "timescale_law.png").is_file()
+    with pytest.raises(RuntimeError, match="shapes"):
+        analyse(run, "--only=characteristic_times")
 
 
 def test_what_is_no_run_or_no_question(train, analyse, tmp_path):
@@ -324,9 +341,9 @@ def test_routing_of_a_run(root, tmp_path):
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
-    gates, batch = gate_maps.window(model, task)
+    gates, read = gate_maps.window(model, task)
     text = task.streams["test"][:, 0]
-    assert batch.x[:, 0].tolist() == text[45:54].tolist()
+    assert read.tolist() == text[45:54].tolist()
     assert [g.shape for g in gates] == [(9, 46), (9, 5)]
     cell, state = model.rnn.layers[0], model.rnn.layers[0].initial_state()
     with torch.no_grad():
@@ -354,6 +371,34 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     gates, _ = gate_maps.window(model, task)
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
+
+
+@pytest.mark.parametrize("pad", ["end", "front"])
+def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
+    """The model reads it, up to the last step; questions of the text leave it out."""
+    synthetic.stand_alone(monkeypatch, tmp_path)
+    synthetic.write_corpora(tmp_path)
+    task = IMDB(data_root=str(tmp_path), allow_partial=True, steps=50, valid_size=40, pad=pad)
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(task.spec.width, 5), task.spec).eval()
+    lengths = task.lengths["test"].tolist()
+    (batch,) = task.batches("test")
+    assert batch.mask is None
+    assert task.exists(batch).sum(0).tolist() == lengths
+    read = task.words(batch.x[task.exists(batch)[:, 0], 0])
+    assert len(read) == lengths[0]
+    assert not {"<pad>"} & set(read)
+    whole = [text.split() for label in (0, 1) for text in synthetic.reviews("test", label, 25)]
+    assert read in [[word if word in task.vocabulary else "<unk>" for word in text] for text in whole]
+    gates, tokens = gate_maps.window(model, task)
+    assert len(gates[0]) == len(tokens) == lengths[0]
+    assert len(gate_maps.study(model, task, run_of(model, task)).rows) == 5
+    assert [len(curve) for curve in decay_curves.kept(model, task)] == [1 + max(lengths)]
+    seen = []
+    with activations.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
+        model(batch)
+    expected = torch.stack(seen)[task.exists(batch)].mean(0)
+    torch.testing.assert_close(activations.mean_forget(model, task)[0], expected)
 
 
 # ---------------------------------------------------------------------------------------------- time scales

@@ -88,7 +88,7 @@ def kept(model: SequenceModel, task: Task) -> list[Tensor]:
     needs_forget_gates(model)
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     S, B = batch.x.shape[:2]
-    exists = torch.ones(S, B, dtype=torch.bool, device=task.device) if batch.mask is None else batch.mask.bool()
+    exists = task.exists(batch)
     if isinstance(task, Copy):  # the signal is where the first answer is, or the step before: its reset is no decay
         first = (batch.x == SIGNAL).int().argmax(0)
         step = torch.arange(S, device=task.device).unsqueeze(1)
