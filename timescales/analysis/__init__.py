@@ -83,10 +83,11 @@ class Run:
 
     @property
     def colour(self) -> str:
-        """Its model's, in every picture."""
+        """Its model's or its gate's, in every picture."""
         from timescales import plots
 
-        return plots.colour({"model": self.config["model"]["name"]})
+        model = self.config["model"]
+        return plots.colour({"model": model["name"], "model.gate": model.get("gate")})
 
     @property
     def title(self) -> str:
