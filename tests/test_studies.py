@@ -12,6 +12,7 @@ import pytest
 import synthetic
 import texts
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
@@ -393,7 +394,7 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
     gates, tokens = gate_maps.window(model, task)
     assert len(gates[0]) == len(tokens) == lengths[0]
     assert len(gate_maps.study(model, task, run_of(model, task)).rows) == 5
-    assert [len(curve) for curve in decay_curves.kept(model, task)] == [1 + max(lengths)]
+    assert [len(left.logs) for left in decay_curves.kept(model, task)] == [1 + max(lengths)]
     seen = []
     with activations.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
         model(batch)
@@ -461,6 +462,17 @@ def test_characteristic_times_before_and_after(tmp_path):
     both = characteristic_times.compare([run, run_of(endless, task, name="exprnn")])
     assert [row["model"] for row in both.rows] == ["lstm"] * 4 + ["exprnn"] * 4
     assert both.values["2/trained/median"] == math.inf
+    figure = Figure()
+    other = run_of(model, task, initial, name="lstm")
+    other.record["config"]["model"]["alpha"] = 2
+    characteristic_times.draw(figure, [run, other, run_of(endless, task, name="exprnn")])
+    (one,) = figure.axes
+    lines = {line.get_label(): line.get_linestyle() for line in one.get_lines() if line.get_label()[0] != "_"}
+    assert [name for name in lines if "run" in name] == [
+        "lstm, alpha=0.56 (1 run)", "lstm, alpha=2 (1 run)", "exprnn (1 run) (infinite)"
+    ]  # fmt: skip
+    assert lines["lstm, alpha=0.56 (1 run)"] != lines["lstm, alpha=2 (1 run)"]
+    assert "the task's horizon" in one.texts[0].get_text()
     assert analysis.write(both, tmp_path, "characteristic_times")[1].is_file()
 
 
