@@ -103,7 +103,7 @@ def test_ages_are_those_of_the_printed_reference_times(layout):
         reset_units.ages_before_signal(model, task), torch.from_numpy(expected), rtol=0, atol=1e-10
     )
     for sequence in (0, 3):
-        found = reference_times.reference_times(model, task, sequence)
+        found = reference_times.trace(model, task, sequence).reference
         torch.testing.assert_close(found, torch.from_numpy(k[:, sequence]), rtol=0, atol=1e-10)
 
 
@@ -139,7 +139,7 @@ def test_reference_times_of_two_layers_stand_side_by_side():
     task = copy_task()
     model = model_for(task, hidden_size=4, num_layers=2)
     hold(model, reset=[-50.0] * 4)
-    found = reference_times.reference_times(model, task)
+    found = reference_times.trace(model, task, 0).reference
     assert found.shape == (28, 8)
     assert found[:, :4].abs().max() < 1e-9
     assert found[-1, 4:].min() > 1.0

@@ -103,7 +103,7 @@ def test_traces_are_the_literal_ones(task):
         found = reference_times.trace(model, task, k)
         torch.testing.assert_close(found.time, time, rtol=0, atol=1e-9)
         torch.testing.assert_close(found.ages, ages, rtol=0, atol=1e-9)
-        k_t = reference_times.reference_times(model, task, k)
+        k_t = reference_times.trace(model, task, k).reference
         torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
 
 
@@ -127,7 +127,7 @@ def test_units_that_never_reset_stay_at_their_beginning(tmp_path):
     task = variable(low=4, high=11)
     model = model_for(task, hidden_size=3)
     hold(model, reset=[-50.0, 50.0, -50.0])
-    k_t = reference_times.reference_times(model, task)
+    k_t = reference_times.trace(model, task, 0).reference
     t = torch.arange(1, len(k_t) + 1, dtype=torch.float64)
     torch.testing.assert_close(k_t, torch.stack([0 * t, t, 0 * t], 1), rtol=0, atol=1e-9)
     found = studied(reference_times, model, task, tmp_path)

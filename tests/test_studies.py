@@ -266,6 +266,22 @@ def test_word_ablation_of_a_run(root, tmp_path):
     assert analysis.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
 
 
+def test_a_change_of_what_was_nothing_is_infinite(root):
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    unk = task.vocabulary.index("<unk>")
+    with torch.no_grad():
+        for bias in (model.rnn.layers[0].bias_ih, model.rnn.layers[0].bias_hh):
+            bias.zero_()
+        model.vectors[torch.arange(len(model.vectors)) != unk] = 0.0  # all but <unk> leave the state at 0
+        silent = torch.full((2, 1), 1 - min(unk, 1))
+        state = [model.rnn.layers[0].initial_state(1)]
+        (found,) = word_ablation.replaced(model, silent, state, unk, [torch.ones(5, 1).double()])
+        (same,) = word_ablation.replaced(model, torch.full((2, 1), unk), state, unk, [torch.ones(5, 1).double()])
+    assert found.isinf().all()
+    torch.testing.assert_close(same, torch.zeros_like(same), rtol=0, atol=1e-12)
+
+
 def test_groups_are_of_neighbouring_time_scales():
     times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
     assert {k: v.tolist() for k, v in word_ablation.by_timescale(times, 2, 5).items()} == {
@@ -332,7 +348,9 @@ def test_routing_of_a_run(root, tmp_path):
     assert all(len(ratios) == 23 for ratios in routing.PRINTED)
     times = [row["timescale"] for row in found.rows]
     assert times == sorted(times, reverse=True)
-    assert found.values["all/largest"] == max(row["ratio all words"] for row in found.rows)
+    most = max(found.rows, key=lambda row: row["ratio all words"])
+    assert found.values["all/largest"] == most["ratio all words"]
+    assert found.values["all/median_timescale"] == most["median"]
     assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
     with pytest.raises(ConfigError, match="language models of words, not of Copy"):
@@ -368,10 +386,12 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     task = words(root)
     model = language_model(task, LSTM, (230, 5))
     rows = gate_maps.study(model, task, run_of(model, task)).rows
+    times = model.rnn.layers[0].timescales().detach().double()
     assert [row["units"] for row in rows] == [2] * 115 + [1] * 5
     gates, _ = gate_maps.window(model, task)
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
+    assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
 
 
 @pytest.mark.parametrize("pad", ["end", "front"])
@@ -544,6 +564,9 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     (tmp_path / "best.pt").touch()
     os.utime(tmp_path / "best.pt", (0, 0))
     assert run.earlier("word_ablation") == found.rows
+    os.utime(tmp_path / "analysis" / "word_ablation.csv", (9, 9))
+    assert run.earlier("word_ablation") is None  # newer than the weights, older than the question
+    os.utime(tmp_path / "analysis" / "word_ablation.csv")
     both = word_ablation.compare([run, run])
     assert len(both.rows) == 2 * len(found.rows)
     assert both.values["2/layer1/left_1"] == found.values["layer1/left_1"]

@@ -24,7 +24,7 @@ NEIGHBOURS, OF = 10, 1150  # units averaged in a row, of the paper's layers; of 
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
-    """Rows: one a group of neighbouring units: layer, mean gate, the mean of the time scales that their forget biases
+    """Rows: one a group of neighbouring units: layer, mean gate, the median of the time scales that their forget biases
     began with, and the mean gate at each step. Values: each layer's share of units whose mean gate is above .9, and
     the mean gate. Where the state is carried the sixth window of the test text is read, else the first sequence."""
     gates, read = window(model, task)
@@ -39,7 +39,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         began = cell.timescales().detach().cpu().double()
         for units in means.argsort(stable=True).split(max(1, round(forget.shape[1] * NEIGHBOURS / OF))):
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
-            row = {"layer": layer, "units": len(units), "timescale": float(began[units].median())}
+            row = {"layer": layer, "units": len(units), "median_timescale": float(began[units].median())}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
     words = task.words(read) if len(read) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
@@ -65,7 +65,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
 
 
 def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
-    """A map a layer, one under the other; on the right the time scales that some rows were begun with."""
+    """A map a layer, one under the other; on the right the median time scales that some rows were begun with."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
     axes = plots.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
     for k, (one, own) in enumerate(zip(axes, layers, strict=True), 1):
@@ -78,8 +78,8 @@ def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> No
         one.set(ylabel=f"layer {k}\n{units:,} units in {len(own)} rows", yticks=[])
         shown = sorted({round(q * (len(own) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
         right = one.secondary_yaxis("right")
-        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["timescale"]) for p in shown], fontsize=8)
-        right.set_ylabel("time scale of the\nfirst bias (steps)", fontsize=8)
+        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["median_timescale"]) for p in shown], fontsize=8)
+        right.set_ylabel("median time scale of the\nfirst biases (steps)", fontsize=8)
     if words:
         axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)
         axes[-1].set_xlabel("words read")
