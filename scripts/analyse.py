@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,9 +35,11 @@ def main() -> None:
             )
         wanted = choose(options.only, "compare" if several else "study")
         runs = [analysis.load(directory) for directory in options.run_dir]
-        (together if several else each)(runs, wanted, options)
+        failed = (together if several else each)(runs, wanted, options)
     except ConfigError as error:
         sys.exit(f"error: {error}")
+    if failed:
+        sys.exit(f"error: {', '.join(failed)} failed (--only=NAME shows where)")
 
 
 def choose(only: str | None, function: str) -> list[str]:
@@ -47,30 +50,40 @@ def choose(only: str | None, function: str) -> list[str]:
     return known if only is None else [only]
 
 
-def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
-    """Put each question to the run."""
+def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
+    """Put each question to the run; those that failed."""
     (run,) = runs
-    ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
+    failed = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
     loggers.pictures(run.directory)
+    return failed
 
 
-def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> None:
-    """Put each question to all runs at once."""
-    ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
+def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
+    """Put each question to all runs at once; those that failed."""
+    return ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
 
 
-def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> None:
-    """Write each question's answer into a folder and print its values."""
-    skipped = []
+def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> list[str]:
+    """Write each question's answer into a folder and print its values.
+
+    An error that nobody expected is said in a line, and the other questions are still asked: returns those that failed.
+    """
+    skipped, failed = [], []
     for name in wanted:
         try:
             found = question(name)  # type: ignore[operator]
+            paths = analysis.write(found, folder, name, options.svg)
         except ConfigError:
             if options.only:
                 raise
             skipped.append(name)
             continue
-        paths = analysis.write(found, folder, name, options.svg)
+        except Exception as error:
+            if options.only:
+                raise  # with its traceback
+            print(f"{name} failed: {traceback.format_exception_only(error)[-1].strip()}")
+            failed.append(name)
+            continue
         print(" ".join(str(path) for path in paths))
         for key, value in found.values.items():
             print(f"  {name}/{key:24} {value:.6g}")
@@ -78,6 +91,7 @@ def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: 
             print(f"  {line}")
     if skipped:
         print(f"not asked of this model and task: {', '.join(skipped)} (--only=NAME says why)")
+    return failed
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 import twins
 from scipy import stats
 
-from timescales import LSTM, PLSTM, URLSTM, analysis, inits, record, verdict
+from timescales import LSTM, PLSTM, URLSTM, ExpRNN, analysis, inits, record, verdict
 from timescales.analysis import (
     ablation,
     activations,
@@ -103,7 +103,7 @@ def test_ages_are_those_of_the_printed_reference_times(layout):
         reset_units.ages_before_signal(model, task), torch.from_numpy(expected), rtol=0, atol=1e-10
     )
     for sequence in (0, 3):
-        found = reference_times.reference_times(model, task, sequence)
+        found = reference_times.trace(model, task, sequence).reference
         torch.testing.assert_close(found, torch.from_numpy(k[:, sequence]), rtol=0, atol=1e-10)
 
 
@@ -139,7 +139,7 @@ def test_reference_times_of_two_layers_stand_side_by_side():
     task = copy_task()
     model = model_for(task, hidden_size=4, num_layers=2)
     hold(model, reset=[-50.0] * 4)
-    found = reference_times.reference_times(model, task)
+    found = reference_times.trace(model, task, 0).reference
     assert found.shape == (28, 8)
     assert found[:, :4].abs().max() < 1e-9
     assert found[-1, 4:].min() > 1.0
@@ -273,6 +273,21 @@ def test_silencing_is_forcing_h_to_zero_at_every_step(kind):
     assert all((value == before[key]).all() for key, value in model.state_dict().items())
 
 
+def test_silencing_holds_with_a_head_too():
+    task = copy_task(T=15)
+    model = SequenceModel(LSTM(10, 7), task.spec, head_size=5).double().eval()
+    gone = torch.tensor([5, 0, 2])
+    (batch,) = task.batches("test")
+    found = ablation.silenced(model, gone)
+    assert (found.readout.weight == model.readout.weight).all()
+    with torch.no_grad():  # whatever the silenced units give
+        h = torch.randn(4, 7, dtype=torch.float64)
+        louder = h.index_fill(1, gone, 9.0)
+        torch.testing.assert_close(found.head(h), found.head(louder))
+        assert (model.head(h) != model.head(louder)).any()
+        assert found(batch).logits.shape == model(batch).logits.shape
+
+
 def test_silenced_units_go_in_the_papers_steps():
     assert ablation.counts(128) == list(range(0, 101, 5))
     assert ablation.counts(32) == [0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23, 25]
@@ -322,6 +337,8 @@ def test_ablation_begins_at_the_whole_models_accuracy():
     assert ablation.measure(model, task) == found  # the orders are the task's own
     with pytest.raises(ConfigError, match="one layer of units, not for 2"):
         ablation.measure(model_for(task, LSTM, num_layers=2), task)
+    with pytest.raises(ConfigError, match="a column a unit, not for ExpRNNCell"):
+        ablation.measure(model_for(task, ExpRNN), task)
 
 
 # ---------------------------------------------------------------------------------------------- forget gates

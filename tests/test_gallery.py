@@ -11,7 +11,7 @@ import browser
 import pytest
 from matplotlib import image
 
-from timescales import cli, compose, gallery, report, store
+from timescales import cli, compose, gallery, plots, report, store
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
@@ -149,11 +149,23 @@ def test_a_runs_analyses_are_shown(tmp_path, monkeypatch):
     assert 'class="line m-plstm"' in text
 
 
+def test_the_nine_gates_of_two_tasks_can_be_told_apart(text):
+    entry = text.split('id="gu_table5"')[1].split("</section>")[0]
+    looks = re.findall(r'<path class="line ([^"]+)"(?: stroke-dasharray="([^"]+)")? d="M0 5h26">', entry)
+    assert len(looks) == len(set(looks)) == 18
+    assert {shade for shade, _ in looks} == {f"g-{gate}" for gate in plots.GATES}
+    style = gallery._colours()
+    for gate, code in plots.GATES.items():
+        assert f".g-{gate}{{stroke:{code}}}" in style
+    assert gallery._shade({"name": "gated", "gate": "other"}) == "m-gated"
+    assert gallery._shade({"name": "mine"}) == "other"
+
+
 def test_charts_have_round_ticks_and_logarithms():
     assert gallery.ticks(0.0, 1.0) == pytest.approx([0, 0.5, 1.0])
     assert gallery.ticks(-2.1, 2.2, whole=True) == [-2.0, 0.0, 2.0]
     assert gallery.ticks(0, 15703) == [0, 5000, 10000, 15000]
-    line = gallery.Line("a", "lstm", [{"step": k, "valid/loss": 10.0**-k} for k in range(1, 5)])
+    line = gallery.Line("a", "m-lstm", [{"step": k, "valid/loss": 10.0**-k} for k in range(1, 5)])
     drawn = gallery.chart("title", "valid/loss", [line])
     assert ">0.01<" in drawn
     assert "a ends at 0.0001" in drawn

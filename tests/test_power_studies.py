@@ -103,7 +103,7 @@ def test_traces_are_the_literal_ones(task):
         found = reference_times.trace(model, task, k)
         torch.testing.assert_close(found.time, time, rtol=0, atol=1e-9)
         torch.testing.assert_close(found.ages, ages, rtol=0, atol=1e-9)
-        k_t = reference_times.reference_times(model, task, k)
+        k_t = reference_times.trace(model, task, k).reference
         torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
 
 
@@ -127,7 +127,7 @@ def test_units_that_never_reset_stay_at_their_beginning(tmp_path):
     task = variable(low=4, high=11)
     model = model_for(task, hidden_size=3)
     hold(model, reset=[-50.0, 50.0, -50.0])
-    k_t = reference_times.reference_times(model, task)
+    k_t = reference_times.trace(model, task, 0).reference
     t = torch.arange(1, len(k_t) + 1, dtype=torch.float64)
     torch.testing.assert_close(k_t, torch.stack([0 * t, t, 0 * t], 1), rtol=0, atol=1e-9)
     found = studied(reference_times, model, task, tmp_path)
@@ -236,7 +236,7 @@ def literal_kept(model, batch, first, last):
                 left, n = left * cell.act(gx, gh, state, dt).forget, n + 1
                 by_n.setdefault(n, []).append(left)
             state = cell.step(gx, gh, state, dt)
-    return [torch.stack(by_n[n]).mean(0) for n in sorted(by_n)]
+    return [(torch.stack(by_n[n]).mean(0), torch.stack(by_n[n]).log().mean(0)) for n in sorted(by_n)]
 
 
 @pytest.mark.parametrize("kind", [LSTM, PLSTM, URLSTM])
@@ -253,9 +253,10 @@ def test_what_is_left_is_the_literal_product(kind, task):
         ends = (lambda k: 10), (lambda k: 10 + int(delays[k]))
     (found,) = decay_curves.kept(model, task)
     expected = literal_kept(model, batch, *ends)
-    assert len(found) == 1 + len(expected)
-    assert (found[0] == 1.0).all()
-    torch.testing.assert_close(found[1:], torch.stack(expected), rtol=0, atol=1e-9)
+    for own, values, first in zip(found, zip(*expected, strict=True), (1.0, 0.0), strict=True):
+        assert len(own) == 1 + len(values)
+        assert (own[0] == first).all()
+        torch.testing.assert_close(own[1:], torch.stack(values), rtol=1e-9, atol=1e-9)
 
 
 def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
@@ -263,7 +264,7 @@ def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
     task = copy_task(T=60, test_size=2)
     model = model_for(task, hidden_size=2, epsilon=1e-9)
     cell = hold(model, reset=[-60.0, 0.0])
-    (curve,) = decay_curves.kept(model, task)
+    ((curve, _),) = decay_curves.kept(model, task)
     n, p = torch.arange(61, dtype=torch.float64), cell.p.detach()
     torch.testing.assert_close(curve[:, 0], ((n + 11) / 11) ** -p[0], rtol=1e-6, atol=0)
     # Held at r = 1/2 the age rests at 1, and f = 2^-p: an exponential.
@@ -276,10 +277,14 @@ def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
 
 def test_the_nearest_law_is_the_one_that_made_the_curve():
     n = torch.arange(201, dtype=torch.float64)
-    law = decay_curves.nearest(torch.stack([0.97**n, (n + 1) ** -0.3], 1))  # the paper's two
+    law = decay_curves.nearest(torch.stack([0.97**n, (n + 1) ** -0.3], 1).log())  # the paper's two
     assert law.power.tolist() == [False, True]
     assert float(law.f[0]) == pytest.approx(0.97)
     assert float(law.p[1]) == pytest.approx(0.3)
+    # Exponential in every sequence, but not equally fast: so is the mean logarithm, the logarithm of the mean is not.
+    several = (1.0 - torch.logspace(-3, -0.3, 50, dtype=torch.float64)) ** n.unsqueeze(1)
+    means = several.log().mean(1, keepdim=True), several.mean(1, keepdim=True).log()
+    assert [decay_curves.nearest(mean).power.item() for mean in means] == [False, True]
 
 
 def test_several_models_decay_on_one_axis(tmp_path):
@@ -333,7 +338,10 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
     assert found.values == generalisation.measure(model, task)
     row = found.rows[0]
     assert (row["T"], row["trained"]) == (2, 6)
-    assert row["standard_error"] == pytest.approx(math.sqrt(row["accuracy"] * (1 - row["accuracy"]) / 500))
+    each = generalisation.shares(model, generalisation.at_delay(task, 2)).tolist()
+    assert len(each) == 50
+    assert row["accuracy"] == pytest.approx(statistics.fmean(each))
+    assert row["standard_error"] == pytest.approx(statistics.stdev(each) / math.sqrt(50))
     runs = [run_of(model, task, seed=0), run_of(model_for(task, seed=1), task, seed=1)]
     both = [generalisation.measure(run.model, task) for run in runs]
     several = generalisation.compare(runs)

@@ -9,16 +9,20 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import synthetic
 import texts
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
 from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, loggers, record
 from timescales.analysis import (
+    activations,
     assigned,
     bins,
     characteristic_times,
+    decay_curves,
     gate_maps,
     mutual_information,
     routing,
@@ -28,7 +32,7 @@ from timescales.awd import AWDModel
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Copy, Words
+from timescales.tasks import IMDB, Copy, Words
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
@@ -89,6 +93,20 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
+
+
+def test_an_unexpected_error_of_one_question_stops_no_other(train, analyse, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=plstm", "logger=none", f"run_dir={run}").status == 0
+
+    def broken(*_):
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(characteristic_times, "study", broken)
+    assert analyse(run).startswith("error: characteristic_times failed (--only=NAME shows where)")
+    assert (run / "analysis" / "timescale_law.png").is_file()
+    with pytest.raises(RuntimeError, match="shapes"):
+        analyse(run, "--only=characteristic_times")
 
 
 def test_what_is_no_run_or_no_question(train, analyse, tmp_path):
@@ -248,6 +266,22 @@ def test_word_ablation_of_a_run(root, tmp_path):
     assert analysis.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
 
 
+def test_a_change_of_what_was_nothing_is_infinite(root):
+    task = words(root)
+    model = language_model(task, LSTM, (5,))
+    unk = task.vocabulary.index("<unk>")
+    with torch.no_grad():
+        for bias in (model.rnn.layers[0].bias_ih, model.rnn.layers[0].bias_hh):
+            bias.zero_()
+        model.vectors[torch.arange(len(model.vectors)) != unk] = 0.0  # all but <unk> leave the state at 0
+        silent = torch.full((2, 1), 1 - min(unk, 1))
+        state = [model.rnn.layers[0].initial_state(1)]
+        (found,) = word_ablation.replaced(model, silent, state, unk, [torch.ones(5, 1).double()])
+        (same,) = word_ablation.replaced(model, torch.full((2, 1), unk), state, unk, [torch.ones(5, 1).double()])
+    assert found.isinf().all()
+    torch.testing.assert_close(same, torch.zeros_like(same), rtol=0, atol=1e-12)
+
+
 def test_groups_are_of_neighbouring_time_scales():
     times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
     assert {k: v.tolist() for k, v in word_ablation.by_timescale(times, 2, 5).items()} == {
@@ -314,7 +348,9 @@ def test_routing_of_a_run(root, tmp_path):
     assert all(len(ratios) == 23 for ratios in routing.PRINTED)
     times = [row["timescale"] for row in found.rows]
     assert times == sorted(times, reverse=True)
-    assert found.values["all/largest"] == max(row["ratio all words"] for row in found.rows)
+    most = max(found.rows, key=lambda row: row["ratio all words"])
+    assert found.values["all/largest"] == most["ratio all words"]
+    assert found.values["all/median_timescale"] == most["median"]
     assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
     with pytest.raises(ConfigError, match="language models of words, not of Copy"):
@@ -324,9 +360,9 @@ def test_routing_of_a_run(root, tmp_path):
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
-    gates, batch = gate_maps.window(model, task)
+    gates, read = gate_maps.window(model, task)
     text = task.streams["test"][:, 0]
-    assert batch.x[:, 0].tolist() == text[45:54].tolist()
+    assert read.tolist() == text[45:54].tolist()
     assert [g.shape for g in gates] == [(9, 46), (9, 5)]
     cell, state = model.rnn.layers[0], model.rnn.layers[0].initial_state()
     with torch.no_grad():
@@ -350,10 +386,40 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     task = words(root)
     model = language_model(task, LSTM, (230, 5))
     rows = gate_maps.study(model, task, run_of(model, task)).rows
+    times = model.rnn.layers[0].timescales().detach().double()
     assert [row["units"] for row in rows] == [2] * 115 + [1] * 5
     gates, _ = gate_maps.window(model, task)
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
+    assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
+
+
+@pytest.mark.parametrize("pad", ["end", "front"])
+def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
+    """The model reads it, up to the last step; questions of the text leave it out."""
+    synthetic.stand_alone(monkeypatch, tmp_path)
+    synthetic.write_corpora(tmp_path)
+    task = IMDB(data_root=str(tmp_path), allow_partial=True, steps=50, valid_size=40, pad=pad)
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(task.spec.width, 5), task.spec).eval()
+    lengths = task.lengths["test"].tolist()
+    (batch,) = task.batches("test")
+    assert batch.mask is None
+    assert task.exists(batch).sum(0).tolist() == lengths
+    read = task.words(batch.x[task.exists(batch)[:, 0], 0])
+    assert len(read) == lengths[0]
+    assert not {"<pad>"} & set(read)
+    whole = [text.split() for label in (0, 1) for text in synthetic.reviews("test", label, 25)]
+    assert read in [[word if word in task.vocabulary else "<unk>" for word in text] for text in whole]
+    gates, tokens = gate_maps.window(model, task)
+    assert len(gates[0]) == len(tokens) == lengths[0]
+    assert len(gate_maps.study(model, task, run_of(model, task)).rows) == 5
+    assert [len(left.logs) for left in decay_curves.kept(model, task)] == [1 + max(lengths)]
+    seen = []
+    with activations.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
+        model(batch)
+    expected = torch.stack(seen)[task.exists(batch)].mean(0)
+    torch.testing.assert_close(activations.mean_forget(model, task)[0], expected)
 
 
 # ---------------------------------------------------------------------------------------------- time scales
@@ -416,6 +482,17 @@ def test_characteristic_times_before_and_after(tmp_path):
     both = characteristic_times.compare([run, run_of(endless, task, name="exprnn")])
     assert [row["model"] for row in both.rows] == ["lstm"] * 4 + ["exprnn"] * 4
     assert both.values["2/trained/median"] == math.inf
+    figure = Figure()
+    other = run_of(model, task, initial, name="lstm")
+    other.record["config"]["model"]["alpha"] = 2
+    characteristic_times.draw(figure, [run, other, run_of(endless, task, name="exprnn")])
+    (one,) = figure.axes
+    lines = {line.get_label(): line.get_linestyle() for line in one.get_lines() if line.get_label()[0] != "_"}
+    assert [name for name in lines if "run" in name] == [
+        "lstm, alpha=0.56 (1 run)", "lstm, alpha=2 (1 run)", "exprnn (1 run) (infinite)"
+    ]  # fmt: skip
+    assert lines["lstm, alpha=0.56 (1 run)"] != lines["lstm, alpha=2 (1 run)"]
+    assert "the task's horizon" in one.texts[0].get_text()
     assert analysis.write(both, tmp_path, "characteristic_times")[1].is_file()
 
 
@@ -487,6 +564,9 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     (tmp_path / "best.pt").touch()
     os.utime(tmp_path / "best.pt", (0, 0))
     assert run.earlier("word_ablation") == found.rows
+    os.utime(tmp_path / "analysis" / "word_ablation.csv", (9, 9))
+    assert run.earlier("word_ablation") is None  # newer than the weights, older than the question
+    os.utime(tmp_path / "analysis" / "word_ablation.csv")
     both = word_ablation.compare([run, run])
     assert len(both.rows) == 2 * len(found.rows)
     assert both.values["2/layer1/left_1"] == found.values["layer1/left_1"]

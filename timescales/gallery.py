@@ -174,7 +174,7 @@ def _run(directory: Path) -> str:
     """A trained run: its outcome, its curve, and what its analyses have drawn."""
     found = record.read(directory)
     points = found["curve"] if found else []
-    drawn = _charts(directory.name, [Line("this run", str(found["config"]["model"]["name"]), points)] if found else [])
+    drawn = _charts(directory.name, [Line("this run", _shade(found["config"]["model"]), points)] if found else [])
     return _entry(
         f"run-{directory.name}", directory.name, "",
         f"<p>{escape(record.summary(found))}</p>{drawn}{_files(directory / 'analysis')}",
@@ -221,8 +221,8 @@ def _csv(path: Path, name: str) -> str:
     if head[:1] == ["step"]:
         points = [{k: float(v) for k, v in zip(head, line, strict=False) if v} for line in body]
         run = record.read(path.parent)
-        model = run["config"]["model"]["name"] if run else ""
-        return _charts(path.parent.name, [Line(path.parent.name, model, points)])
+        shade = _shade(run["config"]["model"]) if run else "other"
+        return _charts(path.parent.name, [Line(path.parent.name, shade, points)])
     more = f", the first {ROWS} of {len(body)} rows" if len(body) > ROWS else ""
     return f"<details><summary>{escape(name)}{more}</summary>{_grid(head, body[:ROWS])}</details>"
 
@@ -323,10 +323,13 @@ def picture(path: Path, alt: str) -> str:
 
 @dataclass
 class Line:
-    """A run's curve: how it is called, whose colour it has, its points; lines of one name share a place in the key."""
+    """A run's curve: how it is called, the class of its colour, its points; lines of one name share a place in the key.
+
+    shade: a name of `_shades`.
+    """
 
     name: str
-    model: str
+    shade: str
     points: Sequence[Mapping[str, float]]
     dash: int = 0
 
@@ -341,12 +344,15 @@ def _curves(r: report.Report) -> str:
         keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key not in ("seed", "model")))
         keys = [key for key in keys if len({json.dumps(row["axes"].get(key)) for row in rows}) > 1]
         groups = [", ".join(f"{k.split('.')[-1]}={report.say(row['axes'].get(k))}" for k in keys) for row in rows]
-        order = list(dict.fromkeys(groups))
+        # Colours tell models and gates apart, dashes the rest.
+        rest = [", ".join(report.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]
+        order = list(dict.fromkeys(rest))
         lines = []
-        for row, text in zip(rows, groups, strict=True):
+        for row, text, other in zip(rows, groups, rest, strict=True):
             model = str(row["axes"].get("model", row["run"].partition("/")[2]))
             points = report.curve(r.table, row)
-            lines.append(Line(", ".join(filter(None, [model, text])), model, points, order.index(text)))
+            shade = _shade({"name": model, "gate": row["axes"].get("model.gate")})
+            lines.append(Line(", ".join(filter(None, [model, text])), shade, points, order.index(other)))
         size = "paper size" if profile == "paper" else "shown here"
         parts.append(_charts(f"{r.table['name']}, {size}", [line for line in lines if line.points]))
     drawn = "".join(parts)
@@ -373,9 +379,8 @@ def _stroke(line: Line, path: str) -> str:
 
 def _path(line: Line, path: str, title: str = "") -> str:
     shape = f' stroke-dasharray="{dash}"' if (dash := DASHES[line.dash % len(DASHES)]) else ""
-    name = line.model if line.model in plots.COLOURS else "other"
     inside = f"<title>{escape(title)}</title>" if title else ""
-    return f'<path class="line m-{name}"{shape} d="{path}">{inside}</path>'
+    return f'<path class="line {line.shade}"{shape} d="{path}">{inside}</path>'
 
 
 def chart(title: str, key: str, lines: Sequence[Line]) -> str:
@@ -438,15 +443,27 @@ def ticks(low: float, high: float, whole: bool = False) -> list[float]:
     return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
+def _shades() -> dict[str, str]:
+    """The colours of all our pictures by CSS class, one a model and one a gate."""
+    models = {f"m-{name}": code for name, code in plots.COLOURS.items()}
+    return models | {f"g-{name}": code for name, code in plots.GATES.items()} | {"other": "#444444"}
+
+
+def _shade(model: Mapping[str, Any]) -> str:
+    """The class of a model's colour, of its configuration: its gate's where it is one of the nine, as plots.colour."""
+    name = f"g-{model.get('gate')}" if model["name"] == "gated" else ""
+    return next((shade for shade in (name, f"m-{model['name']}") if shade in _shades()), "other")
+
+
 def _colours() -> str:
-    """The models' colours as CSS: those of all our pictures, and on a dark page halfway to white."""
+    """The colours as CSS: those of all our pictures, and on a dark page halfway to white."""
 
     def rules(lighter: float) -> str:
         found = []
-        for name, code in (plots.COLOURS | {"other": "#444444"}).items():
+        for name, code in _shades().items():
             parts = (int(code[k : k + 2], 16) for k in (1, 3, 5))
             mixed = "".join(f"{round(part + lighter * (255 - part)):02x}" for part in parts)
-            found.append(f".m-{name}{{stroke:#{mixed}}}")
+            found.append(f".{name}{{stroke:#{mixed}}}")
         return "".join(found)
 
     return f"{rules(0.0)}\n@media (prefers-color-scheme: dark) {{{rules(0.45)}}}"

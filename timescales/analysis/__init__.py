@@ -74,19 +74,23 @@ class Run:
         return [f.cpu() for f in mean_forget(self.model, self.task)]
 
     def earlier(self, name: str) -> list[dict[str, Any]] | None:
-        """The rows of a study that was made of these weights before; None if there is none, or an older one."""
+        """The rows of a study that was made of these weights before; None if there is none, or one that is older than
+        the weights or than the question's file."""
         path, weights = self.directory / "analysis" / f"{name}.csv", self.directory / "best.pt"
-        if not (path.is_file() and weights.is_file() and path.stat().st_mtime > weights.stat().st_mtime):
+        if not (path.is_file() and weights.is_file()):
+            return None
+        if path.stat().st_mtime <= max(weights.stat().st_mtime, (HERE / f"{name}.py").stat().st_mtime):
             return None
         with path.open(newline="") as file:
             return [{key: _number(text) for key, text in row.items()} for row in csv.DictReader(file)]
 
     @property
     def colour(self) -> str:
-        """Its model's, in every picture."""
+        """Its model's or its gate's, in every picture."""
         from timescales import plots
 
-        return plots.colour({"model": self.config["model"]["name"]})
+        model = self.config["model"]
+        return plots.colour({"model": model["name"], "model.gate": model.get("gate")})
 
     @property
     def title(self) -> str:

@@ -40,6 +40,9 @@ def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
     own = copying(task)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this probe is for one layer of units, not for {len(model.rnn.layers)}")
+    if model.rnn.layers[0].weight_hh is None:
+        kind = type(model.rnn.layers[0]).__name__
+        raise ConfigError(f"this probe is for cells whose recurrent weights have a column a unit, not for {kind}")
     H = model.rnn.hidden_size
     orders = [torch.randperm(H, generator=own.generator("ablation", k)) for k in range(ORDERS)]
     found = {"random": curve(model, own, progress(orders, "units silenced", len(orders)))}
@@ -143,10 +146,12 @@ def curve(model: SequenceModel, task: Copy, orders: Iterable[Any]) -> Tensor:
 def silenced(model: SequenceModel, units: Tensor) -> SequenceModel:
     """The model with the outputs h of some units of its one layer forced to 0 at every step; what it was stays.
 
-    A unit's h is read in two places only, the recurrent product and the readout, and each multiplies it by a column of
-    its weights. With these columns at 0 all others see exactly what they would see of h = 0, at no cost in time.
+    A unit's h is read in two places only, the recurrent product and the readout (or the head before it), and each
+    multiplies it by a column of its weights. With these columns at 0 all others see exactly what they would see of
+    h = 0, at no cost in time.
     """
     changed = copy.deepcopy(model)
     changed.rnn.layers[0].weight_hh[:, units] = 0.0
-    changed.readout.weight[:, units] = 0.0
+    reads = changed.head[0] if isinstance(changed.head, torch.nn.Sequential) else changed.readout
+    reads.weight[:, units] = 0.0
     return changed

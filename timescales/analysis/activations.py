@@ -74,8 +74,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     with watched(model, read):
         batches = task.batches("test") if carried else _pieces(task)
         for batch in progress(batches, "forget gates", windows):
-            exists = torch.ones(batch.x.shape[:2], device=task.device) if batch.mask is None else batch.mask
-            exists = exists.double().unsqueeze(-1)
+            exists = task.exists(batch).double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
             after = model(batch, state).state
             state = after if carried else None

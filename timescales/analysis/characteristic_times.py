@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study
+from timescales.analysis import Run, Study, groups
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
@@ -61,26 +61,23 @@ def values_of(run: Run) -> dict[str, float]:
 
 
 def draw(figure: Any, runs: Sequence[Run]) -> None:
-    """Time by the share of units whose time is longer: dotted before training, solid after it."""
+    """Time by the share of units whose time is longer: thin before training, thick after it."""
     (one,) = plots.panels(figure, width=8.0, height=5.0)
-    seen = set()
-    for run in runs:
-        name = " ".join(str(run.config["model"][key]) for key in ("name", "gate") if key in run.config["model"])
-        for model, style in ((run.initial, ":"), (run.model, "-")):
-            own = times(model).sort(descending=True).values
-            share = (torch.arange(len(own)) + 0.5) / len(own)
-            shown = own.where((own > 0) & own.isfinite(), torch.nan)
-            label = (
-                (name if own.isfinite().any() else f"{name} (infinite)") if style == "-" and name not in seen else None
-            )
-            one.plot(share, shown, ls=style, lw=1.8, color=run.colour, label=label)
-        seen.add(name)
-    one.plot([], [], ":", color="#444444", label="before training")
+    for group in groups(runs):
+        for k, run in enumerate(group.runs):
+            for model, width in ((run.initial, 0.8), (run.model, 1.8)):
+                own = times(model).sort(descending=True).values
+                share = (torch.arange(len(own)) + 0.5) / len(own)
+                shown = own.where((own > 0) & own.isfinite(), torch.nan)
+                name = group.label if own.isfinite().any() else f"{group.label} (infinite)"
+                label = name if model is run.model and k == 0 else None
+                one.plot(share, shown, ls=group.style, lw=width, color=group.colour, label=label)
+    one.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
     one.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
     plots.plain(one)
-    horizon = runs[0].task.spec.horizon
+    spec = runs[0].task.spec
+    horizon = spec.horizon
+    words = "the window" if spec.carried else "the task's horizon"  # a carried state reaches beyond its window
     one.axhline(horizon, color="#bbbbbb", lw=1, zorder=0)
-    one.text(
-        1.0, horizon, f"the task's horizon, {horizon:,} steps", fontsize=8, color="#777777", ha="right", va="bottom"
-    )
+    one.text(1.0, horizon, f"{words}, {horizon:,} steps", fontsize=8, color="#777777", ha="right", va="bottom")
     one.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))

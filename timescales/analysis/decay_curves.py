@@ -6,6 +6,7 @@ power-law LSTM with p = .3. Section 5.1 asks whether what is learned decays so; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +27,15 @@ DRAWN = 25  # units in the picture, at even ranks
 TITLE = "What the forget gates leave of a cell state, step after step (copy: over the delay)"
 
 
+class Left(NamedTuple):
+    """What is left of a layer's units after 0, 1, ..., n steps, float64 (n + 1, H): the product of forget gates and its
+    logarithm, each the mean over sequences. Laws are fitted to the logarithms: a mean of exponentials of several
+    factors bends like a power law, though no unit decays so in any sequence."""
+
+    product: Tensor
+    logs: Tensor
+
+
 class Law(NamedTuple):
     """The nearest law of either kind to units' curves, per unit (H,): exponent p of (n + 1)^(-p), factor f of f^n, and
     whether the power law is the nearer one, by least squares of the logarithm."""
@@ -37,9 +47,9 @@ class Law(NamedTuple):
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
     """The product of each unit's forget gates over test sequences, from their first step on; in the copy tasks from the
-    end of the ten symbols to the signal. Rows: one a unit, longest memory first: layer, unit, the nearest p and f,
-    which is the nearer, and what is left after 1, 2, 5, 10, ... steps. Values: the share of units nearer to a power
-    law, the median of what is left in the end, and the medians of p and f."""
+    end of the ten symbols to the signal. Rows: one a unit, longest memory first: layer, unit, the p and f nearest to
+    the mean logarithm, which is the nearer, and what is left after 1, 2, 5, 10, ... steps. Values: the share of units
+    nearer to a power law, the median of what is left in the end, and the medians of p and f."""
     curves = kept(model, task)
     rows, values = summary(curves)
     line = (run.config["model"]["name"], run.colour, "-", curves)
@@ -55,19 +65,19 @@ def compare(runs: Sequence[Run]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, found))
 
 
-def summary(curves: list[Tensor]) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def summary(curves: list[Left]) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Rows and values of `study`."""
-    laws = [nearest(curve) for curve in curves]
+    laws = [nearest(left.logs) for left in curves]
     rows = []
-    for layer, (curve, law) in enumerate(zip(curves, laws, strict=True), 1):
+    for layer, ((curve, _), law) in enumerate(zip(curves, laws, strict=True), 1):
         for unit in curve[-1].argsort(descending=True).tolist():
             row = {"layer": layer, "unit": unit, "p": float(law.p[unit]), "f": float(law.f[unit])}
             row["nearer"] = "power law" if law.power[unit] else "exponential"
             rows.append(row | {f"left_{n}": float(curve[n, unit]) for n in _marks(len(curve) - 1)})
     p, f, power = (torch.cat(parts) for parts in zip(*laws, strict=True))
-    last = torch.cat([curve[-1] for curve in curves])
+    last = torch.cat([left.product[-1] for left in curves])
     return rows, {
-        "share_power_law": float(power.double().mean()), "steps": float(len(curves[0]) - 1),
+        "share_power_law": float(power.double().mean()), "steps": float(len(curves[0].product) - 1),
         "left_median": float(last.median()), "left_max": float(last.max()),
         "p_median": float(p.median()), "f_median": float(f.median()),
     }  # fmt: skip
@@ -79,16 +89,16 @@ def _marks(last: int) -> list[int]:
 
 
 @torch.no_grad()
-def kept(model: SequenceModel, task: Task) -> list[Tensor]:
-    """Per layer (n + 1, H): the product of a unit's forget gates over the first 0, 1, ..., n steps that count, the mean
-    over 100 test sequences (or over the first segment of a text's streams). float64, on the CPU.
+def kept(model: SequenceModel, task: Task) -> list[Left]:
+    """Per layer: the product of a unit's forget gates over the first 0, 1, ..., n steps that count, means
+    over 100 test sequences (or over the first segment of a text's streams). On the CPU.
 
     Each sequence counts from its own first step that exists. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     S, B = batch.x.shape[:2]
-    exists = torch.ones(S, B, dtype=torch.bool, device=task.device) if batch.mask is None else batch.mask.bool()
+    exists = task.exists(batch)
     if isinstance(task, Copy):  # the signal is where the first answer is, or the step before: its reset is no decay
         first = (batch.x == SIGNAL).int().argmax(0)
         step = torch.arange(S, device=task.device).unsqueeze(1)
@@ -98,6 +108,7 @@ def kept(model: SequenceModel, task: Task) -> list[Tensor]:
     longest = int(exists.sum(0).max())
     sizes = [cell.hidden_size for cell in model.rnn.layers]
     total = [torch.zeros(longest + 1, H, dtype=torch.float64, device=task.device) for H in sizes]
+    total_logs = [torch.zeros_like(sums) for sums in total]
     logs = [torch.zeros(B, H, dtype=torch.float64, device=task.device) for H in sizes]
     counts = torch.zeros(longest + 1, dtype=torch.float64, device=task.device)
     at, step_of = [torch.zeros(B, dtype=torch.long, device=task.device) for _ in sizes], [0] * len(sizes)
@@ -108,21 +119,24 @@ def kept(model: SequenceModel, task: Task) -> list[Tensor]:
         logs[layer][rows] += act.forget[rows].double().log()
         at[layer][rows] += 1
         total[layer].index_add_(0, at[layer][rows], logs[layer][rows].exp())
+        total_logs[layer].index_add_(0, at[layer][rows], logs[layer][rows])
 
     with watched(model, read):
         model(batch)
     counts.index_add_(0, torch.cat([torch.arange(1, int(n) + 1, device=task.device) for n in at[0]]),
                       torch.ones(int(at[0].sum()), dtype=torch.float64, device=task.device))  # fmt: skip
+    counts[0] = 1.0  # no step: the whole is left
     for sums in total:
         sums[0] = 1.0
-        sums[1:] /= counts[1:].unsqueeze(1)
-    return [sums.cpu() for sums in total]
+    means = ([(sums / counts.unsqueeze(1)).cpu() for sums in kind] for kind in (total, total_logs))
+    return [Left(*both) for both in zip(*means, strict=True)]
 
 
-def nearest(curve: Tensor) -> Law:
-    """The nearest power and exponential law to curves (n + 1, H) that begin at 1, each by one parameter."""
-    logs = curve[1:].clamp(min=1e-300).log()
-    n = torch.arange(1, len(curve), dtype=curve.dtype).unsqueeze(1)
+def nearest(logs: Tensor) -> Law:
+    """The nearest power and exponential law to curves that begin at 1, of their logarithms (n + 1, H), each by one
+    parameter."""
+    n = torch.arange(1, len(logs), dtype=logs.dtype).unsqueeze(1)
+    logs = logs[1:].clamp(min=math.log(1e-300))
     slopes, errors = [], []
     for x in ((n + 1.0).log(), n):
         slope = (x * logs).sum(0) / x.square().sum()
@@ -131,17 +145,17 @@ def nearest(curve: Tensor) -> Law:
     return Law(-slopes[0], slopes[1].exp(), errors[0] < errors[1])
 
 
-def draw(figure: Any, found: Sequence[tuple[str, str, str, list[Tensor]]]) -> None:
+def draw(figure: Any, found: Sequence[tuple[str, str, str, list[Left]]]) -> None:
     """The same curves on plain and on logarithmic axes: of some units, of their mean, and the two of Fig. 1."""
     axes = plots.panels(figure, 2, width=13.0, height=4.8)
-    longest = max(len(curves[0]) for *_, curves in found)
+    longest = max(len(curves[0].product) for *_, curves in found)
     n = torch.arange(max(STEPS + 1, longest), dtype=torch.float64)
     printed = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
     for axis, shift in zip(axes, (0, 1), strict=True):
         for style, y, words in printed:
             axis.plot(n + shift, y, color="black", ls=style, lw=1.6, label=f"paper, figure 1: {words}")
         for name, colour, style, curves in found:
-            whole = torch.cat(curves, -1)
+            whole = torch.cat([left.product for left in curves], -1)
             some = torch.linspace(0, whole.shape[1] - 1, min(DRAWN // len(found), whole.shape[1])).round().long()
             units = whole[:, whole[-1].argsort(descending=True)[some]]
             x = torch.arange(len(whole)) + shift

@@ -80,7 +80,7 @@ def observed(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor, Tensor, 
     exact = copy.deepcopy(model).double()
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     every = -(-len(batch.x) // STEPS)
-    exists = torch.ones(batch.x.shape[:2], dtype=torch.bool) if batch.mask is None else batch.mask.bool().cpu()
+    exists = task.exists(batch).cpu()
     found: list[tuple[Tensor, ...]] = []
 
     def read(layer: int, step: int, cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Any) -> None:

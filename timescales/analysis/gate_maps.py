@@ -15,18 +15,19 @@ from timescales import plots
 from timescales.analysis import Run, Study
 from timescales.analysis.activations import needs_forget_gates, watched
 from timescales.model import SequenceModel
-from timescales.tasks import Batch, Task
+from timescales.tasks import Task
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory above, long below"
+LABELLED = 100  # steps at most whose words can be read below the picture
 WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
 NEIGHBOURS, OF = 10, 1150  # units averaged in a row, of the paper's layers; of other sizes in proportion
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
-    """Rows: one a group of neighbouring units: layer, mean gate, the mean of the time scales that their forget biases
+    """Rows: one a group of neighbouring units: layer, mean gate, the median of the time scales that their forget biases
     began with, and the mean gate at each step. Values: each layer's share of units whose mean gate is above .9, and
     the mean gate. Where the state is carried the sixth window of the test text is read, else the first sequence."""
-    gates, batch = window(model, task)
+    gates, read = window(model, task)
     rows: list[dict[str, Any]] = []
     values: dict[str, float] = {}
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
@@ -38,17 +39,17 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         began = cell.timescales().detach().cpu().double()
         for units in means.argsort(stable=True).split(max(1, round(forget.shape[1] * NEIGHBOURS / OF))):
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
-            row = {"layer": layer, "units": len(units), "timescale": float(began[units].median())}
+            row = {"layer": layer, "units": len(units), "median_timescale": float(began[units].median())}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
-    vocabulary = getattr(task, "vocabulary", None)
-    words = [vocabulary[k] for k in batch.x[:, 0].tolist()] if vocabulary else None
+    words = task.words(read) if len(read) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
 
 
 @torch.no_grad()
-def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Batch]:
-    """Each layer's forget gates over one window or sequence, float64 (S, H), and what was read.
+def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
+    """Each layer's forget gates over one window or sequence, float64 (S, H), and what was read, (S,) or (S, I).
 
+    Padding is left out: of a shorter text the picture ends where the text does.
     Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
@@ -59,12 +60,12 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Batch]:
     gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
     with watched(model, lambda layer, act: gates[layer].append(act.forget[0].double().cpu())):
         model(batches[-1], state)
-    exists = slice(None) if batches[-1].mask is None else batches[-1].mask[:, 0].bool().cpu()
-    return [torch.stack(steps)[exists] for steps in gates], batches[-1]
+    exists = task.exists(batches[-1])[:, 0].cpu()
+    return [torch.stack(steps)[exists] for steps in gates], batches[-1].x[:, 0].cpu()[exists]
 
 
 def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
-    """A map a layer, one under the other; on the right the time scales that some rows were begun with."""
+    """A map a layer, one under the other; on the right the median time scales that some rows were begun with."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
     axes = plots.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
     for k, (one, own) in enumerate(zip(axes, layers, strict=True), 1):
@@ -77,8 +78,8 @@ def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> No
         one.set(ylabel=f"layer {k}\n{units:,} units in {len(own)} rows", yticks=[])
         shown = sorted({round(q * (len(own) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
         right = one.secondary_yaxis("right")
-        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["timescale"]) for p in shown], fontsize=8)
-        right.set_ylabel("time scale of the\nfirst bias (steps)", fontsize=8)
+        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["median_timescale"]) for p in shown], fontsize=8)
+        right.set_ylabel("median time scale of the\nfirst biases (steps)", fontsize=8)
     if words:
         axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)
         axes[-1].set_xlabel("words read")

@@ -39,13 +39,12 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
-    """Rows: one a delay: T, accuracy, its standard error over answers, and the delay trained on. Values: `measure`."""
+    """Rows: one a delay: T, accuracy, its standard error over sequences, the delay trained on. Values: `measure`."""
     own = copying(task)
-    rows = []
-    for T in progress(delays(own.T), "delays", len(delays(own.T))):
-        right, n = accuracy(model, at_delay(task, T)), LENGTH * SEQUENCES
-        error = math.sqrt(right * (1.0 - right) / n)
-        rows.append({"T": T, "accuracy": right, "standard_error": error, "trained": own.T})
+    rows = [  # of sequences: answers to one of them hang together
+        {"T": T, **band(shares(model, at_delay(task, T))), "trained": own.T}
+        for T in progress(delays(own.T), "delays", len(delays(own.T)))
+    ]
     values = {str(row["T"]): row["accuracy"] for row in rows}
     line = (run.config["model"]["name"], run.colour, "-", rows)
     return Study(TITLE, rows, values, lambda figure: draw(figure, [line]))
@@ -118,10 +117,15 @@ def at_delay(task: Task, T: int) -> Copy:
     )  # fmt: skip
 
 
-@torch.no_grad()
 def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> float:
     """Fraction of the ten answers given rightly in the first `sequences` test sequences (or all, if they are fewer)."""
-    right, sequences = torch.zeros((), device=task.device), min(sequences, task.size("test"))
+    return float(shares(model, task, sequences).mean())
+
+
+@torch.no_grad()
+def shares(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> Tensor:
+    """The same of each sequence, float64 (sequences,), on the CPU."""
+    right, sequences = [], min(sequences, task.size("test"))
     for first in range(0, sequences, SIDE_BY_SIDE):
         batch = task.batch("test", 0, 0, first, min(first + SIDE_BY_SIDE, sequences))
         state = None
@@ -129,5 +133,5 @@ def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> fl
         for x in (*batch.x[:-LENGTH].split(STEPS), batch.x[-LENGTH:]):
             output = model(Batch(x, x), state)
             state = output.state
-        right += (output.logits.argmax(-1) == batch.target[-LENGTH:]).sum()
-    return float(right) / (LENGTH * sequences)
+        right.append((output.logits.argmax(-1) == batch.target[-LENGTH:]).double().mean(0).cpu())
+    return torch.cat(right)

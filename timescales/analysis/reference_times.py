@@ -31,6 +31,11 @@ class Trace(NamedTuple):
     delay: float
     name: str
 
+    @property
+    def reference(self) -> Tensor:
+        """The reference time k_t = t - age of each unit after every step, (S, units)."""
+        return self.time.to(self.ages.dtype).unsqueeze(1) - self.ages
+
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
     """Reference times of all units over one test sequence, or over the shortest and the longest of 100 where delays
@@ -99,12 +104,6 @@ def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> T
     return Trace(time, found, len(time), float(time[-1]), name)
 
 
-def reference_times(model: SequenceModel, task: Task, k: int = 0) -> Tensor:
-    """The reference time k_t = t - age of each unit after every step of test sequence k, (S, units)."""
-    found = trace(model, task, k)
-    return found.time.to(found.ages.dtype).unsqueeze(1) - found.ages
-
-
 def _delays(task: Copy, n: int) -> Tensor:
     return task.delays("test")[:n] if isinstance(task, VariableCopy) else torch.full((n,), task.T)
 
@@ -137,7 +136,7 @@ def draw(figure: Any, found: list[Trace], late: dict[str, Tensor], task: Task, r
     lines, maps = axes[: len(found)], axes[len(found) :]
     unit = "steps" if sequence(task, 0).dt is None else "time units"
     for one, upper, lower in zip(found, lines, maps, strict=True):
-        k_t = one.time.unsqueeze(1) - one.ages
+        k_t = one.reference
         which = late[one.name]
         old = f"units at least half {'the delay' if isinstance(task, Copy) else 'the time'} old"
         for units, colour, width, words in ((~which, "#999999", 0.5, "other units"), (which, run.colour, 1.1, old)):

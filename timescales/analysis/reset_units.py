@@ -105,11 +105,17 @@ def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Run)
 
 def two_samples(a: Tensor, b: Tensor) -> dict[str, float]:
     """Student's two-sample test of a (n,) against b (m,), pooled variance: t, its two-sided p_value and Cohen's d."""
+    return _two_samples(*((float(p.mean()), float(p.std()), len(p)) for p in (a, b)))
+
+
+Units = tuple[float, float, float]  # mean and standard deviation of p, number of units
+
+
+def _two_samples(a: Units, b: Units) -> dict[str, float]:
     from scipy import stats
 
-    found = stats.ttest_ind(a.numpy(), b.numpy())
-    n, m = len(a), len(b)
-    d = float(found.statistic) * math.sqrt(1.0 / n + 1.0 / m)
+    found = stats.ttest_ind_from_stats(*a, *b)
+    d = float(found.statistic) * math.sqrt(1.0 / a[2] + 1.0 / b[2])
     return {"t": float(found.statistic), "p_value": float(found.pvalue), "cohens_d": d}
 
 
@@ -147,23 +153,13 @@ def t(rows: Sequence[Mapping[str, Any]]) -> float | None:
     the longest there are. None without such a pair.
     """
     pair = _pair(rows)
-    if pair is None:
-        return None
-    return _d(*pair) / math.sqrt(1.0 / pair[0][2] + 1.0 / pair[1][2])
+    return None if pair is None else _two_samples(*pair)["t"]
 
 
 def cohens_d(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Cohen's d of the same comparison: the difference of means over the pooled standard deviation."""
     pair = _pair(rows)
-    return None if pair is None else _d(*pair)
-
-
-Units = tuple[float, float, float]  # mean and standard deviation of p, number of units
-
-
-def _d(a: Units, b: Units) -> float:
-    pooled = ((a[2] - 1) * a[1] ** 2 + (b[2] - 1) * b[1] ** 2) / (a[2] + b[2] - 2)
-    return (a[0] - b[0]) / math.sqrt(pooled)
+    return None if pair is None else _two_samples(*pair)["cohens_d"]
 
 
 def _pair(rows: Sequence[Mapping[str, Any]]) -> tuple[Units, Units] | None:

@@ -39,9 +39,10 @@ PRINTED = (
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
-    """Rows: one a group, longest time scale first: its units by rank, their mean time scale, and by bin the ratio.
+    """Rows: one a group, longest time scale first: its units by rank, their mean and median time scale, and by bin the
+    ratio.
 
-    Values: for each bin the largest ratio, and the mean time scale of the group whose silence gives it.
+    Values: for each bin the largest ratio, and the median time scale of the group whose silence gives it.
     Raises ConfigError for a task that is no language model of words.
     """
     if not hasattr(task, "token_losses"):
@@ -59,7 +60,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     values: dict[str, float] = {}
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
         most = max(rows, key=lambda row: row[f"ratio {words}"])
-        values |= {f"{name}/largest": most[f"ratio {words}"], f"{name}/timescale": most["median"]}
+        values |= {f"{name}/largest": most[f"ratio {words}"], f"{name}/median_timescale": most["median"]}
     return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows))
 
 
@@ -109,7 +110,7 @@ def draw(figure: Any, run: Run, rows: Sequence[dict[str, Any]]) -> None:
         if own:
             one.plot(PRINTED[k], ":", color=shade, lw=1.2)
     if own:
-        one.plot([], [], ":", color="#444444", label="the paper's (Fig. 12,\n1,150 units)")
+        one.plot([], [], ":", color="#444444", label="the paper's (Fig. 12: the\nreleased model of table 3)")
     one.axhline(1.0, color="#999999", lw=1)
     one.set_xticks(range(len(rows)), [plots.say(row["timescale"]) for row in rows], rotation=60, fontsize=8)
     one.set(

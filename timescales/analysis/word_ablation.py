@@ -150,7 +150,8 @@ def replaced(
             now[k] = cell.step(gx, project(before.h, own.hh, own.bias_hh), before)
             held = now[k].c if "c" in now[k]._fields else now[k].h
             change = (held[:, 1:] - held[:, :1]).square() @ member[k]
-            ratio = (change / (held[:, :1].square() @ member[k])).sqrt().nan_to_num()  # 0 of 0 has not changed
+            ratio = (change / (held[:, :1].square() @ member[k])).sqrt()
+            ratio = ratio.nan_to_num(nan=0.0, posinf=torch.inf)  # 0 of 0 has not changed
             sums[k][: t + 1] += ratio.sum(0).flip(0).double()  # copy j is t - j words away
     return sums
 

@@ -121,6 +121,12 @@ class IMDB(Task):
         x = tokens[index].T.contiguous()
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 
+    def exists(self, batch: Batch) -> Tensor:
+        return batch.x != PAD
+
+    def words(self, x: Tensor) -> list[str]:
+        return [("<unk>", "<pad>")[k] if k < FIRST else self.vocabulary[k - FIRST] for k in x.tolist()]
+
     @staticmethod
     def _both(logits: Tensor) -> Tensor:
         """Logits of both classes, (B, 2): a single one is that of "positive", next to 0."""

@@ -170,6 +170,16 @@ class Task:
         """The metrics' means over a split, and what follows from them."""
         return metrics
 
+    def exists(self, batch: Batch) -> Tensor:
+        """Which steps are a sequence's own, (S, B) bool: padding is none, even where a model reads it."""
+        if batch.mask is None:
+            return torch.ones(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
+        return batch.mask.bool()
+
+    def words(self, x: Tensor) -> list[str] | None:
+        """The words that tokens (S,) stand for; None where they stand for none."""
+        return None
+
     def penalty(self, output: Any) -> Tensor | float:
         """What training descends besides the loss, of a model's whole output."""
         return 0.0

@@ -148,6 +148,9 @@ class Words(Task):
         frequency = self.counts(("train",)).double() / len(self.tokens["train"])
         return float(torch.special.entr(frequency).sum())
 
+    def words(self, x: Tensor) -> list[str]:
+        return [self.vocabulary[k] for k in x.tolist()]
+
     def counts(self, splits: Sequence[str] = text.SPLITS) -> Tensor:
         """How often each word of the vocabulary occurs in the splits, (V,)."""
         return sum(torch.bincount(self.tokens[split], minlength=len(self.vocabulary)) for split in splits)  # type: ignore[return-value]
