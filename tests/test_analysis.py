@@ -400,7 +400,9 @@ def test_a_carried_state_is_carried():
     task = copy_task(T=5, test_size=2)
     (batch,) = task.batches("test")
     windows = [Batch(x, x) for x in batch.x.split(4)]
-    text = SimpleNamespace(spec=SimpleNamespace(carried=True), device="cpu", batches=lambda split: iter(windows))
+    text = SimpleNamespace(
+        spec=SimpleNamespace(carried=True), device="cpu", batches=lambda split: iter(windows), exists=task.exists
+    )
     model = model_for(task, hidden_size=3)
     (found,), (whole,) = activations.mean_forget(model, text), activations.mean_forget(model, task)
     torch.testing.assert_close(found, whole, rtol=0, atol=1e-12)

@@ -122,9 +122,11 @@ class IMDB(Task):
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 
     def exists(self, batch: Batch) -> Tensor:
+        """The steps of the reviews, (S, B) bool, whatever the model reads."""
         return batch.x != PAD
 
     def words(self, x: Tensor) -> list[str]:
+        """The words that tokens (S,) stand for."""
         return [("<unk>", "<pad>")[k] if k < FIRST else self.vocabulary[k - FIRST] for k in x.tolist()]
 
     @staticmethod

@@ -149,6 +149,7 @@ class Words(Task):
         return float(torch.special.entr(frequency).sum())
 
     def words(self, x: Tensor) -> list[str]:
+        """The words that tokens (S,) stand for."""
         return [self.vocabulary[k] for k in x.tolist()]
 
     def counts(self, splits: Sequence[str] = text.SPLITS) -> Tensor:
