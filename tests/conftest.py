@@ -1,4 +1,5 @@
 import contextlib
+import importlib
 import io
 import os
 import subprocess
@@ -77,3 +78,19 @@ def train_process(tmp_path):
         )  # fmt: skip
 
     return start
+
+
+@pytest.fixture
+def script(monkeypatch, capsys):
+    """Call `python scripts/NAME.py ...` in this process, script(NAME, ...): what it prints, or its error."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+
+    def call(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+        try:
+            importlib.import_module(name).main()
+        except SystemExit as leaving:
+            return str(leaving.code) + capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return call

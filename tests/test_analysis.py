@@ -1,12 +1,12 @@
 """Probes of trained runs, against literal twins and published numbers."""
 
+import functools
 import itertools
 import json
 import math
 import os
 import random
 import statistics
-import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -690,20 +690,8 @@ def test_perplexities_of_a_language_models_run():
 
 
 @pytest.fixture
-def probe(monkeypatch, capsys):
-    """Call `python scripts/probe.py ...` in this process: what it prints, or its error."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import probe as script
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["probe.py", *map(str, arguments)])
-        try:
-            script.main()
-        except SystemExit as leaving:
-            return str(leaving.code) + capsys.readouterr().err
-        return capsys.readouterr().out
-
-    return call
+def probe(script):
+    return functools.partial(script, "probe")
 
 
 def test_questions_to_a_run_on_disk(train, probe, tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
 """Pictures and tables of trained runs: against literal twins, on tiny models."""
 
 import csv
+import functools
 import importlib
 import math
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -40,20 +40,8 @@ SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "
 
 
 @pytest.fixture
-def analyse(monkeypatch, capsys):
-    """Call `python scripts/analyse.py ...` in this process: what it prints, or its error."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import analyse as script
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["analyse.py", *map(str, arguments)])
-        try:
-            script.main()
-        except SystemExit as leaving:
-            return str(leaving.code) + capsys.readouterr().err
-        return capsys.readouterr().out
-
-    return call
+def analyse(script):
+    return functools.partial(script, "analyse")
 
 
 def rows(path):

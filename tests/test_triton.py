@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_fused import MODELS, close, evaluate, some_state
+from test_fused import MODELS, close, evaluate, not_a_number_goes_through, some_state
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -22,10 +22,11 @@ inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that te
 
 @pytest.mark.skipif(INTERPRETED, reason="already there")
 def test_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=env, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed, 1 skipped" in done.stdout  # this one alone: the others have run
 
 
 @pytest.fixture(autouse=True)
@@ -112,14 +113,7 @@ def test_the_trial_finds_a_wrong_kernel(monkeypatch):
 
 @inside
 def test_not_a_number_goes_through():
-    for name, make in MODELS.items():
-        model = make(2, 3)
-        model.engine = "graph"
-        x = torch.zeros(3, 2, 2)
-        x[1, 0, 0] = float("nan")
-        output, _ = model(x)
-        assert output[1:, 0].isnan().all(), name
-        assert not output[:, 1].isnan().any(), name
+    not_a_number_goes_through("graph")
 
 
 if INTERPRETED:

@@ -21,21 +21,26 @@ SIDE_BY_SIDE = 100  # the eager engine keeps every step's pre-activations: littl
 
 
 @contextlib.contextmanager
-def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> Iterator[None]:
-    """Within it the model runs on the eager engine, and `read(layer, act)` is given every step's `Cell.act`.
-
-    A layer's steps come in the order of time, layer after layer.
-    """
+def replaced(model: SequenceModel, instead: Callable[[int, Any, Callable], Callable]) -> Iterator[None]:
+    """Within it the model runs on the eager engine, and `instead(layer, cell, act)` is every cell's `act`."""
     engine, model.rnn.engine = model.rnn.engine, "eager"
     for layer, cell in enumerate(model.rnn.layers):
         # On the instance, before the class's: `step` of every cell begins with act.
-        cell.act = _reporting(cell.act, layer, read)  # type: ignore[method-assign]
+        cell.act = instead(layer, cell, cell.act)  # type: ignore[method-assign]
     try:
         yield
     finally:
         model.rnn.engine = engine
         for cell in model.rnn.layers:
             del cell.act
+
+
+def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextlib.AbstractContextManager[None]:
+    """Within it the model runs on the eager engine, and `read(layer, act)` is given every step's `Cell.act`.
+
+    A layer's steps come in the order of time, layer after layer.
+    """
+    return replaced(model, lambda layer, cell, act: _reporting(act, layer, read))
 
 
 def _reporting(act: Callable, layer: int, read: Callable[[int, Any], None]) -> Callable:

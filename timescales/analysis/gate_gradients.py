@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import needs_forget_gates, part
+from timescales.analysis.activations import needs_forget_gates, part, replaced
 from timescales.cells.gates import refine_gradient, refine_gradient_bounds, refined
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -103,11 +103,9 @@ def observed(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor, Tensor, 
     return layers[some], units[some], g[some], gradient[some]
 
 
-@contextlib.contextmanager
-def called(model: SequenceModel, read: Callable) -> Iterator[None]:
+def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
     """Within it the model runs on the eager engine, and `read(layer, step, cell, act, *arguments)` is called before
     every step's `cell.act(*arguments)`."""
-    engine, model.rnn.engine = model.rnn.engine, "eager"
 
     def reporting(layer: int, cell: Any, act: Callable) -> Callable:
         step = -1
@@ -120,14 +118,7 @@ def called(model: SequenceModel, read: Callable) -> Iterator[None]:
 
         return reported
 
-    for layer, cell in enumerate(model.rnn.layers):
-        cell.act = reporting(layer, cell, cell.act)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        model.rnn.engine = engine
-        for cell in model.rnn.layers:
-            del cell.act
+    return replaced(model, reporting)
 
 
 def draw(figure: Any, g: Tensor, gradient: Tensor, run: Run) -> None:
