@@ -33,7 +33,7 @@ import torch  # noqa: E402
 from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
 
-from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, optim, schema, stack  # noqa: E402
+from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, schema, stack  # noqa: E402
 from timescales.engine import choice, graph, pointwise  # noqa: E402
 from timescales.engine.fused import KERNELS  # noqa: E402
 from timescales.tasks import Batch, Task  # noqa: E402
@@ -261,54 +261,48 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
 
 
 def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
-    """Time the loop's body; a row's `ms`, `rounds` and, as `note`, steps per second."""
+    """Time the loop's own step; a row's `ms`, `rounds` and, as `note`, steps per second."""
     model, task, optimizer = build.build(config)
+    settings, batches, state = schema.Loop(**config["loop"]), endless(task), None
     model.train()
-    state, n, begun, clip = None, 0, 0.0, config["loop"]["clip_norm"]
-    for k, batch in enumerate(endless(task)):
-        if k == 8:  # warm, captured
-            synchronize(device)
-            begun = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        output = model(batch, state)
-        (task.loss(output.logits, batch) + task.penalty(output)).backward()
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optim.step(optimizer, batch.lr_scale)
-        if task.spec.carried:
-            state = tuple(type(s)(*(v.detach() for v in s)) for s in output.state)
-        if k >= 8:
-            n += 1
-            if n % 10 == 0:
-                synchronize(device)
-                if time.perf_counter() - begun > seconds:
-                    break
-    taken = time.perf_counter() - begun
-    return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s"}
+
+    def step() -> None:
+        nonlocal state
+        asked = loop.Step(0, model, task, optimizer, settings, next(batches), state, loop.Clock())
+        state = loop.take(asked).state  # type: ignore[union-attr]
+
+    return timed(step, device, seconds)
 
 
 def stacked_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """`training` of several seeds side by side; a step is one of every seed."""
     runs = [build.build({**config, "seed": seed}) for seed in range(SEEDS)]
-    settings, nowhere = schema.Loop(**config["loop"]), ROOT / "runs" / "of a bench, never saved"
-    asking = loop.training(*runs[0], lambda values, step: None, settings, nowhere)
-    asked = next(asking)  # the loop's own step, for all to ask for
-    asking.close()
-    assert isinstance(asked, loop.Step)
-    together, n, begun = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs]), 0, 0.0
-    for k, each in enumerate(zip(*(endless(task) for _, task, _ in runs), strict=True)):
-        if k == 8:
-            synchronize(device)
-            begun = time.perf_counter()
-        together.step([asked._replace(task=run[1], batch=batch) for run, batch in zip(runs, each, strict=True)])
-        if k >= 8:
-            n += 1
-            if n % 10 == 0:
-                synchronize(device)
-                if time.perf_counter() - begun > seconds:
-                    break
+    settings, batches = schema.Loop(**config["loop"]), [endless(task) for _, task, _ in runs]
+    together = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs])
+
+    def step() -> None:
+        together.step([
+            loop.Step(0, model, task, optimizer, settings, next(mine), None, loop.Clock())
+            for (model, task, optimizer), mine in zip(runs, batches, strict=True)
+        ])  # fmt: skip
+
+    found = timed(step, device, seconds)
+    return found | {"note": f"{found['note']} of each seed"}
+
+
+def timed(step: Callable[[], None], device: str, seconds: float) -> dict[str, Any]:
+    """Call a step until it is warm and captured, then for so many seconds, waiting for the device now and then."""
+    for _ in range(8):
+        step()
+    synchronize(device)
+    n, begun = 0, time.perf_counter()
+    while n == 0 or time.perf_counter() - begun <= seconds:
+        for _ in range(10):
+            step()
+        n += 10
+        synchronize(device)
     taken = time.perf_counter() - begun
-    return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s of each seed"}
+    return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s"}
 
 
 def endless(task: Task) -> Iterator[Batch]:
