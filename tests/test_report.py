@@ -316,7 +316,7 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
 def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
     report.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
     found = made()
     assert len(found.rows["paper"]) == 6  # as committed
     (store.RESULTS / "made_up" / "runs.csv").unlink()

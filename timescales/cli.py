@@ -28,6 +28,8 @@ PLACES = (
     errno.EROFS,
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
     errno.ENOTDIR,
     errno.EEXIST,
     errno.EISDIR,
