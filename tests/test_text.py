@@ -105,7 +105,7 @@ def test_another_size_is_refused(tmp_path, load, differs):
 
 def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
     write(tmp_path / "ptb", SMALL)
-    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8), strict=True))
+    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8, "DIG"), strict=True))
     monkeypatch.setitem(text.WORDS, "ptb", dataclasses.replace(text.PTB, counts=counts))
     assert text.words("ptb", tmp_path).partial == []
 

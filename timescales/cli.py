@@ -97,6 +97,8 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
     """The one line for an error that is a person's to mend; None for any other, which is a bug of ours."""
     if isinstance(error, ConfigError):
         return str(error)
+    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
+        error = error.__cause__  # of logging, which cannot open the run's train.log
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     if isinstance(error, ValueError) and _raised_in_hydra(error):

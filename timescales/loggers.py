@@ -91,7 +91,7 @@ class Curve:
 
     def _check(self, row: dict[str, Any]) -> str:
         """Of a row with its columns' names; the x keeps it from being read as a number."""
-        fields = [f"{key}={value}" for key, value in sorted(row.items()) if value not in ("", None)]
+        fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
         return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
 
     def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
@@ -108,7 +108,10 @@ class Curve:
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        self.rows.append({"step": step, **values})
+        row = {"step": step, **values}
+        if self.rows and self._check(row) == self._check(self.rows[-1]):
+            return  # the run was killed between this row and its record
+        self.rows.append(row)
         if new := [key for key in values if key not in self.columns]:
             self.columns += new
             self._rewrite()
