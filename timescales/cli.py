@@ -30,6 +30,8 @@ PLACES = (
     errno.EDQUOT,
     errno.EFBIG,
     errno.EIO,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
     errno.ENOTDIR,
     errno.EEXIST,
     errno.EISDIR,
@@ -103,6 +105,9 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     if isinstance(error, ValueError) and _raised_in_hydra(error):
         return " ".join(str(error).split())
+    if isinstance(error, TypeError | AssertionError) and _raised_in_hydra(error):  # choosing files, it met no name
+        chosen = [o for o in overrides if "=" in o and (conf() / o.partition("=")[0]).is_dir()]
+        return f"{' '.join(chosen)}: a group takes the name of one of its files, such as task=copy"
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
@@ -161,14 +166,20 @@ def choices(group: str) -> list[str]:
 
 def known_keys(overrides: list[str]) -> list[str]:
     """All keys of the configuration that the overrides' group choices compose, and the groups' names."""
+    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
+    return _keys(
+        tuple(o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0]))
+    )
+
+
+@functools.cache
+def _keys(picked: tuple[str, ...]) -> list[str]:
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
-    picked = [o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
-        cfg = compose("config", picked)
+        cfg = compose("config", list(picked))
     keys: list[str] = []
 
     def walk(node: object, prefix: str) -> None:

@@ -17,6 +17,7 @@ NOT_IDENTITY = (
     "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
     "hydra",
 )  # fmt: skip
+MOST_SEEDS = 1000  # in one launch: each has its configuration and directory before the first begins
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
 CHOICES = {
     "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
@@ -89,7 +90,10 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
     identity of every older run as it was.
     """
-    loop = {k: v for k, v in _plain(cfg, "loop").items() if k not in NOT_IDENTITY_LOOP}
+    loop = _plain(cfg, "loop")
+    if not isinstance(loop, dict):
+        raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
+    loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop")}
     kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop)}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
@@ -148,7 +152,8 @@ def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
 
 def each_seed(cfg: DictConfig) -> list[DictConfig]:
     """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
-    if cfg.seeds <= 1:
+    _check_seeds(cfg)
+    if cfg.seeds == 1:
         return [cfg]
     runs = []
     for k in range(cfg.seeds):
@@ -158,6 +163,14 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs
+
+
+def _check_seeds(cfg: DictConfig) -> None:
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
 
 
 def check(cfg: DictConfig) -> None:
@@ -172,10 +185,7 @@ def check(cfg: DictConfig) -> None:
             raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
     if not 0 <= cfg.seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
-    if cfg.seeds < 1:
-        raise ConfigError(
-            f"seeds must be at least 1: how many seeds to train, from seed={cfg.seed} on; not {cfg.seeds}"
-        )
+    _check_seeds(cfg)
     if not cfg.run_dir:
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     for key, choices in CHOICES.items():

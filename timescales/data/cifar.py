@@ -79,7 +79,7 @@ def _batch(data: bytes) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 
-def _count(images: Images) -> dict[str, int]:
+def _count(images: Images) -> dict[str, int | str]:
     return {"training images": len(images.train), "test images": len(images.test)}
 
 

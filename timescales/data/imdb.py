@@ -103,7 +103,7 @@ def _tokens(path: Path) -> dict[str, Any]:
     return content | {"types": "\0".join(types)}
 
 
-def _count(path: Path) -> dict[str, int]:
+def _count(path: Path) -> dict[str, int | str]:
     return {f"{split} reviews": len(reviews) for split, reviews in read(path).items()}
 
 

@@ -115,9 +115,11 @@ def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
 
 def _count_words(path: Path) -> dict[str, int | str]:
     made = _words(path)
-    lengths = {f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)}
+    counts: dict[str, int | str] = {
+        f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)
+    }
     held = digest((tokens.numpy() for tokens in made["splits"]), made["symbols"])
-    return lengths | {"types": len(made["symbols"]), "digest": held}
+    return counts | {"types": len(made["symbols"]), "digest": held}
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -139,8 +141,11 @@ def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
 
 def _count_characters(path: Path) -> dict[str, int | str]:
     splits, symbols = _characters(path)
-    lengths = {f"characters in {split}": len(tokens) for split, tokens in zip(SPLITS, splits, strict=True)}
-    return lengths | {"types": len(symbols), "digest": digest((tokens.numpy() for tokens in splits), symbols)}
+    held = digest((tokens.numpy() for tokens in splits), symbols)
+    counts: dict[str, int | str] = {
+        f"characters in {split}": len(text) for split, text in zip(SPLITS, splits, strict=True)
+    }
+    return counts | {"types": len(symbols), "digest": held}
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
