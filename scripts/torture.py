@@ -648,12 +648,11 @@ class Torture:
         if path.suffix == ".pt" and "finished, skipped" in case.out:
             tolerance = 1e-3 if "stacked" in name else 0.0
             try:
-                differs = not same(
-                    plain(checkpoint.load(path)), self.whole[name][0][str(path.relative_to(cwd))], tolerance
-                )
+                found = plain(checkpoint.load(path))
             except ValueError:
                 return "refused when read"
-            return "fault" if differs else "same result"
+            whole = self.whole[name][0][str(path.relative_to(cwd))]
+            return "same result" if same(found, whole, tolerance) else "fault"
         if path.name == "curve.csv" and "finished, skipped" in case.out and "are lost" not in case.out:
             path.write_text(self.whole[name][0][str(path.relative_to(cwd))])
             return "fault" if compared(cwd, self.whole[name][0], name) else "read by nobody"

@@ -97,6 +97,11 @@ def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
 
 def one_line(error: BaseException, overrides: list[str]) -> str | None:
     """The one line for an error that is a person's to mend; None for any other, which is a bug of ours."""
+    line = _line(error, overrides)
+    return None if line is None else " ".join(line.splitlines())  # what was typed may hold more than one
+
+
+def _line(error: BaseException, overrides: list[str]) -> str | None:
     if isinstance(error, ConfigError):
         return str(error)
     if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
@@ -105,9 +110,12 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     if isinstance(error, ValueError) and _raised_in_hydra(error):
         return " ".join(str(error).split())
-    if isinstance(error, TypeError | AssertionError) and _raised_in_hydra(error):  # choosing files, it met no name
-        chosen = [o for o in overrides if "=" in o and (conf() / o.partition("=")[0]).is_dir()]
-        return f"{' '.join(chosen)}: a group takes the name of one of its files, such as task=copy"
+    if isinstance(error, TypeError | AssertionError) and _raised_in_hydra(error):  # it met what it does not expect
+        pairs = [o.partition("=") for o in overrides]
+        chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
+        if chosen:
+            return f"{' '.join(chosen)}: a group takes the name of one of its files, such as task=copy"
+        return f"{' '.join(overrides)}: cannot be composed ({error})"
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
@@ -143,7 +151,7 @@ def _raised_in_hydra(error: BaseException) -> bool:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("hydra.")
+    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith(("hydra.", "omegaconf."))
 
 
 def _unknown_key(key: str, overrides: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
@@ -24,6 +25,10 @@ CHOICES = {
     "logger.name": ("wandb", "csv", "none"),
     "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
 }  # fmt: skip
+
+
+# Places; whatever else came from the environment, a secret say, would be written down with the configuration.
+MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
 
 
 class ConfigError(ValueError):
@@ -183,6 +188,18 @@ def check(cfg: DictConfig) -> None:
         target = OmegaConf.select(cfg, f"{group}._target_")
         if not isinstance(target, str):
             raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
+    for group in ("model", "task", "paper"):
+        name = OmegaConf.select(cfg, f"{group}.name")
+        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
+            raise ConfigError(f"{group}.name is part of file names: a word of letters, digits, . _ + -; not {name!r}")
+    as_typed = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(as_typed, dict)
+    for key in map(str, as_typed.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
+        if re.search(r"\$\{\s*oc\.env\b", str(as_typed[key])):
+            raise ConfigError(
+                f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
+                "other values are written into the record and sent to W&B"
+            )
     if not 0 <= cfg.seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
     _check_seeds(cfg)
