@@ -43,7 +43,7 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
         if missing := [key for key in keys if key not in content]:
             raise KeyError(*missing)
         return content
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{path} is damaged: start over with resume=false, or with force=true if the run has finished"
         ) from error

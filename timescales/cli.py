@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import logging
 import os
 import re
 import sys
@@ -45,6 +46,7 @@ class SweepFailed(Exception):
 def run(main: Callable[[], object]) -> None:
     """Call a Hydra main; what people got wrong becomes one line and exit status 1; a bug keeps its traceback."""
     whole = "HYDRA_FULL_ERROR" in os.environ
+    logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
     for flag in ("-m", "--multirun"):  # argparse takes overrides on one side of a flag only
         if flag in sys.argv:
             sys.argv.remove(flag)
