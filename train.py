@@ -98,8 +98,7 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("the run failed")
-        with contextlib.suppress(OSError):  # where the disk is full, the first error is the one to be shown
-            record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+        record.failed(directory, error)
         raise
     print(f"{directory}\n  {record.summary(found)}")
     return outcome["status"]

@@ -727,7 +727,7 @@ def main() -> None:
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
     fused.library()  # once, for all forks, as what torch loads for its first optimizer
     torch.optim.SGD([torch.zeros(1)])
-    sections = earlier()
+    sections, commit = earlier(), record._commit()  # of the code that is loaded now
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="torture.") as folder:
         torture = Torture(options.seed, options.share, Path(folder))
@@ -735,7 +735,7 @@ def main() -> None:
             begun = time.monotonic()
             report, words = getattr(torture, name)()
             minutes = (time.monotonic() - begun) / 60
-            sections[name] = section(name, options, report, words, minutes)
+            sections[name] = section(name, options, report, words, minutes, commit)
             faults += report.faults
             print(f"\n{sections[name]}", flush=True)
             if not options.dry:
@@ -745,7 +745,9 @@ def main() -> None:
     sys.exit(f"{len(faults)} faults" if faults else 0)
 
 
-def section(name: str, options: argparse.Namespace, report: Report, words: str, minutes: float) -> str:
+def section(
+    name: str, options: argparse.Namespace, report: Report, words: str, minutes: float, commit: str | None
+) -> str:
     """A part of results/torture.md."""
     again = f"python scripts/torture.py --only {name} --seed {options.seed}"
     again += f" --share {options.share}" if options.share != 1 else ""
@@ -756,7 +758,7 @@ def section(name: str, options: argparse.Namespace, report: Report, words: str, 
         f"## {PARTS[name]}", f"`{again}`", words, report.table("") if report.counts else "", *report.words,
         f"The first line of each:\n\n{said}" if said else "", faults,
         f"{datetime.date.today()}, {versions}, {platform.system()}, {record.processor()}, one thread, {minutes:.0f} "
-        f"minutes, commit {record._commit()}.",
+        f"minutes, commit {commit}.",
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 

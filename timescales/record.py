@@ -83,6 +83,12 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
     return record | changes
 
 
+def failed(directory: Path, error: Exception) -> None:
+    """Write into a run's record why it failed; on a full disk not even that, and the error itself goes on."""
+    with contextlib.suppress(OSError):
+        update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+
+
 def partial(config: dict[str, Any]) -> list[str]:
     """What makes a run's numbers those of a smaller experiment than its configuration names."""
     return ["loop.max_eval_batches"] if config["loop"]["max_eval_batches"] is not None else []
