@@ -138,7 +138,8 @@ def test_data_that_are_no_number_end_a_run_as_diverged(train, tmp_path, monkeypa
 
     monkeypatch.setattr(Adding, "batch", batch)
     outcome = train("task=adding", "task.T=4", "task.train_size=16", "task.valid_size=8", "task.test_size=8",
-                    "task.batch_size=8", "model.hidden_size=4", "loop.log_every=1", "logger=csv", f"run_dir={tmp_path}/mine")  # fmt: skip
+                    "task.batch_size=8", "model.hidden_size=4", "loop.log_every=1",
+                    "logger=csv", f"run_dir={tmp_path}/mine")  # fmt: skip
     assert outcome.status == 0, outcome
     found = record.read(tmp_path / "mine")
     assert (found["status"], found["diverged_at"]) == ("diverged", 1)
