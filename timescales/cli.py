@@ -110,9 +110,10 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
         error = error.__cause__  # of logging, which cannot open the run's train.log
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
-    if isinstance(error, ValueError) and _raised_in_hydra(error):
+    theirs = _raised_in_hydra(error) and not isinstance(error, OmegaConfBaseException)  # those say more, see below
+    if isinstance(error, ValueError) and theirs:
         return " ".join(str(error).split())
-    if isinstance(error, TypeError | AssertionError) and _raised_in_hydra(error):  # it met what it does not expect
+    if isinstance(error, TypeError | AssertionError) and theirs:  # it met what it does not expect
         pairs = [o.partition("=") for o in overrides]
         chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
         if chosen:

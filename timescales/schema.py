@@ -157,8 +157,7 @@ def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
 
 def each_seed(cfg: DictConfig) -> list[DictConfig]:
     """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
-    _check_seeds(cfg)
-    if cfg.seeds == 1:
+    if not 1 < cfg.seeds <= MOST_SEEDS:  # one, or a number that `check` refuses
         return [cfg]
     runs = []
     for k in range(cfg.seeds):
@@ -168,14 +167,6 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs
-
-
-def _check_seeds(cfg: DictConfig) -> None:
-    if not 1 <= cfg.seeds <= MOST_SEEDS:
-        raise ConfigError(
-            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
-            f"not {cfg.seeds}"
-        )
 
 
 def check(cfg: DictConfig) -> None:
@@ -204,7 +195,11 @@ def check(cfg: DictConfig) -> None:
             )
     if not 0 <= cfg.seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
-    _check_seeds(cfg)
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
     if not cfg.run_dir:
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     for key, choices in CHOICES.items():
