@@ -49,7 +49,7 @@ def main(cfg: DictConfig) -> str:
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a word on it, if it is finished and not to be run again."""
     run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
-    if run.anew or not record.done(run.directory, run.run_id):
+    if run.anew or not record.done(run.directory, run.run_id, cfg.task.get("allow_partial", True)):
         return run
     found = record.read(run.directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
@@ -71,17 +71,23 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
+    before = record.lacking(record.read(directory) or {})
     record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
+        settings, begun = schema.Loop(**config["loop"]), loop.where(directory)
+        if begun and task.partial != before:
+            record.update(directory, partial=record.partial(config) + before)
+            was, now = ("; ".join(lacks) or "the whole" for lacks in (before, task.partial))
+            raise schema.ConfigError(
+                f"{directory} was begun on other data ({was}; now {now}): force=true starts it over"
+            )
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
             directory, config=config, device=config["device"], parameters=parameters, timescales=times,
             partial=record.partial(config) + task.partial,
         )  # fmt: skip
-        settings = schema.Loop(**config["loop"])
-        begun = loop.where(directory)
         log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
         try:
             if begun == 0:

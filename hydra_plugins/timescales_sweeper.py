@@ -192,10 +192,11 @@ class TimescalesSweeper(BasicSweeper):
             overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
         found, line = record.read(directory), committed.get(run_id)
         state, stale, seconds = "to run", False, line["seconds"] if line else None
-        if record.done(directory, run_id):
+        allow_partial = cfg.task.get("allow_partial", True)
+        if record.done(directory, run_id, allow_partial):
             assert found is not None
             state, stale, seconds = "finished", record.stale(found), found["seconds"]
-        elif self.config.skip == "committed" and line is not None and line["status"] in store.ENDED:
+        elif self.config.skip == "committed" and line is not None and store.counts(line, allow_partial):
             state, stale = "finished elsewhere", store.stale(line)
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
 ROOT = Path(__file__).resolve().parents[1]
+CUT = "loop.max_eval_batches"
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
@@ -73,13 +74,19 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
 
 def partial(config: dict[str, Any]) -> list[str]:
     """What makes a run's numbers those of a smaller experiment than its configuration names."""
-    return ["loop.max_eval_batches"] if config["loop"]["max_eval_batches"] is not None else []
+    return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 
 
-def done(directory: Path, run_id: str) -> bool:
+def lacking(found: Mapping[str, Any]) -> list[str]:
+    """What the data of a recorded run lacked of what its task's name promises."""
+    return [part for part in found.get("partial", []) if part != CUT]
+
+
+def done(directory: Path, run_id: str, allow_partial: bool = True) -> bool:
     """Whether the run in a directory needs nothing more: finished, or diverged for good.
 
-    Raises ConfigError if the directory holds the run of another configuration.
+    Raises ConfigError if the directory holds the run of another configuration, or one on a part of the data while the
+    whole is asked for.
     """
     record = read(directory)
     if record is None:
@@ -89,7 +96,14 @@ def done(directory: Path, run_id: str) -> bool:
             f"{directory} holds the run {record['id']}, this configuration is {run_id}: "
             "choose another run_dir, or force=true to replace it"
         )
-    return record["status"] in ("finished", "diverged")
+    if record["status"] not in ("finished", "diverged"):
+        return False
+    if lacking(record) and not allow_partial:
+        raise ConfigError(
+            f"{directory} was trained on a part of the data ({'; '.join(lacking(record))}): "
+            "force=true trains it on the whole, task.allow_partial=true keeps it"
+        )
+    return True
 
 
 def stale(record: dict[str, Any] | None) -> bool:

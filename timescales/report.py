@@ -33,6 +33,7 @@ class Report:
         self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
         self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
         self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
+        self.verdict += self._partial("paper") if self.verdict != "open" else ""
 
     def tiny_table(self) -> dict[str, Any]:
         """The table as its tiny twin judges: with its own claims, success condition, metric."""
@@ -47,7 +48,11 @@ class Report:
         said = {verdict.word_of(c) for c in self.shown}
         if not said or {"open", "stale"} & said:
             return "not run" if not self.rows["tiny"] else "open"
-        return "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
+        word = "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
+        return word + self._partial("tiny")
+
+    def _partial(self, profile: str) -> str:
+        return verdict.PARTIAL if any(row["partial"] for row in self.rows[profile]) else ""
 
 
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
@@ -62,9 +67,12 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
         found[profile] = []
         for run, slug in asked:
             mine = record.read(Path("runs") / slug) if local else None
+            known = committed.get(slug.rpartition("-")[2])
             if mine is not None and mine["status"] == "interrupted":
                 mine = None  # no result yet
-            row = _row(table, run, profile, mine, committed.get(slug.rpartition("-")[2]))
+            if mine is not None and known is not None and mine["partial"] and not known["partial"]:
+                mine = None  # the same run is committed on the whole data
+            row = _row(table, run, profile, mine, known)
             if row is not None:
                 blocks = Path("runs") / slug / "blocks.csv"
                 row["blocks"] = blocks.read_text() if mine is not None and blocks.is_file() else None

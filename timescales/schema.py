@@ -18,6 +18,7 @@ NOT_IDENTITY = (
     "hydra",
 )  # fmt: skip
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
+NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
 CHOICES = {
     "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
     "logger.name": ("wandb", "csv", "none"),
@@ -90,8 +91,9 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     identity of every older run as it was.
     """
     loop = {k: v for k, v in _plain(cfg, "loop").items() if k not in NOT_IDENTITY_LOOP}
-    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop")}
-    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop)}
+    task = {k: v for k, v in _plain(cfg, "task").items() if k not in NOT_IDENTITY_TASK}
+    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
+    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 

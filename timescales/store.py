@@ -91,6 +91,11 @@ def committed() -> dict[str, dict[str, Any]]:
     return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
 
 
+def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
+    """Whether a committed row stands for its run: it has ended, on the whole data unless a part of them will do."""
+    return line["status"] in ENDED and (allow_partial or not line["partial"])
+
+
 def stale(line: Mapping[str, Any]) -> bool:
     """Whether a committed row's numbers are not today's."""
     task, _, model = line["run"].partition("/")

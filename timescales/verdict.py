@@ -23,6 +23,7 @@ from timescales import tables
 from timescales.schema import ConfigError
 
 ALPHA = 0.05
+PARTIAL = " (part of the data)"  # what is added to a verdict on runs that had no more
 Row = Mapping[str, Any]  # of runs.csv, with "axes" as a dict, "stale", and the run's values under the metrics' names
 
 
@@ -100,6 +101,8 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
             found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             found.median = statistics.median(numbers)
     found.verdict, found.p = _judge(found, table, any(row["stale"] for row in mine))
+    if found.mean is not None and any(row.get("partial") for row in mine):
+        found.verdict += PARTIAL
     return found
 
 
