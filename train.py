@@ -71,17 +71,12 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
-    before = record.lacking(record.read(directory) or {})
-    record.start(directory, run_id, config)
+    before = record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
         settings, begun = schema.Loop(**config["loop"]), loop.where(directory)
-        if begun and task.partial != before:
-            record.update(directory, partial=record.partial(config) + before)
-            was, now = ("; ".join(lacks) or "the whole" for lacks in (before, task.partial))
-            raise schema.ConfigError(
-                f"{directory} was begun on other data ({was}; now {now}): force=true starts it over"
-            )
+        if begun:
+            record.same_data(directory, config, before, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
@@ -98,15 +93,14 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
             record.update(directory, timescales=times, **outcome)
         finally:
-            found = record.read(directory)
-            log.finish(found)
+            log.finish(record.read(directory))
     except schema.ConfigError:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("the run failed")
         record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
         raise
-    print(f"{directory}\n  {record.summary(found)}")
+    print(f"{directory}\n  {record.summary(record.read(directory))}")
     return outcome["status"]
 
 
