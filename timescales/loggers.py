@@ -204,7 +204,10 @@ def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[
 
 
 def pictures(directory: Path) -> int:
-    """Put RUN_DIR/analysis/*.png on the run's page at W&B; how many. None of a run that is not logged there."""
+    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; how many pictures.
+
+    None of a run that is not logged there.
+    """
     found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
     if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
         return 0
@@ -216,6 +219,9 @@ def pictures(directory: Path) -> int:
     run = _open(directory)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
     run.log({"global_step": found.get("steps", 0), **images})
+    for path in drawn:
+        if path.with_suffix(".csv").is_file():
+            run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")
     run.finish()
     return len(drawn)
 
