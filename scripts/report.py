@@ -1,6 +1,7 @@
 """Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...]`.
 
---check compares and writes nothing; --wandb puts the tables at W&B, too.
+--check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
+tables of one's own: what is said of them goes to FOLDER/results/.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def main() -> None:
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
     parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
+    if options.config_dir:
+        store.RESULTS = options.config_dir / "results"
     with compose.composing() as composer:
         try:
             wanted = options.table or cli.choices("table")
@@ -64,6 +68,8 @@ def main() -> None:
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
             for line in found.missing:
                 print(f"  cannot run here: {line}")
+        if options.config_dir:
+            return
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
         record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
     print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")
