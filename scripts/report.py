@@ -1,4 +1,4 @@
-"""Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...]`.
+"""Write results/ and what the README shows of it from the records: `python scripts/report.py [TABLE ...]`.
 
 --check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
 tables of one's own: what is said of them goes to FOLDER/results/.
@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+import front  # noqa: E402
 
 from timescales import cli, compose, record, report, schema, store, tables  # noqa: E402
 
@@ -72,7 +74,9 @@ def main() -> None:
             return
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
         record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
-    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")
+        front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
+        front.write(front.parts(everything))
+    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
 
 
 def publish(found: report.Report, composer: compose.Composer) -> None:
@@ -97,6 +101,8 @@ def check(reports: list[report.Report], whole: bool) -> None:
             wrong.append(str(path.relative_to(ROOT)))
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")
+    if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
+        wrong.append("README.md")
     if wrong:
         sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
     print(f"{len(reports)} reports are what their runs give")

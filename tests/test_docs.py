@@ -47,7 +47,7 @@ def test_every_module_has_its_page(built):
 def test_what_the_tutorial_prints(built):
     shown = text(built / "tutorial.html")
     assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
-    curve = re.findall(r"^epoch +\d+  train/loss_nats ([\d.]+)  valid/accuracy ([\d.]+)", shown, re.M)
+    curve = re.findall(r"^epoch +\d+  valid/loss ([\d.]+)  valid/accuracy ([\d.]+)", shown, re.M)
     assert len(curve) == 4
     assert 0.5 < float(curve[0][0]) < 0.8
     assert "output (20, 4, 8) and a state for each of 2 layers" in shown

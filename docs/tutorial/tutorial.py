@@ -55,8 +55,7 @@ shell(f"python train.py task=frequency model=lstm {SMALL}")
 record = json.loads((run / "record.json").read_text())
 print(record["status"], record["parameters"], "parameters")
 for row in record["curve"][::3]:
-    print(f"epoch {row['epoch']:3.0f}  train/loss_nats {row.get('train/loss_nats', 0):.3f}  "
-          f"valid/accuracy {row['valid/accuracy']:.3f}")  # fmt: skip
+    print(f"epoch {row['epoch']:3.0f}  valid/loss {row['valid/loss']:.3f}  valid/accuracy {row['valid/accuracy']:.3f}")
 
 # %% [markdown]
 # Half of the answers are right by chance, and the LSTM is not far above. What it lacks is the time that has passed.
