@@ -59,8 +59,9 @@ def picture(found: report.Report) -> str:
     return (
         f"[![Validation accuracy of three networks on irregularly sampled waves](results/front.png)]"
         f"(results/{PICTURE}/table.md)\n\n"
-        "*Is the period of a wave, seen at irregular moments, between 5 and 6? A power-law gate feels the time that has\n"
-        "passed; the others cannot. Test accuracy of runs of the paper's size (and as printed, Chien et al. 2021, table 3):\n"
+        "*Is the period of a wave, seen at irregular moments, between 5 and 6? A power-law gate feels the time that\n"
+        "has passed; the others cannot. Test accuracy of runs of the paper's size (and as printed, Chien et al. 2021,\n"
+        "table 3):\n"
         f"{'; '.join(values)}.*"
     )
 
@@ -95,14 +96,16 @@ def tables(reports: Sequence[report.Report]) -> str:
     for found in reports:
         name, rows = found.table["name"], found.rows
         here = f"[{name}](results/{name}/table.md)" if any(rows.values()) else name
-        body.append([here, found.table["title"], f"{found.verdict}, {len(rows['paper'])} of {found.asked['paper']} runs",
-                     found.shown_here()])  # fmt: skip
+        paper = f"{found.verdict}, {len(rows['paper'])} of {found.asked['paper']} runs"
+        body.append([here, found.table["title"], paper, found.shown_here()])
     return "\n".join(report.grid(["table or figure", "what", "paper size", "shown here"], body))
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
-NAMES = {"fused coupled": "pLSTM", "fused separate": "pLSTM, own input gate", "fused UR": "UR-LSTM", "fused LSTM": "LSTM",
-         "loop LSTM": "*usual public code, LSTM*", "loop pLSTM": "*usual public code, pLSTM*"}  # fmt: skip
+NAMES = {
+    "fused coupled": "pLSTM", "fused separate": "pLSTM, own input gate", "fused UR": "UR-LSTM", "fused LSTM": "LSTM",
+    "loop LSTM": "*usual public code, LSTM*", "loop pLSTM": "*usual public code, pLSTM*",
+}  # fmt: skip
 
 
 def speed() -> str:

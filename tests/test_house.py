@@ -1,4 +1,4 @@
-"""The house's own rules: which way imports go, what the README shows, how long the way in is."""
+"""The house's own rules: which way imports go, what the README shows, and that it is not long."""
 
 import ast
 import re
@@ -102,29 +102,16 @@ def test_public_functions_have_docstrings():
     assert [name for name in bare if name.split(":")[1] not in contract] == []
 
 
-def test_the_way_in_is_short():
-    """A reader gets from train.py to one cell and one task through the loop in some 670 lines of code."""
-    way = ["train.py", "timescales/rnn.py", "timescales/cells/cell.py", "timescales/cells/plstm.py",
-           "timescales/tasks/copy.py", "timescales/loop.py"]  # fmt: skip
-
-    def code_lines(path):
-        tree = ast.parse((ROOT / path).read_text())
-        text = (ROOT / path).read_text().splitlines()
-        hidden = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-                doc = node.body[0]
-                hidden |= set(range(doc.lineno, doc.end_lineno + 1))
-        return sum(1 for k, line in enumerate(text, 1) if line.strip() and k not in hidden and line.strip()[0] != "#")
-
-    assert sum(map(code_lines, way)) < 680  # see ARCHITECTURE.md
-
-
 def shell_commands(text):
     for block in re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.S):
         for line in block.splitlines():
             if command := line.split(" #")[0].strip():
                 yield command
+
+
+def test_pages_are_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 250
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) < 60
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/wandb.md"])

@@ -64,7 +64,7 @@ def test_it_is_the_installed_package_that_runs(installed, tmp_path):
 
 
 def test_a_run_and_its_mistakes(installed, tmp_path):
-    status, out, err = call(installed, tmp_path, "timescales-train", "model=plstm", "task=copy", "task.T=3", *SMALL)
+    status, _, err = call(installed, tmp_path, "timescales-train", "model=plstm", "task=copy", "task.T=3", *SMALL)
     assert status == 0, err
     (path,) = tmp_path.glob("runs/copy-plstm-s0-*/record.json")
     record = json.loads(path.read_text())
@@ -73,7 +73,7 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
     assert record["versions"]["timescales"]
     assert record["golden"]
     for wrong, line in (("task.TT=3", "did you mean task.T?"), ("skip=committed", "which a checkout has")):
-        status, out, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)
+        status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)
         assert (status, len(err.strip().splitlines())) == (1, 1), err
         assert line in err
 
@@ -83,8 +83,8 @@ def test_a_sweep_and_a_table(installed, tmp_path):
                           *SMALL)  # fmt: skip
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/copy-*/record.json"))) == 2
-    status, out, err = call(installed, tmp_path, "timescales-train", "table=chien_table3", "profile=tiny",
-                            "model=plstm", "seed=0", *SMALL)  # fmt: skip
+    status, _, err = call(installed, tmp_path, "timescales-train", "table=chien_table3", "profile=tiny",
+                          "model=plstm", "seed=0", *SMALL)  # fmt: skip
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/frequency-plstm-*/record.json"))) == 1
     assert not (installed.parent / "results").exists()

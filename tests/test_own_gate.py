@@ -1,4 +1,4 @@
-"""A gate of one's own: the tutorial's file and yaml train with the README's command, in a folder that is no checkout."""
+"""A gate of one's own: the tutorial's file and yaml train with the README's command."""
 
 import importlib
 import json

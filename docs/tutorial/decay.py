@@ -1,10 +1,11 @@
 from typing import NamedTuple
 
 import torch
-from timescales.cells import Cell
-from timescales.rnn import RNN, stack
 from torch import Tensor
 from torch.nn.functional import softplus
+
+from timescales.cells import Cell
+from timescales.rnn import RNN, stack
 
 
 class DecayCell(Cell):
