@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import cli, compose, record, report, schema, store, tables  # noqa: E402
+from timescales import cli, compose, files, report, schema, store, tables  # noqa: E402
 
 
 def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
@@ -73,7 +73,7 @@ def main() -> None:
         if options.config_dir:
             return
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
-        record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
+        files.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
         front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
         front.write(front.parts(everything))
     print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
