@@ -49,7 +49,7 @@ def test_what_the_tutorial_prints(built):
     assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
     curve = re.findall(r"^epoch +\d+  valid/loss ([\d.]+)  valid/accuracy ([\d.]+)", shown, re.M)
     assert len(curve) == 4
-    assert 0.5 < float(curve[0][0]) < 0.8
+    assert 0.5 < float(curve[0][0]) < 1.0
     assert "output (20, 4, 8) and a state for each of 2 layers" in shown
     assert "tensor([10., 10., 10., 10., 10., 10., 10., 10.])" in shown
     assert "4 runs: 2 finished, skipped; 2 to run" in shown

@@ -11,6 +11,7 @@
 # %%
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -20,16 +21,17 @@ from pathlib import Path
 HERE = Path(__file__).parent if "__file__" in globals() else Path("docs/tutorial")
 ROOT = HERE.resolve().parents[1]
 MINE = Path("runs/mine")  # your own folder: anywhere will do
-shutil.copytree(HERE, MINE, dirs_exist_ok=True)
-os.environ["PYTHONPATH"] = os.pathsep.join([str(MINE.resolve()), str(ROOT)])  # so that decay.py can be imported
+shutil.copytree(HERE, MINE, dirs_exist_ok=True, ignore=shutil.ignore_patterns("tutorial.py", "__pycache__"))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(MINE.resolve()), str(ROOT)])  # lets commands import decay.py
 
 
-def shell(command: str) -> None:
-    """Show a command, run it, show what it prints."""
+def shell(command: str) -> str:
+    """Show a command, run it, show what it prints, and return that."""
     program, script, *words = shlex.split(command)
     assert program == "python"
     done = subprocess.run([sys.executable, ROOT / script, *words], stdout=subprocess.PIPE, text=True, check=True)
     print(f"$ {command}\n{done.stdout}")
+    return done.stdout
 
 
 # %% [markdown]
@@ -44,15 +46,15 @@ SMALL = (
     "task.train_size=1000 task.test_size=1000 task.batch_size=50 "
     "model.hidden_size=32 optimizer.lr=0.01 loop.max_epochs=10 logger=csv device=cpu"
 )
-shell(f"python train.py task=frequency model=lstm {SMALL}")
+said = shell(f"python train.py task=frequency model=lstm {SMALL}")
 
 # %% [markdown]
 # A run is a folder, and its name ends with a hash of its configuration: the same command again would say `finished,
 # skipped`. `record.json` has the outcome and all settings, `curve.csv` every validation, `best.pt` the weights.
 
 # %%
-(run,) = Path("runs").glob("frequency-lstm-s0-*")
-record = json.loads((run / "record.json").read_text())
+(run,) = re.findall(r"runs/frequency-\S+", said)
+record = json.loads((Path(run) / "record.json").read_text())
 print(record["status"], record["parameters"], "parameters")
 for row in record["curve"][::3]:
     print(f"epoch {row['epoch']:3.0f}  valid/loss {row['valid/loss']:.3f}  valid/accuracy {row['valid/accuracy']:.3f}")
