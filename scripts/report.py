@@ -7,6 +7,7 @@ tables of one's own: what is said of them goes to FOLDER/results/.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -49,16 +50,18 @@ def main() -> None:
     parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
+    known = cli.choices("table")
     if options.config_dir:
         store.RESULTS = options.config_dir / "results"
+        known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         try:
-            wanted = options.table or cli.choices("table")
+            wanted = options.table or known
             reports = [make(name, composer, local=not options.check) for name in wanted]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
-            check(reports, whole=not options.table)
+            check(reports, whole=not (options.table or options.config_dir))
             return
         from timescales import plots
 
@@ -98,7 +101,7 @@ def check(reports: list[report.Report], whole: bool) -> None:
         path = store.RESULTS / found.table["name"] / "table.md"
         ours = report.markdown(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
         if ours != (path.read_text() if path.is_file() else None):
-            wrong.append(str(path.relative_to(ROOT)))
+            wrong.append(os.path.relpath(path, ROOT))
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")
     if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
