@@ -104,7 +104,7 @@ def tables(reports: Sequence[report.Report]) -> str:
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 NAMES = {
     "fused coupled": "pLSTM", "fused separate": "pLSTM, own input gate", "fused UR": "UR-LSTM", "fused LSTM": "LSTM",
-    "loop LSTM": "*usual public code, LSTM*", "loop pLSTM": "*usual public code, pLSTM*",
+    "loop LSTM": "*loop*, LSTM", "loop pLSTM": "*loop*, pLSTM",
 }  # fmt: skip
 
 
@@ -131,6 +131,6 @@ def speed() -> str:
     said = ", ".join(f"({k}) {machine}" if k > 1 else machine for k, machine in enumerate(machines, 1))
     return "\n".join([
         "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run: below 1 is faster.",
-        f"{said}.",
+        f"*loop* is a time loop in Python, the usual public code. {said}.",
         f"Steps x batch x input x units: {', '.join(shapes.values())}.", "", *report.grid(["", *heads], body),
     ])  # fmt: skip
