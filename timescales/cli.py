@@ -150,9 +150,20 @@ def conf() -> Path:
     return next(d for d in (package.parent / "conf", package / "conf") if (d / "config.yaml").is_file())
 
 
+def own() -> list[Path]:
+    """The folder of one's own configurations that the command line gives by --config-dir, if it does."""
+    found = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
+    return [Path(folder).resolve() for folder in found[-1:]]
+
+
+def searchpath() -> list[str]:
+    """The overrides by which a configuration that is composed here finds what lies in one's own folder."""
+    return [f"hydra.searchpath=[{tables.spell(f'file://{folder}')}]" for folder in own()]
+
+
 def choices(group: str) -> list[str]:
     """The names a config group offers."""
-    return sorted(path.stem for path in (conf() / group).glob("*.yaml"))
+    return sorted(path.stem for folder in (conf(), *own()) for path in (folder / group).glob("*.yaml"))
 
 
 def known_keys(overrides: list[str]) -> list[str]:
@@ -164,7 +175,7 @@ def known_keys(overrides: list[str]) -> list[str]:
     picked = [o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
-        cfg = compose("config", picked)
+        cfg = compose("config", [*picked, *searchpath()])
     keys: list[str] = []
 
     def walk(node: object, prefix: str) -> None:

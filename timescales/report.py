@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import record, store, tables, verdict
+from timescales.files import write_atomic
 from timescales.verdict import number
 
 POINTS = 200  # of a committed curve
@@ -112,7 +113,7 @@ def write(report: Report) -> list[Path]:
     files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
-        record.write_atomic(path, text.encode())
+        write_atomic(path, text.encode())
     return list(files)
 
 

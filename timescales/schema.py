@@ -164,6 +164,8 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
 
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the trunk that no run can have."""
+    from timescales import store  # knows this module, by way of record
+
     for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
         names = [f.name for f in fields(known)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
@@ -190,6 +192,8 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; not {cfg.device}{nearest(cfg.device, kinds)}")
     if cfg.profile is not None and cfg.table is None:
         raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
+    if cfg.skip == "committed" and not store.RESULTS.is_dir():
+        raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
     loop = cfg.loop
     for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
         if loop[key] is not None and loop[key] < 1:
