@@ -64,7 +64,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _value(key: str, text: str) -> Any:
     if text == "":
         return None if key != "partial" else ""
-    if key in ("seed", "steps", "parameters", "threads", "diverged_at"):
+    if key in ("seed", "steps", "parameters", "threads", "diverged_at") or key.startswith("steps to "):
         return int(text)
     return text if key in COLUMNS and key != "seconds" else float(text)
 
