@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import hydra
 from omegaconf import DictConfig
 
-from timescales import cli, record, schema
+from timescales import claim, cli, record, schema
 
 schema.register()
 
@@ -29,21 +29,34 @@ class Run(NamedTuple):
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
     todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
-    held: list[Run] = []
+    held: list[tuple[Run, claim.Claim]] = []
+    elsewhere: list[claim.Elsewhere] = []
     with contextlib.ExitStack() as locks:
+        for run in todo:
+            try:
+                ours = locks.enter_context(record.lock(run.directory))
+            except claim.Elsewhere as error:
+                elsewhere.append(error)
+                continue
+            if unfinished(run.cfg):  # it may have ended elsewhere since we looked
+                held.append((run, ours))
+        if elsewhere and not held:
+            raise elsewhere[0]
         try:
-            for run in todo:
-                locks.enter_context(record.lock(run.directory))
-                held.append(run)
             schema.check(cfg)
-            for run in todo:
+            for run, _ in held:
                 if run.anew or not cfg.resume:
                     record.clear(run.directory)
-            return train(todo) if todo else "skipped"
+            status = train(held) if held else "skipped"
+        except claim.Elsewhere:  # taken over: what lies there is another's
+            raise
         except schema.ConfigError:
-            for run in held:
+            for run, _ in held:
                 record.discard_unless_begun(run.directory, run.slug)
             raise
+    if elsewhere:
+        raise elsewhere[0]
+    return status
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
@@ -58,19 +71,20 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run]) -> str:
+def train(runs: list[tuple[Run, claim.Claim]]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, run.directory) for run in runs]
+    trained = [training(schema.resolved(run.cfg), run.run_id, held) for run, held in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
+    directory = held.directory
     record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
@@ -86,7 +100,12 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
         try:
             if begun == 0:
                 log(loop.named(times["start"]), 0)
-            progress = yield from loop.training(model, task, optimizer, log, settings, directory)
+
+            def after_step(values: dict[str, float], step: int) -> None:
+                held.check()
+                log(values, step)
+
+            progress = yield from loop.training(model, task, optimizer, after_step, settings, directory)
             times["end"] = loop.timescale_quantiles(model)
             log(loop.named(times["end"]), progress.step)
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)

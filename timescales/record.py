@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
-import os
 import platform
 import re
 import subprocess
@@ -16,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from timescales.claim import Claim
 from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
@@ -120,8 +119,8 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
     if (directory / "last.pt").exists():
         return
     clear(directory)
-    for name in ("lock", "train.log"):
-        (directory / name).unlink(missing_ok=True)
+    for path in (*directory.glob("lock*"), directory / "train.log"):
+        path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
 
@@ -135,24 +134,15 @@ def summary(record: dict[str, Any] | None) -> str:
 
 
 @contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Hold a run directory. Raises ConfigError if another process holds it: the run is going on there.
-
-    The lock is the operating system's: it ends with its process, however that ends.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ConfigError(f"{directory} is being run by process {file.read().strip() or '?'} right now") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+def lock(directory: Path) -> Iterator[Claim]:
+    """Hold a run directory. Raises Elsewhere if another process does: the run is going on there."""
+    held = Claim(directory)
+    try:
         for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
-            left_by_a_kill.unlink()
-        yield
+            left_by_a_kill.unlink(missing_ok=True)
+        yield held
+    finally:
+        held.release()
 
 
 def provenance() -> dict[str, Any]:
