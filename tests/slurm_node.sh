@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A cluster of one node on this machine, for tests/slurm.sh: munged, slurmctld, slurmd; nothing of it outlives `down`.
-#   tests/slurm_node.sh up DIR      starts it; DIR/env is to be sourced then; status 3 where SLURM cannot be had
+#   tests/slurm_node.sh up DIR      starts it, for clients with SLURM_CONF=DIR/slurm.conf; status 3 where it cannot be had
 #   tests/slurm_node.sh down DIR
 # Needs root. SLURM is installed by apt if it is not there.
 set -euo pipefail
@@ -16,6 +16,7 @@ down() {
 installed() { command -v slurmctld slurmd munged sbatch >/dev/null; }
 
 up() {
+    mkdir -p "$DIR"
     [ "$(id -u)" = 0 ] || { echo "no SLURM here: it takes root"; exit 3; }
     if ! installed; then
         command -v apt-get >/dev/null || { echo "no SLURM here, and no apt-get to install it"; exit 3; }
@@ -23,7 +24,6 @@ up() {
             >"$DIR/apt.log" 2>&1 || { echo "no SLURM here: apt-get could not install slurm-wlm ($DIR/apt.log)"; exit 3; }
     fi
     # Munge lets the daemons trust each other. It runs as its own user and insists that nobody else can write its files.
-    install -d -m 755 "$DIR"
     install -d -o munge -g munge -m 755 "$DIR/munge"
     head -c 1024 /dev/urandom >"$DIR/munge/key"
     chown munge: "$DIR/munge/key"
@@ -56,10 +56,10 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 KillWait=5
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=1
 NodeName=$NAME NodeAddr=127.0.0.1 CPUs=$(getconf _NPROCESSORS_ONLN) State=UNKNOWN
 PartitionName=all Nodes=$NAME Default=YES State=UP
 CONF
-    echo "export SLURM_CONF=$DIR/slurm.conf" >"$DIR/env"
     export SLURM_CONF=$DIR/slurm.conf
     slurmctld
     slurmd
