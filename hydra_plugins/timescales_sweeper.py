@@ -226,7 +226,6 @@ class TimescalesSweeper(BasicSweeper):
     def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
         assert self.config is not None
         cfg = self.compose(overrides)
-        schema.check(cfg)
         run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
         if any(key_of(override) == "run_dir" for override in overrides):
             directory = directory / schema.slug(cfg)
@@ -241,6 +240,8 @@ class TimescalesSweeper(BasicSweeper):
             state, stale = "finished elsewhere", store.stale(line)
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
+        if state == "to run":  # what is finished was right
+            schema.check(cfg)
         family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
         return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds)
 

@@ -9,7 +9,10 @@ NAME=$(uname -n | cut -d. -f1)
 
 down() {
     for daemon in slurmd slurmctld munged; do
-        if [ -s "$DIR/$daemon.pid" ]; then kill "$(cat "$DIR/$daemon.pid")" 2>/dev/null || true; fi
+        [ -s "$DIR/$daemon.pid" ] || continue
+        pid=$(cat "$DIR/$daemon.pid")
+        kill "$pid" 2>/dev/null || true
+        for _ in $(seq 50); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done # it still writes its state
     done
 }
 

@@ -3,14 +3,18 @@
 import fcntl
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from timescales import claim, record
+from timescales import claim, cli, record
+from timescales.interrupt import Interrupt
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["task=copy", "task.T=3", "task.train_size=200", "task.valid_size=10", "task.test_size=10",
@@ -191,12 +195,94 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     assert json.loads((taken / "record.json").read_text())["status"] == "finished"
 
 
-def test_failing_jobs_leave_no_memory_behind(train_process, monkeypatch):
-    """Fifty failures in one sweep, each with 20 MB in its frames."""
-    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'tests'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    sweep = ["-m", *QUICK, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)"]
-    said = train_process(*sweep).communicate()[0]
-    sizes = [float(line.split()[1]) for line in said.splitlines() if line.startswith("MB ")]
-    assert len(sizes) == 50, said[-3000:]
-    assert "50 of 50 runs failed" in said
+def test_failing_jobs_leave_no_memory_behind(train):
+    """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
+    outcome = train("-m", *QUICK, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")
+    sizes = [float(size) for size in re.findall(r"^MB ([\d.]+)$", outcome.out, re.M)]
+    assert len(sizes) == 50, outcome
+    assert "50 of 50 runs failed" in outcome.err
     assert max(sizes[10:]) - sizes[9] < 20, sizes
+
+
+def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *QUICK, "loop.max_steps=20"]
+    said = train_process(*sweep, "model.hidden_size=4,0").communicate()[0]
+    assert "hidden_size must be a whole number of at least 1" in said
+    assert "1 of 2 runs failed" in said
+    process = train_process(*sweep, "seed=0,1")
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert "2 runs: 1 finished, skipped; 1 to run" in said
+    (one, other) = (tmp_path / "runs").glob("*/record.json")
+    assert {json.loads(path.read_text())["status"] for path in (one, other)} == {"finished"}
+
+
+@pytest.mark.parametrize("error", [
+    "In 'hydra/launcher/slurm': Could not load 'hydra/launcher/submitit_slurm'.",
+    "Unknown plugin class : 'hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher'",
+])  # fmt: skip
+def test_packages_that_are_not_here_are_named(error):
+    assert "pip install -e '.[launchers]'" in cli.one_line(RuntimeError(error), [])
+
+
+class Job:
+    """A submitted job as submitit shows it."""
+
+    def __init__(self, folder, name, answer=None):
+        self.job_id, self.answer = name, answer
+        result = folder / f"{name}.pkl"
+        self.paths = SimpleNamespace(result_pickle=result, stderr=folder / f"{name}.err")
+        if answer is not None:
+            result.touch()
+
+    def results(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [self.answer]
+
+
+def test_slurm_jobs_end_each_for_itself(tmp_path, monkeypatch, capsys):
+    """One returned, one raised, one is requeued and returns, one vanishes; the scheduler is away for a moment."""
+    from hydra.core.utils import JobReturn, JobStatus
+
+    from hydra_plugins import timescales_slurm as slurm
+
+    monkeypatch.setattr(slurm, "GRACE", 0.0)
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+    done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
+    trace = RuntimeError("failed with trace\nsubmitit.core.utils.UncompletedJobError: timed-out too many times.\nsee")
+    jobs = [Job(tmp_path, "5_0", done), Job(tmp_path, "5_1", trace), Job(tmp_path, "5_2"), Job(tmp_path, "5_3")]
+
+    def queues():
+        yield {"5_2", "5_3"}
+        yield None
+        jobs[2].paths.result_pickle.touch()
+        jobs[2].answer = done
+        while True:
+            yield set()
+
+    queue = queues()
+    monkeypatch.setattr(slurm, "queued", lambda: next(queue))
+    found = slurm.answers(jobs)
+    words = ["" if one.status == JobStatus.COMPLETED else str(one._return_value) for one in found]
+    assert words[0] == words[2] == ""
+    assert "timed-out too many times" in words[1]
+    assert "job 5_3 was cancelled or killed: the same command continues" in words[3]
+    assert "[4/4] job 5_3 failed" in capsys.readouterr().out
+
+
+def test_a_cluster_s_warning_is_passed_on_when_all_is_saved():
+    given = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: given.append("requeued"))
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGUSR2)
+            assert interrupt.requested
+            assert given == []
+        assert given == ["requeued"]
+        with Interrupt() as interrupt:
+            assert not interrupt.requested
+        assert given == ["requeued"]
+    finally:
+        signal.signal(signal.SIGUSR2, before)
