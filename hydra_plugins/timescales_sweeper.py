@@ -127,6 +127,7 @@ class TimescalesSweeper(BasicSweeper):
             self.failures += sum(not ended(job) for jobs in batch for job in jobs)
             return []
         for jobs, result in zip(batch, returns, strict=True):
+            result.cfg = result.hydra_cfg = None  # nobody reads them, and there may be thousands
             if result.status == JobStatus.COMPLETED:
                 continue
             left = [job for job in jobs if not ended(job)]
