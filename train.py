@@ -1,6 +1,5 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
-import contextlib
 import logging
 from collections.abc import Generator
 from pathlib import Path
@@ -29,34 +28,21 @@ class Run(NamedTuple):
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
     todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
-    held: list[tuple[Run, claim.Claim]] = []
-    elsewhere: list[claim.Elsewhere] = []
-    with contextlib.ExitStack() as locks:
-        for run in todo:
-            try:
-                ours = locks.enter_context(record.lock(run.directory))
-            except claim.Elsewhere as error:
-                elsewhere.append(error)
-                continue
-            if unfinished(run.cfg):  # it may have ended elsewhere since we looked
-                held.append((run, ours))
-        if elsewhere and not held:
-            raise elsewhere[0]
+    with record.locks([run.directory for run in todo]) as ours:
+        todo = [run for run in todo if run.directory in ours]
         try:
             schema.check(cfg)
-            for run, _ in held:
+            todo = [run for run in todo if unfinished(run.cfg)]  # it may have ended elsewhere since we looked
+            for run in todo:
                 if run.anew or not cfg.resume:
                     record.clear(run.directory)
-            status = train(held) if held else "skipped"
+            return train(todo, ours) if todo else "skipped"
         except claim.Elsewhere:  # taken over: what lies there is another's
             raise
         except schema.ConfigError:
-            for run, _ in held:
+            for run in todo:
                 record.discard_unless_begun(run.directory, run.slug)
             raise
-    if elsewhere:
-        raise elsewhere[0]
-    return status
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
@@ -71,11 +57,11 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[tuple[Run, claim.Claim]]) -> str:
+def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, held) for run, held in runs]
+    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory]) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
@@ -96,16 +82,11 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
         )  # fmt: skip
         settings = schema.Loop(**config["loop"])
         begun = loop.where(directory)
-        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
+        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
         try:
             if begun == 0:
                 log(loop.named(times["start"]), 0)
-
-            def after_step(values: dict[str, float], step: int) -> None:
-                held.check()
-                log(values, step)
-
-            progress = yield from loop.training(model, task, optimizer, after_step, settings, directory)
+            progress = yield from loop.training(model, task, optimizer, log, settings, directory)
             times["end"] = loop.timescale_quantiles(model)
             log(loop.named(times["end"]), progress.step)
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)

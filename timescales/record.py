@@ -10,12 +10,12 @@ import math
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from timescales.claim import Claim
+from timescales.claim import Claim, Elsewhere
 from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
@@ -144,6 +144,27 @@ def lock(directory: Path) -> Iterator[Claim]:
         yield held
     finally:
         held.release()
+
+
+@contextlib.contextmanager
+def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
+    """Hold those of some run directories that no other process does.
+
+    Raises Elsewhere for the others: at once if there is none to hold, else at the end.
+    """
+    held: dict[Path, Claim] = {}
+    elsewhere: list[Elsewhere] = []
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            try:
+                held[directory] = stack.enter_context(lock(directory))
+            except Elsewhere as error:
+                elsewhere.append(error)
+        if elsewhere and not held:
+            raise elsewhere[0]
+        yield held
+    if elsewhere:
+        raise elsewhere[0]
 
 
 def provenance() -> dict[str, Any]:
