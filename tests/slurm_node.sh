@@ -23,8 +23,10 @@ up() {
     [ "$(id -u)" = 0 ] || { echo "no SLURM here: it takes root"; exit 3; }
     if ! installed; then
         command -v apt-get >/dev/null || { echo "no SLURM here, and no apt-get to install it"; exit 3; }
-        (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends slurm-wlm munge) \
-            >"$DIR/apt.log" 2>&1 || { echo "no SLURM here: apt-get could not install slurm-wlm ($DIR/apt.log)"; exit 3; }
+        export DEBIAN_FRONTEND=noninteractive
+        soon=(-o Acquire::http::Timeout=20 -o Acquire::Retries=1) # without a network it says so at once
+        (apt-get "${soon[@]}" update && apt-get "${soon[@]}" install -y --no-install-recommends slurm-wlm munge) \
+            >"$DIR/apt.log" 2>&1 || { echo "no SLURM here: $(grep -m 1 '^E:' "$DIR/apt.log")"; exit 3; }
     fi
     # Munge lets the daemons trust each other. It runs as its own user and insists that nobody else can write its files.
     install -d -o munge -g munge -m 755 "$DIR/munge"

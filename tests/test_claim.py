@@ -201,7 +201,7 @@ def test_failing_jobs_leave_no_memory_behind(train):
     sizes = [float(size) for size in re.findall(r"^MB ([\d.]+)$", outcome.out, re.M)]
     assert len(sizes) == 50, outcome
     assert "50 of 50 runs failed" in outcome.err
-    assert max(sizes[10:]) - sizes[9] < 20, sizes
+    assert max(sizes[10:]) - sizes[9] < 100, sizes  # what forty left behind would be 800
 
 
 def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
