@@ -1,6 +1,5 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
-import contextlib
 import logging
 from collections.abc import Generator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import hydra
 from omegaconf import DictConfig
 
-from timescales import cli, record, schema
+from timescales import claim, cli, record, schema
 
 schema.register()
 
@@ -29,19 +28,19 @@ class Run(NamedTuple):
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
     todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
-    held: list[Run] = []
-    with contextlib.ExitStack() as locks:
+    with record.locks([run.directory for run in todo]) as ours:
+        todo = [run for run in todo if run.directory in ours]
         try:
-            for run in todo:
-                locks.enter_context(record.lock(run.directory))
-                held.append(run)
             schema.check(cfg)
+            todo = [run for run in todo if unfinished(run.cfg)]  # it may have ended elsewhere since we looked
             for run in todo:
                 if run.anew or not cfg.resume:
                     record.clear(run.directory)
-            return train(todo) if todo else "skipped"
+            return train(todo, ours) if todo else "skipped"
+        except claim.Elsewhere:  # taken over: what lies there is another's
+            raise
         except schema.ConfigError:
-            for run in held:
+            for run in todo:
                 record.discard_unless_begun(run.directory, run.slug)
             raise
 
@@ -58,19 +57,20 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run]) -> str:
+def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, run.directory) for run in runs]
+    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory]) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
+    directory = held.directory
     before = record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
@@ -83,7 +83,7 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
             directory, config=config, device=config["device"], parameters=parameters, timescales=times,
             partial=record.partial(config) + task.partial,
         )  # fmt: skip
-        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
+        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
         try:
             if begun == 0:
                 log(loop.named(times["start"]), 0)

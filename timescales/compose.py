@@ -31,6 +31,7 @@ class Composer:
         self.parser = OverridesParser.create(config_loader=loader)
         self.kept: dict[tuple[str, ...], DictConfig] = {}
         self.read: dict[str, Override] = {}
+        self.groups: dict[str, bool] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         parsed = [self.parse(text) for text in overrides]
@@ -54,7 +55,10 @@ class Composer:
 
     def is_group(self, override: Override) -> bool:
         """Whether an override chooses a group's file rather than setting a value."""
-        return (cli.conf() / override.key_or_group).is_dir()
+        name = override.key_or_group
+        if name not in self.groups:
+            self.groups[name] = (cli.conf() / name).is_dir()
+        return self.groups[name]
 
     def values(self, override: Override) -> list[Any]:
         """All values that an override sweeps over; a plain one has one."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
 import hashlib
 import json
 import math
-import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from timescales.claim import Claim, Elsewhere
 from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
@@ -144,8 +144,8 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
     if (directory / "last.pt").exists():
         return
     clear(directory)
-    for name in ("lock", "train.log"):
-        (directory / name).unlink(missing_ok=True)
+    for path in (*directory.glob("lock*"), directory / "train.log"):
+        path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
 
@@ -159,24 +159,36 @@ def summary(record: dict[str, Any] | None) -> str:
 
 
 @contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Hold a run directory. Raises ConfigError if another process holds it: the run is going on there.
-
-    The lock is the operating system's: it ends with its process, however that ends.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ConfigError(f"{directory} is being run by process {file.read().strip() or '?'} right now") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+def lock(directory: Path) -> Iterator[Claim]:
+    """Hold a run directory. Raises Elsewhere if another process does: the run is going on there."""
+    held = Claim(directory)
+    try:
         for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
-            left_by_a_kill.unlink()
-        yield
+            left_by_a_kill.unlink(missing_ok=True)
+        yield held
+    finally:
+        held.release()
+
+
+@contextlib.contextmanager
+def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
+    """Hold those of some run directories that no other process does.
+
+    Raises Elsewhere for the others: at once if there is none to hold, else at the end.
+    """
+    held: dict[Path, Claim] = {}
+    elsewhere: list[Elsewhere] = []
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            try:
+                held[directory] = stack.enter_context(lock(directory))
+            except Elsewhere as error:
+                elsewhere.append(error)
+        if elsewhere and not held:
+            raise elsewhere[0]
+        yield held
+    if elsewhere:
+        raise elsewhere[0]
 
 
 def provenance() -> dict[str, Any]:
@@ -222,8 +234,14 @@ def golden(task: str, model: str) -> str | None:
     path = next((p for p in paths if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
         return None
-    curves = json.loads(path.read_text())
+    curves = _curves(path, path.stat().st_mtime_ns)
     found: Any = curves.get(f"{task}/{model}")
     if found is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
         found = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
     return None if found is None else hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
+
+
+@functools.lru_cache(1)
+def _curves(path: Path, written: int) -> dict[str, Any]:
+    """The golden curves as the file held them when it was written: a sweep asks for each of its thousands of runs."""
+    return json.loads(path.read_text())
