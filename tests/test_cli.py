@@ -149,7 +149,7 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("+foo=1", "foo: no such key"),
     ("+loop.foo=1", "loop.foo: no such key"),
     ("loop.log_every=0", "loop.log_every must be at least 1; not 0"),
-    ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher here"),
+    ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher (there are joblib, slurm)"),
     ("--resolve", "resolve"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),
