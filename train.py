@@ -32,7 +32,8 @@ def main(cfg: DictConfig) -> str:
         todo = [run for run in todo if run.directory in ours]
         try:
             schema.check(cfg)
-            todo = [run for run in todo if unfinished(run.cfg)]  # it may have ended elsewhere since we looked
+            # It may have gone on or ended elsewhere since we looked.
+            todo = [found for run in todo if (found := unfinished(run.cfg))]
             for run in todo:
                 if run.anew or not cfg.resume:
                     record.clear(run.directory)
@@ -76,7 +77,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
         model, task, optimizer = build.build(config)
         settings, begun = schema.Loop(**config["loop"]), loop.where(directory)
         if begun:
-            record.same_data(directory, config, before, task.partial)
+            record.same_data(directory, before, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
@@ -91,6 +92,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
             times["end"] = loop.timescale_quantiles(model)
             log(loop.named(times["end"]), progress.step)
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
+            held.check()
             record.update(directory, timescales=times, **outcome)
         finally:
             log.finish(record.read(directory))

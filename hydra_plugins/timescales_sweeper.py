@@ -235,7 +235,7 @@ class TimescalesSweeper(BasicSweeper):
         found, line = record.read(directory), committed.get(run_id)
         state, stale, seconds = "to run", False, line["seconds"] if line else None
         allow_partial = cfg.task.get("allow_partial", True)
-        if record.done(directory, run_id, allow_partial):
+        if record.done(directory, run_id, allow_partial or cfg.force is True):
             assert found is not None
             state, stale, seconds = "finished", record.stale(found), found["seconds"]
         elif self.config.skip == "committed" and line is not None and store.counts(line, allow_partial):

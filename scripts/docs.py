@@ -72,11 +72,12 @@ def main() -> None:
     folder = parser.parse_args().folder.resolve()
     import pdoc
 
+    paths = list(sys.path)
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
         print("running the tutorial, about a minute", flush=True)
         page = f"__docformat__ = 'markdown'\n__doc__ = {rendered(TUTORIAL)!r}\n"
         (Path(place) / "tutorial.py").write_text(page)
-        sys.path[:] = [place, *(entry for entry in sys.path if "mine" not in entry)]
+        sys.path[:] = [place, *paths]  # without what the tutorial has put there
         pdoc.render.configure(template_directory=ROOT / "docs" / "api", show_source=False)
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A cluster of one node on this machine, for tests/slurm.sh: munged, slurmctld, slurmd; nothing of it outlives `down`.
+# A cluster of one node on this machine, for tests/slurm_sweep.py: munged, slurmctld, slurmd; nothing of it outlives `down`.
 #   tests/slurm_node.sh up DIR      starts it, for clients with SLURM_CONF=DIR/slurm.conf; status 3 where it cannot be had
 #   tests/slurm_node.sh down DIR
 # Needs root. SLURM is installed by apt if it is not there.

@@ -1,7 +1,7 @@
 """A sweep on a real SLURM of one node, with one job cancelled and one over its time limit: `make test-slurm`.
 
 Prints what happens as it happens; fails unless all records and weights are, bit for bit, those of an undisturbed sweep
-without SLURM. Takes three minutes, one of them the time limit.
+without SLURM. Takes four minutes, one of them the time limit.
 """
 
 import json

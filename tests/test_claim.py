@@ -146,6 +146,41 @@ def test_who_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch):
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
 
 
+def test_who_slept_looks_before_it_writes(tmp_path, monkeypatch):
+    """A machine that wakes up: what trains may be faster than what beats."""
+    with record.lock(tmp_path) as held:
+        held.check()
+        (tmp_path / "lock.1").write_text("{}")
+        held.check()  # the next beat is half a minute away
+        held.heard -= claim.SILENCE
+        with pytest.raises(claim.Elsewhere, match="was taken over by another process"):
+            held.check()
+
+
+def test_a_file_system_that_is_away_is_no_one_who_took_over(tmp_path, monkeypatch):
+    def away(_):
+        raise OSError(5, "Input/output error")
+
+    with record.lock(tmp_path) as held:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", away)
+            held._look()
+        held.check()
+
+
+def test_a_claim_that_vanishes_while_it_is_read_is_another_s(tmp_path, monkeypatch):
+    class Stale:
+        def __enter__(self):
+            raise OSError(116, "Stale file handle")  # as NFS says
+
+        def __exit__(self, *_):
+            pass
+
+    of_another_machine(tmp_path, silent=2 * claim.SILENCE)
+    monkeypatch.setattr(claim, "open", lambda *_, **__: Stale(), raising=False)
+    assert claim.owner(tmp_path) == "another process"
+
+
 def test_damaged_claims_expire_as_others_do(tmp_path):
     for content in (b"", b"\xff\x00", b"[1]", b"4242", b'{"machine": 3}'):
         (tmp_path / "lock").write_bytes(content)
@@ -212,6 +247,7 @@ def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_proces
     assert process.returncode == 1
     assert "hidden_size must be a whole number of at least 1" in said
     assert "1 of 2 runs failed" in said
+    assert "deprecated" not in said
     (path,) = (tmp_path / "runs").glob("*/record.json")
     assert json.loads(path.read_text())["status"] == "finished"
 

@@ -83,6 +83,16 @@ def test_a_run_dir_of_ones_own(train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
 
+def test_a_mistake_costs_no_outcome(train, tmp_path):
+    """Not even where checkpoints were removed to save room."""
+    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    (tmp_path / "mine" / "last.pt").unlink()
+    kept = (tmp_path / "mine" / "record.json").read_bytes()
+    assert "device must be" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true", "device=cdua").err
+    assert (tmp_path / "mine" / "record.json").read_bytes() == kept
+    assert (tmp_path / "mine" / "best.pt").is_file()
+
+
 def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     from timescales import record
 

@@ -443,7 +443,7 @@ def test_lengths_of_pairs_are_those_found_pair_by_pair():
     assert longest_pair.slope(found) == pytest.approx(statistics.linear_regression(*zip(*points, strict=True)).slope)
 
 
-def test_right_strings_are_counted_by_their_longest_pair(tmp_path):
+def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
     torch.manual_seed(0)
     task = brackets()
     model = model_for(task)
@@ -459,6 +459,11 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path):
         right[place].append(output == (batch.target[:, 0] > 0.5).tolist())
     for k, row in enumerate(rows):
         assert (row["n"], row["value"]) == (len(right[k]), pytest.approx(statistics.fmean(right[k])))
+    beyond = task.timescales["test"] > 75
+    assert 0 < beyond.sum() < 200
+    monkeypatch.setattr(longest_pair, "answers", lambda model, task: beyond)
+    values = longest_pair.study(model, task, run).values
+    assert (values["up_to_75"], values["above_75"]) == (0.0, 1.0)  # 75 itself, not a bin's edge
     assert analysis.write(found, tmp_path, "longest_pair")[1].is_file()
     with pytest.raises(ConfigError, match="strings of brackets"):
         longest_pair.study(model, copy_task(), run)

@@ -324,6 +324,7 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     found = made()
     assert (found.cells[0].verdict, found.verdict) == ("match (part of the data)", "reproduced (part of the data)")
     assert "paper: not the whole data: half of it" in report.markdown(found)
+    assert all(c.verdict.endswith(" (part of the data)") for c in found.claims if "plstm" in c.text)
     report.write(found)
     assert not store.counts(store.committed()[whole["id"]], allow_partial=False)
     assert store.counts(store.committed()[whole["id"]], allow_partial=True)

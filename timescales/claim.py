@@ -15,16 +15,17 @@ Imports no torch.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import platform
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
-from timescales.files import TEMPORARY
 from timescales.schema import ConfigError
 
 BEAT = 30.0  # seconds
@@ -61,20 +62,26 @@ class Claim:
             self.file.close()
             raise Elsewhere(taken)
         for path in directory.glob("lock*"):
-            if _number(path) < self.number:
+            if _number(path.name) < self.number:
                 path.unlink(missing_ok=True)
-        self.lost, self.ended = False, threading.Event()
+        self.lost, self.heard, self.ended = False, time.time(), threading.Event()
         self.thread = threading.Thread(target=self._beat, daemon=True)
         self.thread.start()
 
     def _beat(self) -> None:
         while not self.ended.wait(BEAT):
-            with contextlib.suppress(OSError):  # the file system may be away for a while
-                self.lost = _newest(self.path.parent) != self.number
-                os.utime(self.path)
+            self._look()
+
+    def _look(self) -> None:
+        with contextlib.suppress(OSError):  # the file system may be away for a while
+            self.lost = _newest(self.path.parent) != self.number
+            os.utime(self.path)
+            self.heard = time.time()
 
     def check(self) -> None:
         """Raises Elsewhere if we were silent for so long that another has taken the run: it is not ours to write."""
+        if time.time() - self.heard > 2 * BEAT:  # the machine slept, and our thread may not be awake yet
+            self._look()
         if self.lost:
             raise Elsewhere(f"{self.directory} was taken over by another process: nothing was heard of this one")
 
@@ -98,7 +105,9 @@ def owner(directory: Path) -> str | None:
             held = _held(file.fileno())
             content = file.read()
             touched = os.fstat(file.fileno()).st_mtime
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS it may vanish while it is read
+            raise
         return "another process"  # which has just taken the next number
     if content == GIVEN_BACK and not held:
         return None
@@ -140,16 +149,22 @@ def _ourselves() -> dict[str, Any]:
 
 def _now(directory: Path) -> float:
     """The file system's time."""
-    with tempfile.TemporaryFile(dir=directory, prefix=TEMPORARY) as file:
+    # Not called as unfinished files are, which the owner may just be removing.
+    with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
         return os.fstat(file.fileno()).st_mtime
 
 
 def _newest(directory: Path) -> int | None:
-    return max(map(_number, directory.glob("lock*")), default=None)
+    try:
+        names = os.listdir(directory)  # not glob, to which a file system that is away is an empty folder
+    except FileNotFoundError:
+        return None
+    return max((_number(name) for name in names if name.startswith("lock")), default=None)
 
 
-def _number(path: Path) -> int:
-    return int(path.suffix[1:]) if path.suffix[1:].isdigit() else 0
+def _number(name: str) -> int:
+    number = name.rpartition(".")[2]
+    return int(number) if number.isdigit() else 0
 
 
 def _path(directory: Path, number: int) -> Path:

@@ -57,7 +57,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any]) -> list[str]:
     before = lacking(read(directory) or {})
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
-        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
+        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config) + before,
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
         "group": group(config), "parameters": None, "timescales": None, **provenance(),
     }  # fmt: skip
@@ -65,10 +65,9 @@ def start(directory: Path, run_id: str, config: dict[str, Any]) -> list[str]:
     return before
 
 
-def same_data(directory: Path, config: dict[str, Any], before: list[str], now: list[str]) -> None:
+def same_data(directory: Path, before: list[str], now: list[str]) -> None:
     """Raise ConfigError if the data of a run that goes on lack something else than when it was begun."""
     if now != before:
-        update(directory, partial=partial(config) + before)
         was, found = ("; ".join(lacks) or "the whole" for lacks in (before, now))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {found}): force=true starts it over")
 
@@ -140,8 +139,11 @@ def clear(directory: Path) -> None:
 
 
 def discard_unless_begun(directory: Path, slug: str) -> None:
-    """Remove what a run that cannot begin has left; call it while holding the lock. A checkpoint is never removed."""
-    if (directory / "last.pt").exists():
+    """Remove what a run that cannot begin has left; call it while holding the lock.
+
+    A checkpoint is never removed, nor an outcome whose checkpoint is gone.
+    """
+    if (directory / "last.pt").exists() or (read(directory) or {}).get("status") in ("finished", "diverged"):
         return
     clear(directory)
     for path in (*directory.glob("lock*"), directory / "train.log"):

@@ -34,7 +34,7 @@ class Report:
         self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
         self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
         self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
-        self.verdict += self._partial("paper") if self.verdict != "open" else ""
+        self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
 
     def tiny_table(self) -> dict[str, Any]:
         """The table as its tiny twin judges: with its own claims, success condition, metric."""
@@ -50,10 +50,7 @@ class Report:
         if not said or {"open", "stale"} & said:
             return "not run" if not self.rows["tiny"] else "open"
         word = "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
-        return word + self._partial("tiny")
-
-    def _partial(self, profile: str) -> str:
-        return verdict.PARTIAL if any(row["partial"] for row in self.rows[profile]) else ""
+        return word + verdict.partial(self.rows["tiny"])
 
 
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+
+# conf/hydra/launcher/joblib.yaml has the name of the plugin's own: meant so, in the sweep's processes, too.
+warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 
 # What does not change a run's numbers, or how many runs there are, is not part of its identity.
 NOT_IDENTITY = (

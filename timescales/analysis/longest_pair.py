@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups
@@ -34,31 +35,30 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     Values: share of right strings with longest pairs up to and above 75 steps; slope of the law of pairs' lengths.
     Raises ConfigError for a task other than Dyck-2.
     """
-    return _told([("", run.colour, "-", [accuracies(model, task)])], task)
+    return _told([("", run.colour, "-", [right_by_pair(model, task)])], task)
 
 
 def compare(runs: Sequence[Run]) -> Study:
     """The same by configuration: value is the mean over its runs, spread their standard deviation."""
     return _told(
-        [(g.name, g.colour, g.style, [accuracies(run.model, run.task) for run in g.runs]) for g in groups(runs)],
+        [(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)],
         runs[0].task,
     )
 
 
-def _told(found: Sequence[tuple[str, str, str, Sequence[Sequence[dict[str, Any]]]]], task: Task) -> Study:
-    """The study of some configurations, each (name, colour, style, accuracies of each of its runs)."""
+def _told(found: Sequence[tuple[str, str, str, Sequence[tuple[Tensor, Tensor]]]], task: Task) -> Study:
+    """The study of some configurations, each (name, colour, style, `right_by_pair` of each of its runs)."""
     pairs = pair_lengths(task)
     lines, rows, values = [], [], {"pairs/slope": slope(pairs)}
     for name, colour, style, each in found:
-        own = [_together(same) for same in zip(*each, strict=True)]
+        own = [_together(same) for same in zip(*(accuracies(*one, task) for one in each), strict=True)]
         lines.append((name, colour, style, own))
         rows += [{"what": "accuracy", **({"run": name} if name else {}), **row} for row in own]
         prefix = f"{name}/" if name else ""
-        for key, inside in (("up_to", False), ("above", True)):
-            part = [row for row in own if (row["above"] >= LONG) == inside and row["n"]]
-            if part:
-                right = sum(row["value"] * row["n"] for row in part) / sum(row["n"] for row in part)
-                values[f"{prefix}{key}_{LONG}"] = right
+        for key, above in (("up_to", False), ("above", True)):
+            parts = [right[(longest > LONG) == above] for longest, right in each]
+            if len(parts[0]):
+                values[f"{prefix}{key}_{LONG}"] = statistics.fmean(float(part.double().mean()) for part in parts)
     total = sum(pairs.values())
     law = [{"what": "pairs", "up_to": length, "n": n, "value": n / total} for length, n in sorted(pairs.items())]
     return Study(TITLE, rows + law, values, lambda figure: draw(figure, lines, law))
@@ -70,11 +70,16 @@ def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**same[0], "runs": len(same), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
 
 
-def accuracies(model: SequenceModel, task: Task) -> list[dict[str, Any]]:
-    """One row a bin that has test strings: above, up_to, n, value."""
+def right_by_pair(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
+    """Of each test string, its longest pair in steps and whether it is predicted without error, each (N,)."""
     _check(task)
     assert isinstance(task, Dyck2)
-    longest, right = task.timescales["test"].long(), answers(model, task)
+    return task.timescales["test"].long(), answers(model, task)
+
+
+def accuracies(longest: Tensor, right: Tensor, task: Task) -> list[dict[str, Any]]:
+    """One row a bin that has test strings: above, up_to, n, value."""
+    assert isinstance(task, Dyck2)
     edges = torch.linspace(2, int(task.lengths["test"].max()), BINS + 1).tolist()
     edges[0] = 0.0  # the shortest belong to the first bin
     rows = []
