@@ -4,7 +4,7 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm torture lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-slow: .venv/installed ## the real trainings
 
 test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
 	$(PY) tests/slurm_sweep.py
+
+torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about two hours of one core (ONLY=kill,fuzz for some parts)
+	$(PY) scripts/torture.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## ruff: check and format
 	$(PY) -m ruff check .

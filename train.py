@@ -100,7 +100,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("the run failed")
-        record.update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+        record.failed(directory, error)
         raise
     print(f"{directory}\n  {record.summary(record.read(directory))}")
     return outcome["status"]

@@ -32,7 +32,9 @@ def look(corpus: Corpus, root: str | None, check: bool) -> bool:
         print(f"{corpus.name}: {error}")
         return False
     differs = corpus.differs(found)
-    counts = ", ".join(differs) if differs else ", ".join(f"{n:,} {what}" for what, n in found.items())
+    counts = (
+        ", ".join(differs) if differs else ", ".join(f"{n:,} {what}" for what, n in found.items() if what != "digest")
+    )
     print(f"{corpus.name}: {path}: {'not whole' if differs else 'whole'}: {counts}")
     return not differs
 

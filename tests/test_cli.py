@@ -313,7 +313,7 @@ def test_resume_false_starts_over(train, tmp_path):
     train(*QUICK)
     (directory,) = (tmp_path / "runs").iterdir()
     record = json.loads((directory / "record.json").read_text())
-    (directory / "record.json").write_text(json.dumps(record | {"status": "interrupted"}))
+    (directory / "record.json").write_text(json.dumps(record | {"status": "interrupted", "sha256": None}))
     found = checkpoint.load(directory / "last.pt")
     found["model"]["readout.bias"] += 100.0
     checkpoint.save(directory / "last.pt", found)

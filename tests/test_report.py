@@ -335,7 +335,7 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
 def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
     report.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
     found = made()
     assert len(found.rows["paper"]) == 6  # as committed
     (store.RESULTS / "made_up" / "runs.csv").unlink()

@@ -205,7 +205,7 @@ def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch
     train("table=quick", "seed=0", "logger=none")
     monkeypatch.setattr(record, "golden", lambda task, model: "changed" if model == "lstm" else "same")
     for path in quick.glob("runs/*plstm*/record.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same"}))
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same", "sha256": None}))
     outcome = train("table=quick", "seed=0", "logger=none")
     assert "2 finished, skipped" in outcome.out
     assert re.search(r"1 of the skipped are stale \(force=stale runs them again\): runs/copy-lstm-s0", outcome.out)
@@ -218,7 +218,7 @@ def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
     one = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "loop.max_steps=2", "logger=none"]
     assert train(*one).status == 0
     (path,) = quick.glob("runs/*/record.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
     monkeypatch.setattr(record, "golden", lambda task, model: "changed")
     assert "was begun before its numbers changed: force=stale starts it over" in train(*one).err
     assert train(*one, "force=stale").status == 0

@@ -105,9 +105,13 @@ def test_another_size_is_refused(tmp_path, load, differs):
 
 def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
     write(tmp_path / "ptb", SMALL)
-    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8), strict=True))
+    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8, "5c1930d7ed2f93aa"), strict=True))
     monkeypatch.setitem(text.WORDS, "ptb", dataclasses.replace(text.PTB, counts=counts))
     assert text.words("ptb", tmp_path).partial == []
+    changed = tmp_path / "ptb" / "ptb.valid.txt"
+    changed.write_text("d  c\n")  # as many words, of the same types
+    with pytest.raises(ValueError, match=r"as long, with another content \(digest"):
+        text.words("ptb", tmp_path)
 
 
 def test_what_is_damaged_is_named(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from timescales.files import write_atomic
+from timescales.files import checked, write_atomic
 from timescales.schema import ConfigError
 
 
@@ -39,12 +39,14 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
     if not path.is_file():
         return None
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        content = torch.load(checked(path), map_location=device, weights_only=True)
         if missing := [key for key in keys if key not in content]:
             raise KeyError(*missing)
         return content
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is damaged: start over with resume=false") from error
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is damaged: start over with resume=false, or with force=true if the run has finished"
+        ) from error
 
 
 def rng_state() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import logging
 import os
 import re
 import sys
@@ -28,6 +29,10 @@ PLACES = (
     errno.EROFS,
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
     errno.ENOTDIR,
     errno.EEXIST,
     errno.EISDIR,
@@ -41,6 +46,7 @@ class SweepFailed(Exception):
 def run(main: Callable[[], object]) -> None:
     """Call a Hydra main; what people got wrong becomes one line and exit status 1; a bug keeps its traceback."""
     whole = "HYDRA_FULL_ERROR" in os.environ
+    logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
     for flag in ("-m", "--multirun"):  # argparse takes overrides on one side of a flag only
         if flag in sys.argv:
             sys.argv.remove(flag)
@@ -93,14 +99,27 @@ def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
 
 def one_line(error: BaseException, overrides: list[str]) -> str | None:
     """The one line for an error that is a person's to mend; None for any other, which is a bug of ours."""
+    line = _line(error, overrides)
+    return None if line is None else " ".join(line.splitlines())  # what was typed may hold more than one
+
+
+def _line(error: BaseException, overrides: list[str]) -> str | None:
     if isinstance(error, ConfigError):
         return str(error)
+    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
+        error = error.__cause__  # of logging, which cannot open the run's train.log
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     if isinstance(error, ValueError) and _raised_in_hydra(error):
         return " ".join(str(error).split())
     if found := re.search(r"submitit_slurm'|Unknown plugin class : 'hydra_plugins.hydra_(\w+)_launcher", str(error)):
         return f"hydra/launcher={found[1] or 'slurm'} takes packages that are not here: pip install -e '.[launchers]'"
+    if isinstance(error, TypeError | AssertionError) and _raised_in_hydra(error):  # it met what it does not expect
+        pairs = [o.partition("=") for o in overrides]
+        chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
+        if chosen:
+            return f"{' '.join(chosen)}: a group takes the name of one of its files, such as task=copy"
+        return f"{' '.join(overrides)}: cannot be composed ({error})"
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
@@ -136,7 +155,7 @@ def _raised_in_hydra(error: BaseException) -> bool:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith("hydra.")
+    return frame is not None and frame.tb_frame.f_globals.get("__name__", "").startswith(("hydra.", "omegaconf."))
 
 
 def _unknown_key(key: str, overrides: list[str]) -> str:
@@ -170,11 +189,17 @@ def choices(group: str) -> list[str]:
 
 def known_keys(overrides: list[str]) -> list[str]:
     """All keys of the configuration that the overrides' group choices compose, and the groups' names."""
+    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
+    return _keys(
+        tuple(o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0]))
+    )
+
+
+@functools.cache
+def _keys(picked: tuple[str, ...]) -> list[str]:
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
-    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
-    picked = [o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0])]
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
         cfg = compose("config", [*picked, *searchpath()])

@@ -1,29 +1,86 @@
-"""Files that are written whole or not at all. Imports no torch."""
+"""Files that are written whole or not at all, and read whole or not at all. Imports no torch."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
+import io
 import os
 import tempfile
+import zipfile
 from pathlib import Path
 
 TEMPORARY = ".unfinished."
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
+    """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one.
+
+    What a kill has left of an earlier try is removed. Raises OSError that names `path`.
+    """
+    temporary = ""
     try:
+        handle, temporary = _temporary(path)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+    except BaseException as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        _name(error, path)
         raise
+    for left in path.parent.glob(f"{glob.escape(f'{TEMPORARY}{path.name}.')}*"):
+        # Whoever writes holds a lock on it, which ends with the process.
+        with contextlib.suppress(OSError), open(left, "rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):  # not taken for what a kill has left, between the two lines above
+            return handle, name
+        os.close(handle)
+
+
+def append(path: Path, text: str) -> None:
+    """Add text to a file. Raises OSError that names `path`."""
+    try:
+        with open(path, "a", newline="") as file:
+            file.write(text)
+    except OSError as error:
+        _name(error, path)
+        raise
+
+
+def _name(error: BaseException, path: Path) -> None:
+    """Put the file into an error about it: that of a full disk, raised by an open file, names none."""
+    if isinstance(error, OSError) and error.errno:
+        error.filename = str(path)
+
+
+def checked(path: Path) -> io.BytesIO:
+    """The bytes of a zip archive, as torch.save writes them, after their checksums: torch reads without comparing.
+
+    Raises FileNotFoundError, and ValueError for anything that is not such an archive, or no longer.
+    """
+    data = io.BytesIO(path.read_bytes())
+    try:
+        with zipfile.ZipFile(data) as archive:
+            damaged = archive.testzip()
+    except Exception as error:  # of a damaged header nearly any
+        raise ValueError(f"{path} is no archive ({error})") from error
+    if damaged is not None:
+        raise ValueError(f"{path}: {damaged} is not as it was written")
+    data.seek(0)
+    return data
 
 
 def _umask() -> int:

@@ -10,6 +10,7 @@ import netrc
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from timescales import record
-from timescales.files import write_atomic
+from timescales.files import append, write_atomic
 from timescales.schema import ConfigError, Loop
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
@@ -49,45 +50,73 @@ class Bar:
 
 
 class Curve:
-    """curve.csv: one row per logged step, one column per value. Rows after `step` of an earlier try are dropped."""
+    """curve.csv: one row per logged step, one column per value, and the row's checksum.
 
-    def __init__(self, path: Path, step: int) -> None:
+    Rows after `step` of an earlier try are dropped; `every` is how often there is one at least.
+    """
+
+    CHECK = "crc32"
+
+    def __init__(self, path: Path, step: int, every: int | None = None) -> None:
         self.path = path
         self.columns: list[str] = ["step"]
         self.rows: list[dict[str, Any]] = []
-        if step and path.is_file():
+        if step:
             self._read(step)
+            last = int(self.rows[-1]["step"]) if self.rows else 0
+            if every and last < step - step % every:
+                print(f"{self.path} ends at step {last}: rows up to step {step} are lost", file=sys.stderr)
         self._rewrite()
 
     def _read(self, step: int) -> None:
         """Take over what an earlier try wrote up to `step`; a damaged file is begun anew."""
         try:
-            with open(self.path, newline="") as file:
-                reader = csv.DictReader(file)
-                rows = [row for row in reader if (row.get("step") or "").isdigit() and int(row["step"]) <= step]
-                if "step" not in (reader.fieldnames or ()) or any(None in row for row in rows):
-                    raise csv.Error("columns do not fit")
-                self.columns, self.rows = list(reader.fieldnames or ()), rows
-        except (csv.Error, UnicodeDecodeError) as error:
+            text = self.path.read_bytes().decode()
+            whole = text[: text.rfind("\n") + 1]  # a kill or a full disk may leave half a row
+            reader = csv.DictReader(io.StringIO(whole, newline=""))
+            rows = list(reader)
+            if "step" not in (reader.fieldnames or ()) or any(None in row for row in rows):
+                raise csv.Error("columns do not fit")
+            for row in rows:
+                given = row.pop(self.CHECK, None)
+                _ = [float(value) for value in row.values() if value]  # raises ValueError for what is no number
+                if given != self._check(row) and self.CHECK in (reader.fieldnames or ()):
+                    raise csv.Error(f"the row of step {row['step']} is not as it was written")
+            self.columns = [c for c in reader.fieldnames or () if c != self.CHECK]
+            self.rows = [row for row in rows if int(row["step"]) <= step]
+        except FileNotFoundError:
+            return
+        except (csv.Error, ValueError) as error:
             print(f"{self.path} is damaged ({error}): begun anew from step {step}", file=sys.stderr)
 
-    def _rewrite(self) -> None:
+    def _check(self, row: dict[str, Any]) -> str:
+        """Of a row with its columns' names; the x keeps it from being read as a number."""
+        fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
+        return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
+
+    def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
         text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_atomic(self.path, text.getvalue().encode())
+        writer = csv.DictWriter(text, [*self.columns, self.CHECK], lineterminator="\n")
+        if header:
+            writer.writeheader()
+        writer.writerows(row | {self.CHECK: self._check(row)} for row in rows)
+        return text.getvalue()
+
+    def _rewrite(self) -> None:
+        write_atomic(self.path, self._text(self.rows, header=True).encode())
 
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        self.rows.append({"step": step, **values})
+        row = {"step": step, **values}
+        if self.rows and self._check(row) == self._check(self.rows[-1]):
+            return  # the run was killed between this row and its record
+        self.rows.append(row)
         if new := [key for key in values if key not in self.columns]:
             self.columns += new
             self._rewrite()
         else:
-            with open(self.path, "a", newline="") as file:
-                csv.DictWriter(file, self.columns, lineterminator="\n").writerow(self.rows[-1])
+            append(self.path, self._text(self.rows[-1:], header=False))
 
     def finish(self, record: dict[str, Any] | None) -> None:
         pass
@@ -287,7 +316,7 @@ def open_all(
     found: list[Any] = []
     choice = config["logger"]["name"]
     if choice != "none":
-        found.append(Curve(directory / "curve.csv", step))
+        found.append(Curve(directory / "curve.csv", step, settings.log_every))
     if choice == "wandb":
         try:
             found.append(Wandb(directory, task.spec.select, timescales, step))

@@ -25,8 +25,15 @@ CUT = "loop.max_eval_batches"
 
 def write(directory: Path, record: dict[str, Any]) -> None:
     """Write a run's record.json."""
-    text = json.dumps(_without_nan(record), indent=1, allow_nan=False)
+    plain = _without_nan(record)
+    text = json.dumps(plain | {"sha256": _digest(plain)}, indent=1, allow_nan=False)
     write_atomic(directory / "record.json", f"{text}\n".encode())
+
+
+def _digest(record: dict[str, Any]) -> str:
+    """Of a record without its own "sha256": a number that was damaged on disk is none of the run's."""
+    as_read = json.loads(json.dumps(record))  # tuples are lists then, and keys are words
+    return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
 def _without_nan(value: Any) -> Any:
@@ -39,12 +46,17 @@ def _without_nan(value: Any) -> Any:
 
 
 def read(directory: Path) -> dict[str, Any] | None:
-    """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record."""
+    """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record.
+
+    Its "sha256" is compared and left out; a record from before there was one, or with null, is taken as it is.
+    """
     path = directory / "record.json"
     try:
         record = json.loads(path.read_text())
         if missing := {"id", "status", "metrics", "seconds"} - set(record):
             raise KeyError(", ".join(sorted(missing)))
+        if (digest := record.pop("sha256", None)) is not None and digest != _digest(record):
+            raise ValueError("it is not as it was written")
         return record
     except FileNotFoundError:
         return None
@@ -79,6 +91,12 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
         return changes
     write(directory, record | changes)
     return record | changes
+
+
+def failed(directory: Path, error: Exception) -> None:
+    """Write into a run's record why it failed; on a full disk not even that, and the error itself goes on."""
+    with contextlib.suppress(OSError):
+        update(directory, status="failed", error=f"{type(error).__name__}: {error}")
 
 
 def partial(config: dict[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,6 +22,7 @@ NOT_IDENTITY = (
     "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
     "hydra",
 )  # fmt: skip
+MOST_SEEDS = 1000  # in one launch: each has its configuration and directory before the first begins
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
 NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
 CHOICES = {
@@ -28,6 +30,10 @@ CHOICES = {
     "logger.name": ("wandb", "csv", "none"),
     "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
 }  # fmt: skip
+
+
+# Places; whatever else came from the environment, a secret say, would be written down with the configuration.
+MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
 
 
 class ConfigError(ValueError):
@@ -94,8 +100,12 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
     identity of every older run as it was.
     """
-    loop = {k: v for k, v in _plain(cfg, "loop").items() if k not in NOT_IDENTITY_LOOP}
-    task = {k: v for k, v in _plain(cfg, "task").items() if k not in NOT_IDENTITY_TASK}
+    loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
+    for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
+        if not isinstance(part, dict):
+            raise ConfigError(f"{name.partition('.')[0]} holds keys such as {name}; not {part}")
+    loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
+    task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
     kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
@@ -154,7 +164,8 @@ def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
 
 def each_seed(cfg: DictConfig) -> list[DictConfig]:
     """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
-    if cfg.seeds <= 1:
+    _check_seeds(cfg)
+    if cfg.seeds == 1:
         return [cfg]
     runs = []
     for k in range(cfg.seeds):
@@ -164,6 +175,14 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs
+
+
+def _check_seeds(cfg: DictConfig) -> None:
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
 
 
 def check(cfg: DictConfig) -> None:
@@ -178,12 +197,21 @@ def check(cfg: DictConfig) -> None:
         target = OmegaConf.select(cfg, f"{group}._target_")
         if not isinstance(target, str):
             raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
+    for group in ("model", "task", "paper"):
+        name = OmegaConf.select(cfg, f"{group}.name")
+        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
+            raise ConfigError(f"{group}.name is part of file names: a word of letters, digits, . _ + -; not {name!r}")
+    as_typed = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(as_typed, dict)
+    for key in map(str, as_typed.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
+        if re.search(r"\$\{\s*oc\.env\b", str(as_typed[key])):
+            raise ConfigError(
+                f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
+                "other values are written into the record and sent to W&B"
+            )
     if not 0 <= cfg.seed < 2**63:
         raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
-    if cfg.seeds < 1:
-        raise ConfigError(
-            f"seeds must be at least 1: how many seeds to train, from seed={cfg.seed} on; not {cfg.seeds}"
-        )
+    _check_seeds(cfg)
     if not cfg.run_dir:
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     for key, choices in CHOICES.items():

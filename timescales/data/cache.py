@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from timescales.data.root import cache_dir
-from timescales.files import write_atomic
+from timescales.files import checked, write_atomic
 
 
 def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = cache_dir() / "corpora" / f"{name}-{digest}.pt"
     try:
-        return torch.load(path, weights_only=True)
+        return torch.load(checked(path), weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError):
         content = make()  # not there, or damaged
     buffer = io.BytesIO()

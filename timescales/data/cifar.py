@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timescales.data.corpus import Corpus, reason, whole
+from timescales.data.corpus import Corpus, members, reason, whole
 
 FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
@@ -55,8 +55,9 @@ def read(path: Path) -> Images:
 def _files(path: Path) -> dict[str, bytes]:
     if path.is_dir():
         return {name: (path / name).read_bytes() for name in (*TRAIN, *TEST)}
-    with tarfile.open(path) as tar:  # read in memory: nothing is unpacked
-        return {Path(m.name).name: tar.extractfile(m).read() for m in tar if m.isfile()}
+    return {
+        Path(name).name: content for name, content in members(path, lambda name: Path(name).name in (*TRAIN, *TEST))
+    }
 
 
 class _Plain(pickle.Unpickler):
@@ -78,7 +79,7 @@ def _batch(data: bytes) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 
-def _count(images: Images) -> dict[str, int]:
+def _count(images: Images) -> dict[str, int | str]:
     return {"training images": len(images.train), "test images": len(images.test)}
 
 

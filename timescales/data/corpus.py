@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tarfile
 import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from timescales.data.root import MissingData, data_root
 from timescales.files import TEMPORARY
+
+LARGEST = 1 << 30  # bytes of a file in an archive; of the real ones none is near it
 
 
 @dataclass(frozen=True)
@@ -22,15 +28,16 @@ class Corpus:
 
     name: what scripts/fetch_data.py calls it; title: what people call it.
     patterns: where it may lie under the data root, as glob patterns; the first that matches is taken.
-    counts: what the complete one holds, in words and numbers; count: the same of the one at a path.
+    counts: what the complete one holds, in words and numbers; count: the same of the one at a path. "digest", where a
+    complete one was at hand, is `digest` of all that it holds: a changed letter changes no number of words.
     url: where it comes from; download: puts it under the folder it is given, where a pattern finds it.
     """
 
     name: str
     title: str
     patterns: tuple[str, ...]
-    counts: dict[str, int]
-    count: Callable[[Path], dict[str, int]]
+    counts: dict[str, int | str]
+    count: Callable[[Path], dict[str, int | str]]
     url: str
     download: Callable[[Path], None]
 
@@ -62,11 +69,19 @@ class Corpus:
         assert found is not None, "the download reported success but left nothing"
         return found
 
-    def differs(self, found: dict[str, int]) -> list[str]:
-        """In which counts a copy is not the whole data set, in words."""
-        return [f"{found[what]:,} of {n:,} {what}" for what, n in self.counts.items() if found[what] != n]
+    def differs(self, found: Mapping[str, int | str]) -> list[str]:
+        """In which counts a copy is not the whole data set, in words; if in none, whether it holds something else."""
+        numbers = [(what, n) for what, n in self.counts.items() if what != "digest"]
+        if few := [f"{found[what]:,} of {n:,} {what}" for what, n in numbers if found[what] != n]:
+            return few
+        known = self.counts.get("digest")
+        return (
+            [f"as long, with another content (digest {found['digest']})"]
+            if known not in (None, found.get("digest"))
+            else []
+        )
 
-    def check(self, path: Path, found: dict[str, int], allow_partial: bool) -> list[str]:
+    def check(self, path: Path, found: Mapping[str, int | str], allow_partial: bool) -> list[str]:
         """The words for the record of a run on a part of the data set; none if it is whole.
 
         Raises ValueError, saying what differs, for a part that is not allowed.
@@ -79,6 +94,33 @@ class Corpus:
                 "task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
+
+
+def members(path: Path, wanted: Callable[[str], object] = bool) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every file in a tar whose name is wanted, in memory: nothing is unpacked, links are no files.
+
+    Raises ValueError for a file of more than LARGEST bytes, OSError, EOFError, zlib.error and tarfile.TarError for
+    damage.
+    """
+    with tarfile.open(path) as tar:
+        for member in tar:
+            if member.isfile() and wanted(member.name):
+                if member.size > LARGEST:
+                    raise ValueError(f"{member.name} would have {member.size:,} bytes")
+                opened = tar.extractfile(member)
+                assert opened is not None, "a plain file"
+                yield member.name, opened.read()
+        assert tar.fileobj is not None, "it is open"
+        while tar.fileobj.read(1 << 20):  # to the end, where the archive's checksum is
+            pass
+
+
+def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:
+    """Sixteen hex digits of what a data set holds, the same on every machine."""
+    whole = hashlib.sha256("\0".join(symbols).encode())
+    for array in arrays:
+        whole.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+    return whole.hexdigest()[:16]
 
 
 def reason(error: BaseException) -> str:

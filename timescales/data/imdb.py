@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus, reason, whole
+from timescales.data.corpus import Corpus, members, reason, whole
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
 MEMBER = re.compile(r"(?:^|/)(train|test)/(neg|pos)/[^/]+\.txt$")
@@ -52,22 +52,19 @@ def read(path: Path) -> dict[str, list[tuple[int, str]]]:
     try:
         for name, text in _texts(path):
             if match := MEMBER.search(name):
-                found[match[1]].append((LABELS.index(match[2]), text().decode().rstrip("\n")))
-    except (OSError, EOFError, UnicodeDecodeError, tarfile.TarError, zlib.error) as error:
+                found[match[1]].append((LABELS.index(match[2]), text.decode().rstrip("\n")))
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read as IMDB ({reason(error)}): delete it and fetch it again") from error
     # By text: by label, a shortened evaluation would see one class only.
     return {split: sorted(reviews, key=lambda review: review[::-1]) for split, reviews in found.items()}
 
 
-def _texts(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.is_dir():
-        for file in path.glob("*/*/*.txt"):
-            yield file.as_posix(), file.read_bytes
-    else:
-        with tarfile.open(path) as tar:  # read in memory: nothing is unpacked
-            for member in tar:
-                if member.isfile():
-                    yield member.name, tar.extractfile(member).read
+        return (
+            (file.as_posix(), file.read_bytes()) for file in path.glob("*/*/*.txt") if MEMBER.search(file.as_posix())
+        )
+    return members(path, MEMBER.search)
 
 
 def tokenizer() -> Callable[[str], list[str]]:
@@ -106,7 +103,7 @@ def _tokens(path: Path) -> dict[str, Any]:
     return content | {"types": "\0".join(types)}
 
 
-def _count(path: Path) -> dict[str, int]:
+def _count(path: Path) -> dict[str, int | str]:
     return {f"{split} reviews": len(reviews) for split, reviews in read(path).items()}
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus, reason
-from timescales.files import write_atomic
+from timescales.data.corpus import Corpus, digest, reason
+from timescales.files import checked, write_atomic
 
 SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # what a line's end is, as a word
@@ -113,10 +113,13 @@ def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
     return {"splits": splits, "symbols": list(number)}
 
 
-def _count_words(path: Path) -> dict[str, int]:
+def _count_words(path: Path) -> dict[str, int | str]:
     made = _words(path)
-    lengths = {f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)}
-    return lengths | {"types": len(made["symbols"])}
+    counts: dict[str, int | str] = {
+        f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)
+    }
+    held = digest((tokens.numpy() for tokens in made["splits"]), made["symbols"])
+    return counts | {"types": len(made["symbols"]), "digest": held}
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -125,12 +128,24 @@ def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = 
     This is Mikolov's character corpus, symbol by symbol. Raises as `words` does.
     """
     path = PTB.locate(root)
+    (train, valid, test), symbols = _characters(path)
+    partial = PTB_CHARACTERS.check(path, PTB_CHARACTERS.count(path), allow_partial)
+    return Text(train, valid, test, symbols, partial)
+
+
+def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
     texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in _lines(split)) for split in _splits(path)]
     symbols = list(dict.fromkeys("".join(texts)))
-    count = {f"characters in {split}": len(text) for split, text in zip(SPLITS, texts, strict=True)}
-    partial = PTB_CHARACTERS.check(path, count | {"types": len(symbols)}, allow_partial)
-    train, valid, test = (_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts)
-    return Text(train, valid, test, symbols, partial)
+    return [_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts], symbols
+
+
+def _count_characters(path: Path) -> dict[str, int | str]:
+    splits, symbols = _characters(path)
+    held = digest((tokens.numpy() for tokens in splits), symbols)
+    counts: dict[str, int | str] = {
+        f"characters in {split}": len(text) for split, text in zip(SPLITS, splits, strict=True)
+    }
+    return counts | {"types": len(symbols), "digest": held}
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -150,11 +165,11 @@ def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) ->
 def _read_text8(path: Path) -> bytes:
     try:
         if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(checked(path)) as archive:
                 data = archive.read(archive.namelist()[0])
         else:
             data = path.read_bytes()
-    except (OSError, zipfile.BadZipFile, IndexError) as error:
+    except (OSError, ValueError, IndexError) as error:
         raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
     data = data.rstrip(b"\n")
     if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
@@ -211,8 +226,8 @@ def _download_text8(base: Path) -> None:
     _write(base / "text8" / "text8", [row for rows in _rows("afmck/text8") for row in rows], end="")
 
 
-def _counts(unit: str, *counts: int) -> dict[str, int]:
-    return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types"), counts, strict=True))
+def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
+    return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types", "digest"), counts, strict=True))
 
 
 HUB = "https://huggingface.co/datasets"
@@ -220,17 +235,19 @@ PTB = Corpus(
     name="ptb",
     title="Penn Treebank",
     patterns=("ptb*/**/ptb.train.txt", "PTB*/**/ptb.train.txt", "ptb.train.txt"),
-    counts=_counts("words", 929_589, 73_760, 82_430, 10_000),
+    counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
     count=_count_words,
     url=f"{HUB}/ptb-text-only/ptb_text_only",
     download=_download_ptb,
 )
-PTB_CHARACTERS = dataclasses.replace(PTB, counts=_counts("characters", 5_017_482, 393_042, 442_423, 50))
+PTB_CHARACTERS = dataclasses.replace(
+    PTB, counts=_counts("characters", 5_017_482, 393_042, 442_423, 50, "a753085ae8d7f938"), count=_count_characters
+)
 WIKITEXT2 = Corpus(
     name="wt2",
     title="WikiText-2",
     patterns=("wikitext-2*/**/wiki.train.tokens", "wiki.train.tokens", "wikitext-2*/**/train.txt"),
-    counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278),
+    counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=_count_words,
     url=f"{HUB}/Salesforce/wikitext",
     download=_download_wikitext2,

@@ -130,7 +130,9 @@ def is_whole(file: Path) -> bool:
 def compile_to(file: Path, compiler: list[str]) -> None:
     """Compile fused.cpp into `file`, whole or not at all. Raises BuildError with the compiler's first complaint."""
     print(f"timescales: compiling the fused engine with {compiler[0]}, once ({file})", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=file.parent) as scratch:
+    for left_by_a_kill in file.parent.glob(f"{file.stem}.*.build"):  # who compiles holds the lock: nobody's now
+        shutil.rmtree(left_by_a_kill, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
         made = Path(scratch) / file.name
         for left_out in ((), ("-fopenmp",), ("-fopenmp", "-march=native")):  # without OpenMP: one thread
             command = [*compiler, *(flag for flag in FLAGS if flag not in left_out), str(SOURCE), "-o", str(made)]

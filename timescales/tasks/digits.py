@@ -50,6 +50,7 @@ class Digits(Pixels):
             batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size,
             seed=seed, device=device,
         )  # fmt: skip
+        self.partial = mnist.partial((images, labels, test_images, test_labels))
 
 
 def pixel_order(permutation: str, seed: int = 0) -> Tensor:

@@ -1,0 +1,779 @@
+"""What becomes of runs that are killed, of full disks, damaged files and nonsense at the command line?
+
+    python scripts/torture.py                       # everything, at full counts
+    python scripts/torture.py --only kill,fuzz      # some parts; the others' results stay
+    python scripts/torture.py --share 0.1 --dry     # a tenth of the counts, nothing written
+
+Parts: kill (kill -9 at random moments, then the same command), disk (full, read-only, forbidden), damage (truncated and
+flipped files), corpora (the same of data sets and their caches), fuzz (random overrides composed; some take a step).
+Every case follows from --seed and its own number, which is printed where it fails. Small models, one thread. Writes
+results/torture.md; exit status 1 if there was a fault. Each command runs in a process of its own, forked from this one
+so that it need not load torch again; what it writes to disk passes through `Files`, which can end the process, or
+raise an error, within any operation on a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import ctypes
+import datetime
+import errno
+import io
+import mmap
+import os
+import platform
+import random
+import re
+import resource
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "tests")]
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np  # noqa: E402
+import synthetic  # noqa: E402
+import torch  # noqa: E402
+import torture_fuzz  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from timescales import checkpoint, files, loop, record, stack, store  # noqa: E402, F401 (stack: loaded once)
+from timescales.data import imdb  # noqa: E402
+from timescales.engine import fused  # noqa: E402
+
+RESULT = ROOT / "results" / "torture.md"
+SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
+STEPS = ["loop.max_steps=24", "loop.eval_every=8"]
+
+
+def command(*words: str) -> list[str]:
+    """A small training: the trunk's keys that all share, then its own."""
+    task = next(word.removeprefix("task=") for word in words if word.startswith("task="))
+    own = ["task.batch_size=4", *synthetic.sizes(task, 40, 8, 8), *synthetic.SMALL.get(task, [])]
+    return [*SMALL, *STEPS, *own, *words]
+
+
+# Every kind of task (drawn, images, texts with a carried state, reviews), both engines, stacked seeds.
+RUNS = {
+    "copy, pLSTM, fused": command("task=copy", "model=plstm", "engine=fused"),
+    "copy, LSTM, eager": command("task=copy", "model=lstm", "engine=eager"),
+    "adding, UR, fused, dropout": command("task=adding", "model=ur", "model.num_layers=2", "model.dropout=0.3"),
+    "frequency, pLSTM, eager": command("task=frequency", "model=plstm", "engine=eager"),
+    "smnist, gated GRU, eager": command("task=smnist", "task.length=40", "model=gated", "model.core=gru",
+                                        "model.hidden_size=16"),
+    "ptb_char, chrono, fused": command("task=ptb_char", "model=chrono", "engine=fused"),
+    "ptb_word, MTS, NT-ASGD": command("task=ptb_word", "model=mts", "task.dropout_hidden=0.3"),
+    "imdb, JANET, eager": command("task=imdb", "model=janet"),
+    "copy, GRU, three seeds stacked": command("task=copy", "model=gru", "seeds=3"),
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """What became of one command."""
+
+    status: int | None  # None: killed
+    out: str
+    place: str  # of a kill: the file and the operation, or what else was going on
+
+    @property
+    def clear(self) -> bool:
+        """One line that says what is wrong, and nothing else of an error."""
+        lines = self.out.strip().splitlines()
+        return (
+            self.status == 1 and sum(line.startswith("error: ") for line in lines) == 1 and "Traceback" not in self.out
+        )
+
+
+class Files:
+    """Stands between `timescales.files` and the disk: counts operations, and ends the process or raises in one."""
+
+    def __init__(self, place: mmap.mmap, at: int | None = None, error: int | None = None) -> None:
+        self.place, self.at, self.error, self.file, self.count = place, at, error, "", 0
+        self.make, self.open = files._temporary, open
+
+    def install(self) -> None:
+        """Take the place of the module's `os`, `open` and `_temporary`, in this process."""
+        files.os, files.open, files._temporary = self, self.append, self.temporary  # type: ignore[assignment,attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def say(self, words: str) -> None:
+        """Leave word of what is going on where a parent finds it: where a kill or an error came."""
+        self.place[:80] = words.encode()[:80].ljust(80)
+        self.place[80:88] = self.count.to_bytes(8, "little")
+
+    def pass_by(self, operation: str, can_fail: bool = True) -> None:
+        """One operation; it may be the last."""
+        self.count += 1
+        if self.error is not None and self.at is not None and self.count > self.at:
+            return  # a parent shall find where it was
+        self.say(f"{self.file}: {operation}")
+        if self.count == self.at:
+            if self.error is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif can_fail:
+                raise OSError(self.error, os.strerror(self.error))
+            else:
+                self.at += 1
+
+    def temporary(self, path: Path) -> tuple[int, str]:
+        """`files._temporary`."""
+        self.file = path.suffix if path.parent.name == "corpora" else path.name
+        self.pass_by("made")
+        return self.make(path)
+
+    def fdopen(self, handle: int, mode: str) -> Any:
+        """`os.fdopen`, of a file that is written in halves."""
+        return self.halves(os.fdopen(handle, mode), "half written")
+
+    def append(self, path: Any, mode: str = "r", **how: Any) -> Any:
+        """`open`."""
+        opened = self.open(path, mode, **how)
+        self.file = Path(path).name
+        return self.halves(opened, "half a row") if mode == "a" else opened
+
+    def halves(self, opened: Any, operation: str) -> Any:
+        """A file whose write is interrupted half-way."""
+        write = opened.write
+
+        @contextlib.contextmanager
+        def entered() -> Iterator[Any]:
+            with opened:
+                yield SimpleNamespace(write=in_halves, flush=opened.flush, fileno=opened.fileno)
+            if operation == "half a row":
+                self.done()
+
+        def in_halves(data: Any) -> None:
+            write(data[: len(data) // 2])
+            opened.flush()
+            self.pass_by(operation)
+            write(data[len(data) // 2 :])
+
+        return entered()
+
+    def fsync(self, handle: int) -> None:
+        """`os.fsync`."""
+        self.pass_by("to be synced")
+        os.fsync(handle)
+
+    def replace(self, old: str, new: Path) -> None:
+        """`os.replace`."""
+        self.pass_by("to be renamed")
+        os.replace(old, new)
+        self.pass_by("renamed", can_fail=False)
+        self.done()
+
+    def done(self) -> None:
+        """No file is open."""
+        if self.error is None:
+            self.say("between files")
+
+
+class Bench:
+    """A folder in which commands are run, each in a fork of this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.place = mmap.mmap(-1, 88)  # shared with the forks
+        (folder / "data").mkdir()
+        self.data = synthetic.write_corpora(folder / "data")
+
+    @property
+    def operations(self) -> int:
+        """How many operations on files the newest command has made."""
+        return int.from_bytes(self.place[80:88], "little")
+
+    def run(
+        self, words: list[str], cwd: Path, *, at: int | None = None, error: int | None = None,
+        seconds: float | None = None, before: Callable[[], None] | None = None, limit: float = 120.0,
+        program: str = "train.py",
+    ) -> Case:  # fmt: skip
+        """Run a program of the repository with these words; kill it in its at-th operation on a file, or after some
+        seconds; with `error`, raise that there instead."""
+        cwd.mkdir(parents=True, exist_ok=True)
+        said = self.folder / "said.txt"
+        self.place[:88] = b"starting".ljust(80) + bytes(8)
+        process = os.fork()
+        if process == 0:
+            self._child(words, cwd, said, Files(self.place, at, error), before, program)
+        until, ended, status = time.monotonic() + (limit if seconds is None else seconds), 0, 0
+        while not ended and time.monotonic() < until:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            time.sleep(0.0005)
+        if not ended:
+            os.kill(process, signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
+        out = said.read_text(errors="replace")
+        if not ended and seconds is None:
+            out += f"\nhung: killed after {limit:.0f} seconds"
+        killed = os.WIFSIGNALED(status)
+        return Case(None if killed else os.WEXITSTATUS(status), out, self.place[:80].decode().strip())
+
+    def _child(
+        self, words: list[str], cwd: Path, said: Path, traced: Files, before: Callable[[], None] | None, program: str
+    ) -> None:
+        status = 0
+        try:
+            handle = os.open(said, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            sys.stdout, sys.stderr = (open(n, "w", buffering=1, closefd=False) for n in (1, 2))  # noqa: SIM115
+            os.chdir(cwd)
+            os.environ["XDG_CACHE_HOME"] = str(cwd / "cache")
+            # A clock that stands still: a checkpoint at every step, however long writing takes.
+            loop.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
+            traced.install()
+            if before:
+                before()
+            sys.argv = [program, *words]
+            runpy.run_path(str(ROOT / program), run_name="__main__")
+        except SystemExit as leaving:
+            if isinstance(leaving.code, str):
+                print(leaving.code, file=sys.stderr)
+            status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            status = 70  # no program of ours says so
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def train(self, name: str, cwd: Path, *more: str, **how: Any) -> Case:
+        """One of RUNS, its directory `cwd`/out."""
+        return self.run([*RUNS[name], f"data_root={self.data}", "run_dir=out", *more], cwd, **how)
+
+
+# --------------------------------------------------------------------------------------------- what is compared
+
+SAME = ("id", "status", "stopped", "steps", "metrics", "last", "best", "curve", "timescales", "parameters")
+
+
+def result(folder: Path) -> dict[str, Any]:
+    """All that a run has left, by its path; raises if a file cannot be read or a temporary one is there."""
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        key = str(path.relative_to(folder))
+        if files.TEMPORARY in key or ".tmp" in key or ".build" in key:
+            raise ValueError(f"{key} is left")
+        if path.name == "record.json":
+            said = record.read(path.parent)
+            assert said is not None
+            found[key] = {name: said[name] for name in SAME}
+        elif path.suffix == ".pt" and "corpora" not in key:
+            found[key] = plain(checkpoint.load(path))
+        elif path.suffix == ".pt":
+            found[key] = plain(torch.load(files.checked(path), weights_only=True))
+        elif path.suffix == ".csv":
+            rows = list(csv.reader(io.StringIO(path.read_text())))
+            if len({len(row) for row in rows}) != 1:
+                raise ValueError(f"{key} has rows of different lengths")
+            found[key] = path.read_text()
+    return found
+
+
+def plain(content: Any) -> Any:
+    """A checkpoint's content with tensors as arrays, without its seconds."""
+    if isinstance(content, dict):
+        return {key: plain(value) for key, value in content.items() if key != "seconds"}
+    if isinstance(content, list | tuple):
+        return [plain(value) for value in content]
+    return content.numpy() if isinstance(content, torch.Tensor) else content
+
+
+def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
+    """Whether all of two results is equal, to the bit or within a tolerance (then without generators' states)."""
+    if tolerance and isinstance(a, str) and isinstance(b, str) and "," in a:  # a curve, with its checksums
+        a, b = ([[_number(v) for v in row[:-1]] for row in csv.reader(io.StringIO(text))] for text in (a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = {*a, *b} - ({"rng"} if tolerance else set())
+        return all(key in a and key in b and same(a[key], b[key], tolerance) for key in keys)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(same(x, y, tolerance) for x, y in zip(a, b, strict=True))
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        if tolerance and a.dtype.kind == "f":
+            return a.shape == b.shape and bool(np.allclose(a, b, tolerance, tolerance))
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if tolerance and isinstance(a, float) and isinstance(b, float):
+        return bool(np.isclose(a, b, tolerance, tolerance))
+    return repr(a) == repr(b)
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def compared(folder: Path, whole: dict[str, Any], name: str = "") -> str:
+    """In what a folder differs from what an undisturbed run has left; "" if in nothing.
+
+    Seeds that were stacked, and are not at one step any more, catch up alone: equal up to rounding, as ARCHITECTURE.md
+    says.
+    """
+    tolerance = 1e-3 if "stacked" in name else 0.0
+    try:
+        found = result(folder)
+    except (ValueError, AssertionError) as error:
+        return str(error)
+    return ", ".join(key for key in sorted({*found, *whole}) if not same(found.get(key), whole.get(key), tolerance))
+
+
+class Report:
+    """A part's counts and faults."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = {}
+        self.faults: list[str] = []
+        self.words: list[str] = []
+        self.said: dict[str, str] = {}
+
+    def count(self, row: str, column: str) -> None:
+        """One more case of a row of the table."""
+        self.counts.setdefault(row, Counter())[column] += 1
+
+    def fault(self, case: str, why: str, out: str = "") -> None:
+        """What must not be; with the last words of the command."""
+        self.faults.append(f"{case}: {why}")
+        tqdm.write(f"FAULT {case}: {why}\n{out[-1500:]}", file=sys.stderr)
+
+    def say(self, row: str, case: Case, folder: Path) -> None:
+        """Keep the line of a row's first clear error."""
+        line = next(line for line in case.out.splitlines() if line.startswith("error: "))
+        self.said.setdefault(row, re.sub(rf"{folder}/\w+ \d+", "DIR", line).replace("|", "\\|"))
+
+    def table(self, head: str) -> str:
+        """The counts, a row each, as Markdown."""
+        columns = list(dict.fromkeys(column for row in self.counts.values() for column in row))
+        lines = [f"| {head} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+        for row, counted in self.counts.items():
+            lines.append(f"| {row} | {' | '.join(str(counted[column]) for column in columns)} |")
+        if len(self.counts) > 1:
+            total = sum(self.counts.values(), Counter())
+            lines.append(f"| all | {' | '.join(str(total[column]) for column in columns)} |")
+        return "\n".join(lines)
+
+
+class Torture:
+    """The parts; each returns its report and a paragraph on what was done."""
+
+    def __init__(self, seed: int, share: float, folder: Path) -> None:
+        self.seed, self.share = seed, share
+        self.bench = Bench(folder)
+        self.folder = folder
+        self.whole: dict[str, tuple[dict[str, Any], float, int]] = {}
+
+    def random(self, *names: Any) -> random.Random:
+        """A generator for one case."""
+        return random.Random(f"{self.seed} {names}")
+
+    def times(self, full: int) -> int:
+        """A count, at this share of it."""
+        return max(1, round(full * self.share))
+
+    def undisturbed(self, name: str) -> tuple[dict[str, Any], float, int]:
+        """What a run leaves that nobody disturbs, its seconds and its operations on files."""
+        if name not in self.whole:
+            cwd = self.folder / f"whole {len(self.whole)}"
+            begun = time.monotonic()
+            case = self.bench.train(name, cwd)
+            assert case.status == 0, f"{name}: {case.out}"
+            self.whole[name] = (result(cwd), time.monotonic() - begun, self.bench.operations)
+        return self.whole[name]
+
+    def kill(self) -> tuple[Report, str]:
+        """kill -9 at random moments: half of them of time, half within an operation on a file."""
+        report, places, kills = Report(), Counter[str](), self.times(100)
+        bar = tqdm(total=kills, desc="kill -9", unit="kill")
+        done = series = 0
+        while done < kills:
+            name = list(RUNS)[series % len(RUNS)]
+            whole, seconds, operations = self.undisturbed(name)
+            cwd, rng = self.folder / f"kill {series}", self.random("kill", series)
+            for k in range(min(4, kills - done)):
+                at = rng.randint(1, max(1, operations // 3)) if (series + k) % 2 else None
+                case = self.bench.train(name, cwd, at=at, seconds=None if at else rng.uniform(0.1, 0.7) * seconds)
+                if case.status is None:
+                    done += 1
+                    bar.update()
+                    report.count(name, "kills")
+                    places[case.place] += 1
+                elif case.status != 0:
+                    report.fault(f"kill {series}.{k} ({name})", "the same command does not go on", case.out)
+            case = self.bench.train(name, cwd)
+            differs = f"exit status {case.status}" if case.status else compared(cwd, whole, name)
+            report.count(
+                name, "differs" if differs else "equal up to rounding" if "stacked" in name else "bitwise equal"
+            )
+            if differs:
+                report.fault(f"kill {series} ({name})", differs, case.out)
+            shutil.rmtree(cwd)
+            series += 1
+        bar.close()
+        self._reports(report, places)
+        words = "\n".join(f"| {place} | {n} |" for place, n in sorted(places.items()))
+        report.words.append(f"Where the kills landed:\n\n| file: operation | kills |\n|---|---:|\n{words}")
+        return report, (
+            "A run is killed up to four times with SIGKILL, by turns after a random time and within a random operation "
+            "on a file (a file is then written to its half), and each time the same command is given again; at last "
+            "it is left to end. Compared with a run that nobody disturbed, bit by bit: the record's "
+            f"{', '.join(SAME)}; `curve.csv`; every tensor and number of `last.pt` and `best.pt` but the seconds; the "
+            "caches of corpora. No temporary file may be left, and every file must parse. Checkpoints at every step."
+        )
+
+    def _reports(self, report: Report, places: Counter[str]) -> None:
+        """The same of a report: killed within its files, then written again."""
+        name = "scripts/report.py chien_copy"
+
+        def before() -> None:
+            store.RESULTS = Path.cwd() / "results"
+            record.ROOT = Path.cwd()  # type: ignore[misc]
+            import report as script
+
+            script.ROOT = Path.cwd()
+            script.cli.choices = lambda group, known=script.cli.choices: (  # type: ignore[misc]
+                ["chien_copy"] if group == "table" else known(group)
+            )
+            sys.argv = ["report.py", "chien_copy"]
+            script.main()
+            raise SystemExit(0)
+
+        def fresh(cwd: Path) -> Path:
+            shutil.copytree(ROOT / "results" / "chien_copy", cwd / "results" / "chien_copy")
+            return cwd
+
+        def left(cwd: Path) -> dict[str, bytes]:
+            return {
+                str(p.relative_to(cwd)): p.read_bytes() for p in sorted((cwd / "results").rglob("*")) if p.is_file()
+            }
+
+        whole_cwd = fresh(self.folder / "report")
+        case = self.bench.run([], whole_cwd, before=before)
+        assert case.status == 0, case.out
+        whole, operations = left(whole_cwd), self.bench.operations
+        for k in tqdm(range(self.times(20)), desc="kill -9 of reports", unit="kill"):
+            cwd = fresh(self.folder / f"report {k}")
+            case = self.bench.run([], cwd, before=before, at=self.random("report", k).randint(1, operations))
+            if case.status is None:
+                report.count(name, "kills")
+                places[case.place] += 1
+            case = self.bench.run([], cwd, before=before)
+            equal = case.status == 0 and left(cwd) == whole
+            report.count(name, "bitwise equal" if equal else "differs")
+            if not equal:
+                report.fault(f"report {k}", str({*left(cwd)} ^ {*whole}), case.out)
+            shutil.rmtree(cwd)
+
+    def disk(self) -> tuple[Report, str]:
+        """Disks that are full or forbidden."""
+        report = Report()
+        for k in tqdm(range(self.times(100)), desc="a write fails", unit="run"):
+            name, rng = list(RUNS)[k % len(RUNS)], self.random("disk", k)
+            operations = self.undisturbed(name)[2]
+            word = rng.choice(["ENOSPC", "EIO", "EDQUOT", "EROFS"])
+            cwd = self.folder / f"disk {k}"
+            at = rng.randint(1, operations)
+            case = self.bench.train(name, cwd, at=at, error=getattr(errno, word))
+            row, label = f"a write of {case.place.split(':')[0]} fails", f"disk {k} ({name}, operation {at}, {word})"
+            self._said(report, row, label, case)
+            self._goes_on(report, row, label, name, cwd)
+        for k in tqdm(range(self.times(30)), desc="small file limit", unit="run"):
+            name, rng = list(RUNS)[k % len(RUNS)], self.random("limit", k)
+            cwd, size = self.folder / f"limit {k}", int(2 ** rng.uniform(8, 15))
+            self.undisturbed(name)
+
+            def limited(size: int = size) -> None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+            row, label = "no file larger than 0.25 to 32 kB (RLIMIT_FSIZE)", f"limit {k} ({name}, {size} bytes)"
+            self._said(report, row, label, self.bench.train(name, cwd, before=limited))
+            self._goes_on(report, row, label, name, cwd)
+        self._mounted(report)
+        self._forbidden(report)
+        return report, (
+            "A random write fails with an error of the system, as Python raises it; files may not grow beyond a limit; "
+            "the run's directory is a tmpfs of a few pages; directories and files are read-only or forbidden to the "
+            "user (a process without root's rights). *one line*: exit status 1 and one line that begins with `error:`. "
+            "*goes on, equal*: when the disk is mended the same command ends with what an undisturbed run leaves."
+        )
+
+    def _said(self, report: Report, row: str, label: str, case: Case) -> None:
+        column = "one line" if case.clear else "ran" if case.status == 0 else "fault"
+        report.count(row, column)
+        if case.clear:
+            report.say(row, case, self.folder)
+        if column == "fault":
+            report.fault(label, f"status {case.status}", case.out)
+
+    def _goes_on(self, report: Report, row: str, label: str, name: str, cwd: Path) -> None:
+        case = self.bench.train(name, cwd)
+        differs = f"exit status {case.status}" if case.status else compared(cwd, self.undisturbed(name)[0], name)
+        report.count(row, "goes on, differs" if differs else "goes on, equal")
+        if differs:
+            report.fault(f"{label}, gone on", differs, case.out)
+        shutil.rmtree(cwd)
+
+    def _mounted(self, report: Report) -> None:
+        """Really full disks, where this user may mount any."""
+        for k in tqdm(range(self.times(30)), desc="full disk", unit="run"):
+            name, rng = list(RUNS)[k % len(RUNS)], self.random("mounted", k)
+            cwd, pages = self.folder / f"mounted {k}", rng.randint(2, 16)
+            self.undisturbed(name)
+            cwd.mkdir()
+            options = f"size={4096 * pages}"
+            mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(cwd)]
+            if subprocess.run(mount, capture_output=True, check=False).returncode:
+                report.words.append("No tmpfs could be mounted here: that part was left out.")
+                cwd.rmdir()
+                return
+            try:
+                row, label = "a tmpfs of 8 to 64 kB is full", f"mounted {k} ({name}, {options})"
+                self._said(report, row, label, self.bench.train(name, cwd))
+                subprocess.run(["mount", "-o", "remount,size=64m", str(cwd)], check=True)
+                case = self.bench.train(name, cwd)
+                differs = f"exit status {case.status}" if case.status else compared(cwd, self.whole[name][0], name)
+                report.count(row, "goes on, differs" if differs else "goes on, equal")
+                if differs:
+                    report.fault(f"{label}, gone on", differs, case.out)
+            finally:
+                subprocess.run(["umount", str(cwd)], check=True)
+            cwd.rmdir()
+
+    def _forbidden(self, report: Report) -> None:
+        """What the file system's permissions forbid, to somebody who is not root."""
+        name = "ptb_char, chrono, fused"
+        self.undisturbed(name)
+
+        def as_anybody() -> None:
+            """Without root's right to pass by permissions: no capability is left (capset, version 3 of its header)."""
+            header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+            assert ctypes.CDLL(None, use_errno=True).capset(header, none) == 0
+
+        places = {
+            "the working directory is read-only": ("", 0o555),
+            "the run's directory is read-only": ("out", 0o555),
+            "the run's directory is forbidden": ("out", 0o000),
+            "the record is forbidden": ("out/record.json", 0o000),
+            "the checkpoint is forbidden": ("out/last.pt", 0o000),
+            "the curve is forbidden": ("out/curve.csv", 0o000),
+            "the lock is forbidden": ("out/lock", 0o000),
+            "the data are forbidden": ("data/ptb/ptb.valid.txt", 0o000),
+            "the data's folder is forbidden": ("data", 0o000),
+            "the cache is read-only": ("cache", 0o555),
+        }
+        for k, (row, (place, mode)) in enumerate(places.items()):
+            cwd = self.folder / f"forbidden {k}"
+            cwd.mkdir()
+            shutil.copytree(self.bench.data / "ptb", cwd / "data" / "ptb")
+            data = "data_root=data"
+            if place.startswith("out"):  # half a run lies there
+                case = self.bench.train(name, cwd, data, at=self.whole[name][2] // 2)
+                assert case.status is None, case.out
+            (cwd / "cache").mkdir(exist_ok=True)
+            os.chmod(cwd / place, mode)
+            self._said(report, row, f"forbidden {k} ({row})", self.bench.train(name, cwd, data, before=as_anybody))
+            os.chmod(cwd / place, 0o755)
+            case = self.bench.train(name, cwd, data)
+            whole = {key: value for key, value in self.whole[name][0].items() if key.startswith("out")}
+            found = {key: value for key, value in result(cwd).items() if key.startswith("out")}
+            equal = case.status == 0 and same(found, whole)
+            report.count(row, "goes on, equal" if equal else "goes on, differs")
+            if not equal:
+                report.fault(f"forbidden {k} ({row}), gone on", f"status {case.status}", case.out)
+            shutil.rmtree(cwd)
+
+    def damage(self) -> tuple[Report, str]:
+        """Files of a run that are cut short or changed."""
+        report = Report()
+        names = ["copy, pLSTM, fused", "ptb_word, MTS, NT-ASGD", "copy, GRU, three seeds stacked"]
+        bases: dict[tuple[str, str], Path] = {}
+        for n, name in enumerate(names):
+            _, _, operations = self.undisturbed(name)
+            for state, at in (("interrupted", operations * 2 // 3), ("finished", None)):
+                cwd = bases[name, state] = self.folder / f"base {n} {state}"
+                self.bench.train(name, cwd, at=at)
+        for k in tqdm(range(self.times(400)), desc="damaged files of runs", unit="run"):
+            rng = self.random("damage", k)
+            name, state = rng.choice(names), rng.choice(["interrupted", "interrupted", "finished"])
+            cwd = self.folder / f"damage {k}"
+            shutil.copytree(bases[name, state], cwd)
+            kinds = ("last.pt", "record.json", "curve.csv", "best.pt")
+            path = rng.choice(sorted(p for p in (cwd / "out").rglob("*") if p.name in kinds))
+            how = spoil(path, rng)
+            row, label = f"{path.name}, {how}, {state}", f"damage {k} ({name}, {path.name}, {how}, {state})"
+            case = self.bench.train(name, cwd)
+            column = self._outcome(case, cwd, name, path)
+            report.count(row, column)
+            if case.clear:
+                report.say(row, case, self.folder)
+            if column == "fault":
+                report.fault(label, compared(cwd, self.whole[name][0], name), case.out)
+            elif column == "one line":
+                self._mended(report, label, case, cwd, name, path)
+            shutil.rmtree(cwd)
+        self._engine(report)
+        report.counts = dict(sorted(report.counts.items()))
+        return report, (
+            "A file of a run, interrupted or finished, is cut at a random length, or has 1 to 8 random bytes changed; "
+            "then the same command is given. *one line*: an error that names the file and the mend; doing as it says "
+            "ends with what an undisturbed run leaves (else it counts as a fault). *same result*: nothing differs "
+            "(a finished run is skipped by its record; what a resume writes anew does not matter). *said, curve begun "
+            "anew*: the numbers are equal, `curve.csv` lacks rows, and a line says so. *refused when read*: a finished "
+            "run's weights are not loaded. *read by nobody*: the curve of a finished run is for people. *not as "
+            "it was, refused*: a library is compiled again before it is loaded."
+        )
+
+    def _outcome(self, case: Case, cwd: Path, name: str, path: Path) -> str:
+        if case.clear:
+            return "one line" if path.name in case.out else "fault"
+        if case.status != 0:
+            return "fault"
+        if path.suffix == ".pt" and "finished, skipped" in case.out:
+            tolerance = 1e-3 if "stacked" in name else 0.0
+            try:
+                found = plain(checkpoint.load(path))
+            except ValueError:
+                return "refused when read"
+            whole = self.whole[name][0][str(path.relative_to(cwd))]
+            return "same result" if same(found, whole, tolerance) else "fault"
+        if path.name == "curve.csv" and "finished, skipped" in case.out and "are lost" not in case.out:
+            path.write_text(self.whole[name][0][str(path.relative_to(cwd))])
+            return "fault" if compared(cwd, self.whole[name][0], name) else "read by nobody"
+        differs = compared(cwd, self.whole[name][0], name)
+        if not differs:
+            return "same result"
+        said = "is damaged (" in case.out or "are lost" in case.out
+        if path.name == "curve.csv" and differs == str(path.relative_to(cwd)):
+            return "said, curve begun anew" if said else "fault"
+        return "fault"
+
+    def _mended(self, report: Report, label: str, case: Case, cwd: Path, name: str, path: Path) -> None:
+        if "delete it" in case.out:
+            path.unlink()
+        again = self.bench.train(name, cwd, *(["resume=false"] if "resume=false" in case.out else []))
+        differs = f"exit status {again.status}" if again.status else compared(cwd, self.whole[name][0], name)
+        if differs:
+            report.fault(f"{label}, mended", differs, again.out)
+
+    def _engine(self, report: Report) -> None:
+        """Damaged libraries of the fused engine; two of them are really compiled again."""
+        if isinstance(fused.library(), str):
+            report.words.append("No compiler here: the fused engine was left out.")
+            return
+        library = fused.build()
+        for k in tqdm(range(self.times(200)), desc="damaged libraries", unit="file"):
+            rng, copy = self.random("engine", k), self.folder / f"{k}.so"
+            shutil.copy(library, copy)
+            how = spoil(copy, rng)
+            column = "fault" if fused.is_whole(copy) else "not as it was, refused"
+            report.count(f"fused engine's library, {how}", column)
+            if column == "fault":
+                report.fault(f"engine {k}", "a damaged library would be loaded")
+            copy.unlink()
+
+    def corpora(self) -> tuple[Report, str]:
+        """Damaged data sets and caches."""
+        return torture_fuzz.corpora(self)
+
+    def fuzz(self) -> tuple[Report, str]:
+        """Random overrides."""
+        return torture_fuzz.fuzz(self)
+
+
+def spoil(path: Path, rng: random.Random) -> str:
+    """Cut a file at a random length, or change some random bytes of it; says which."""
+    data = bytearray(path.read_bytes())
+    if rng.random() < 0.5 and data:
+        path.write_bytes(data[: rng.randrange(len(data))])
+        return "cut"
+    for _ in range(rng.randint(1, 8)):
+        data[rng.randrange(len(data))] ^= rng.randint(1, 255)
+    path.write_bytes(data)
+    return "bytes changed"
+
+
+PARTS = {"kill": "Killed", "disk": "Disks", "damage": "Damaged files of runs", "corpora": "Damaged data sets",
+         "fuzz": "Random overrides"}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help=f"parts of {','.join(PARTS)}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--share", type=float, default=1.0, help="of the full counts")
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    if wrong := [name for name in chosen if name not in PARTS]:
+        sys.exit(f"error: --only {wrong[0]}: no such part; there are {', '.join(PARTS)}")
+    torch.set_num_threads(1)
+    imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
+    fused.library()  # once, for all forks, as what torch loads for its first optimizer
+    torch.optim.SGD([torch.zeros(1)])
+    sections, commit = earlier(), record._commit()  # of the code that is loaded now
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="torture.") as folder:
+        torture = Torture(options.seed, options.share, Path(folder))
+        for name in (name for name in PARTS if name in chosen):
+            begun = time.monotonic()
+            report, words = getattr(torture, name)()
+            minutes = (time.monotonic() - begun) / 60
+            sections[name] = section(name, options, report, words, minutes, commit)
+            faults += report.faults
+            print(f"\n{sections[name]}", flush=True)
+            if not options.dry:
+                head = "# What runs, files and configurations withstand\n\nWritten by `make torture`.\n\n"
+                body = "\n".join(sections[part] for part in PARTS if part in sections)
+                files.write_atomic(RESULT, f"{head}{body}".encode())
+    sys.exit(f"{len(faults)} faults" if faults else 0)
+
+
+def section(
+    name: str, options: argparse.Namespace, report: Report, words: str, minutes: float, commit: str | None
+) -> str:
+    """A part of results/torture.md."""
+    again = f"python scripts/torture.py --only {name} --seed {options.seed}"
+    again += f" --share {options.share}" if options.share != 1 else ""
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    faults = "\n".join(f"- {fault}" for fault in report.faults) or "No faults."
+    said = "\n".join(f"- {row}: `{line}`" for row, line in report.said.items())
+    parts = [
+        f"## {PARTS[name]}", f"`{again}`", words, report.table("") if report.counts else "", *report.words,
+        f"The first line of each:\n\n{said}" if said else "", faults,
+        f"{datetime.date.today()}, {versions}, {platform.system()}, {record.processor()}, one thread, {minutes:.0f} "
+        f"minutes, commit {commit}.",
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def earlier() -> dict[str, str]:
+    """The parts of results/torture.md as it is."""
+    if not RESULT.is_file():
+        return {}
+    found = {}
+    for block in RESULT.read_text().split("\n## ")[1:]:
+        for name, title in PARTS.items():
+            if block.startswith(f"{title}\n"):
+                found[name] = f"## {block}".rstrip() + "\n"
+    return found
+
+
+if __name__ == "__main__":
+    main()
