@@ -66,6 +66,8 @@ def test_random_valid_overrides_take_a_step(fuzz, train, corpora, tmp_path):
     ("optimizer=[a,1,true]", "optimizer=[a,1,true]: a group takes the name of one of its files"),
     ("loop='${oc.env:NOPE,null}' loop.max_steps=3", "cannot be composed"),
     ("task='one\ntwo'", "task=one two: no such task"),
+    ("~deterministic", "deterministic must not be deleted"),
+    ("task._target_=..", "task._target_ must be module.class, such as timescales.LSTM; not '..'"),
     ("task.name=../../up", "task.name is part of file names"),
     ("model.name=[1]", "model.name is part of file names"),
     (f"run_dir={'x' * 300}", "choose another place with run_dir=DIR"),

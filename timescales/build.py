@@ -128,7 +128,7 @@ KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}
 def locate(group: str, target: str) -> Callable:
     """The class a configuration names: an RNN, a Task or an Optimizer, of this package, torch or one's own module."""
     module, _, name = target.rpartition(".")
-    if not module:
+    if not module or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
         found = getattr(importlib.import_module(module), name)

@@ -193,6 +193,8 @@ def check(cfg: DictConfig) -> None:
         names = [f.name for f in fields(known)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
             raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
+        if deleted := [name for name in names if name not in part and name != "table"]:
+            raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
     for group in ("model", "task", "optimizer"):
         target = OmegaConf.select(cfg, f"{group}._target_")
         if not isinstance(target, str):
