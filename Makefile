@@ -4,7 +4,7 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow torture lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm torture lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,6 +19,12 @@ help: ## list the targets
 
 demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 3 minutes on a CPU
 	$(PY) scripts/demo.py
+
+tutorial: .venv/installed ## from a first run to a gate and a table of one's own: a minute, in runs/
+	$(PY) docs/tutorial/tutorial.py
+
+docs: .venv/installed ## API reference and tutorial as HTML, in build/docs
+	$(PY) scripts/docs.py
 
 reproduce-table1: ## Chien et al. 2021, table 1: pixel-by-pixel digits
 	$(MAKE) reproduce TABLE=chien_table1
@@ -40,7 +46,7 @@ tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
 status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
 	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
 
-report: .venv/installed ## write results/ from the records (TABLE=...)
+report: .venv/installed ## write results/ and the README's numbers from the records (TABLE=...)
 	$(PY) scripts/report.py $(TABLE)
 
 report-check: .venv/installed ## fail if a committed report is not what its committed runs give
@@ -60,6 +66,9 @@ test: .venv/installed lint types ## lint, types and tests
 
 test-slow: .venv/installed ## the real trainings
 	$(PY) -m pytest -m slow
+
+test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
+	$(PY) tests/slurm_sweep.py
 
 torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about two hours of one core (ONLY=kill,fuzz for some parts)
 	$(PY) scripts/torture.py $(if $(ONLY),--only $(ONLY))
@@ -88,5 +97,5 @@ gpu: ## on a machine with a GPU: its tests, bench, short runs, unfinished table 
 gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
 	$(PY) scripts/gpu_pack.py
 
-clean: ## remove .venv and caches; runs/ stays
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache gpu-pack
+clean: ## remove .venv, caches and what was built; runs/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

@@ -1,6 +1,5 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
-import contextlib
 import logging
 from collections.abc import Generator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 import hydra
 from omegaconf import DictConfig
 
-from timescales import cli, record, schema
+from timescales import claim, cli, record, schema
 
 schema.register()
 
@@ -29,19 +28,20 @@ class Run(NamedTuple):
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
     todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
-    held: list[Run] = []
-    with contextlib.ExitStack() as locks:
+    with record.locks([run.directory for run in todo]) as ours:
+        todo = [run for run in todo if run.directory in ours]
         try:
-            for run in todo:
-                locks.enter_context(record.lock(run.directory))
-                held.append(run)
             schema.check(cfg)
+            # It may have gone on or ended elsewhere since we looked.
+            todo = [found for run in todo if (found := unfinished(run.cfg))]
             for run in todo:
                 if run.anew or not cfg.resume:
                     record.clear(run.directory)
-            return train(todo) if todo else "skipped"
+            return train(todo, ours) if todo else "skipped"
+        except claim.Elsewhere:  # taken over: what lies there is another's
+            raise
         except schema.ConfigError:
-            for run in held:
+            for run in todo:
                 record.discard_unless_begun(run.directory, run.slug)
             raise
 
@@ -49,7 +49,7 @@ def main(cfg: DictConfig) -> str:
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a word on it, if it is finished and not to be run again."""
     run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
-    if run.anew or not record.done(run.directory, run.run_id):
+    if run.anew or not record.done(run.directory, run.run_id, cfg.task.get("allow_partial", True)):
         return run
     found = record.read(run.directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
@@ -58,31 +58,33 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run]) -> str:
+def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, run.directory) for run in runs]
+    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory]) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
-    record.start(directory, run_id, config)
+    directory = held.directory
+    before = record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
+        settings, begun = schema.Loop(**config["loop"]), loop.where(directory)
+        if begun:
+            record.same_data(directory, before, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
             directory, config=config, device=config["device"], parameters=parameters, timescales=times,
             partial=record.partial(config) + task.partial,
         )  # fmt: skip
-        settings = schema.Loop(**config["loop"])
-        begun = loop.where(directory)
-        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales)
+        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
         try:
             if begun == 0:
                 log(loop.named(times["start"]), 0)
@@ -90,17 +92,17 @@ def training(config: dict[str, Any], run_id: str, directory: Path) -> Generator[
             times["end"] = loop.timescale_quantiles(model)
             log(loop.named(times["end"]), progress.step)
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
+            held.check()
             record.update(directory, timescales=times, **outcome)
         finally:
-            found = record.read(directory)
-            log.finish(found)
+            log.finish(record.read(directory))
     except schema.ConfigError:
         raise
     except Exception as error:
         logging.getLogger(__name__).exception("the run failed")
         record.failed(directory, error)
         raise
-    print(f"{directory}\n  {record.summary(found)}")
+    print(f"{directory}\n  {record.summary(record.read(directory))}")
     return outcome["status"]
 
 

@@ -17,7 +17,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import cli, compose, cost, record, schema, store, tables
+from timescales import claim, cli, compose, cost, record, schema, store, tables
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -44,8 +44,9 @@ class TimescalesSweeper(BasicSweeper):
     A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
     a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
     to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. `minutes` stops in
-    time, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Raises SweepFailed at the
-    end if any job failed.
+    time, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that another process
+    is at are left to it, and looked at once more at the end: so several sweeps share the work. Raises SweepFailed at
+    the end if any job failed.
     """
 
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
@@ -54,6 +55,7 @@ class TimescalesSweeper(BasicSweeper):
             raise schema.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
+        self.elsewhere: list[Job] = []  # left to other processes
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
         assert self.hydra_context is not None
@@ -64,38 +66,77 @@ class TimescalesSweeper(BasicSweeper):
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
         planned, finished, seconds = self._plan(asked)
-        todo = launches(planned)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with deadline(self.minutes) as over:
             try:
-                for batch in [[jobs] for jobs in todo] if one_by_one else [todo] if todo else []:
-                    if one_by_one:
-                        left = minutes_left([job for jobs in todo[len(returns) :] for job in jobs], seconds)
-                        more = f" and {len(batch[0]) - 1} more seeds" if len(batch[0]) > 1 else ""
-                        print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0][0].directory}{more}", flush=True)
-                    returns += self._launch(batch, len(returns), seconds)
-                    self._probe([job for jobs in batch for job in jobs])
+                returns += self._launch_all(planned, one_by_one, seconds)
                 self._probe(finished)
+                if again := self._look_again():
+                    returns += self._launch_all(again, one_by_one, seconds)
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = sum(map(len, todo[: len(returns)]))
+                done = sum(ended(job) for job in planned)
                 spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {len(planned)} runs done"
                 print(f"\nstopped after {spent}: the same command continues", flush=True)
+        if self.elsewhere:
+            print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
         return returns
 
+    def _launch_all(self, planned: list[Job], one_by_one: bool, seconds: dict[str, float]) -> list[JobReturn]:
+        """Launch what no other process is at, one after another or together, and put the table's questions to it."""
+        todo = launches(self._free(planned))
+        returns: list[JobReturn] = []
+        for batch in [[jobs] for jobs in todo] if one_by_one else [todo] if todo else []:
+            if one_by_one:
+                left = minutes_left([job for jobs in todo[len(returns) :] for job in jobs], seconds)
+                more = f" and {len(batch[0]) - 1} more seeds" if len(batch[0]) > 1 else ""
+                print(f"[{len(returns) + 1}/{len(todo)}]{left} {batch[0][0].directory}{more}", flush=True)
+            returns += self._launch(batch, len(returns), seconds)
+            self._probe([job for jobs in batch for job in jobs])
+        return returns
+
+    def _free(self, jobs: list[Job]) -> list[Job]:
+        """Those that no other process is at; the others are kept for later."""
+        free: list[Job] = []
+        for job in jobs:
+            (free if claim.owner(job.directory) is None else self.elsewhere).append(job)
+        return free
+
+    def _look_again(self) -> list[Job]:
+        """Of the runs left to other processes those that need us after all; puts questions to the finished."""
+        left, self.elsewhere = self.elsewhere, []
+        self._probe([job for job in left if ended(job)])
+        return [job for job in left if not ended(job)]
+
     def _launch(self, batch: list[list[Job]], done: int, seconds: dict[str, float]) -> list[JobReturn]:
+        """Launch some jobs, and take account of what became of them."""
         assert self.launcher is not None
         started = time.monotonic()
-        returns = list(self.launcher.launch([launch(jobs) for jobs in batch], initial_job_idx=done))
+        try:
+            returns = list(self.launcher.launch([launch(jobs) for jobs in batch], initial_job_idx=done))
+        except Exception as error:
+            if isinstance(self.launcher, BasicLauncher):
+                raise
+            # A worker was killed and took the others along, or nothing could be submitted.
+            line = cli.one_line(error, []) or f"{type(error).__name__}: {error}"
+            print(f"failed: {type(self.launcher).__name__}\n  {line}", flush=True)
+            self.failures += sum(not ended(job) for jobs in batch for job in jobs)
+            return []
         for jobs, result in zip(batch, returns, strict=True):
-            if result.status != JobStatus.COMPLETED:
-                ended = sum((record.read(job.directory) or {}).get("status") in store.ENDED for job in jobs)
-                self._failed(launch(jobs), result._return_value, max(1, len(jobs) - ended))
-        if len(batch) == 1 and returns[0].status == JobStatus.COMPLETED:
+            result.cfg = result.hydra_cfg = None  # nobody reads them, and there may be thousands
+            if result.status == JobStatus.COMPLETED:
+                continue
+            left = [job for job in jobs if not ended(job)]
+            if isinstance(result._return_value, claim.Elsewhere):
+                print(f"left to another process: {result._return_value}", flush=True)
+                self.elsewhere += left
+            else:
+                self._failed(launch(jobs), result._return_value, max(1, len(left)))
+        if len(batch) == 1 and returns[0].status == JobStatus.COMPLETED and returns[0].return_value != "skipped":
             seconds[batch[0][0].kind] = (time.monotonic() - started) / len(batch[0])
         return returns
 
@@ -151,8 +192,11 @@ class TimescalesSweeper(BasicSweeper):
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
+        elsewhere = sum(claim.owner(job.directory) is not None for job in todo)
         todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
-        line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo)} to run"
+        line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo) - elsewhere} to run"
+        if elsewhere:
+            line += f"; {elsewhere} running elsewhere"
         if count["finished elsewhere"]:
             line += f"; {count['finished elsewhere']} committed, skipped"
         print(line, flush=True)
@@ -166,25 +210,23 @@ class TimescalesSweeper(BasicSweeper):
         """Put the table's questions to those of its runs that have not answered them."""
         assert self.config is not None
         names = (self.config.table or {}).get("probe", [])
-        todo = []
         for job in jobs if names else []:
-            found = record.read(job.directory)
-            if found is not None and found["status"] == "finished":
-                answered = {key.partition("/")[0] for key in found.get("probes", {})}
-                todo += [(job, name) for name in names if name not in answered]
-        for job, name in todo:
-            from timescales import analysis
+            for name in unanswered(job.directory, names):
+                from timescales import analysis
 
-            print(f"{name} of {job.directory}", flush=True)
-            try:
-                analysis.measure(job.directory, name)
-            except Exception as error:
-                self._failed(job.overrides, error)
+                try:
+                    with record.lock(job.directory):
+                        if name in unanswered(job.directory, names):
+                            print(f"{name} of {job.directory}", flush=True)
+                            analysis.measure(job.directory, name)
+                except claim.Elsewhere as error:
+                    print(f"{name} is left to another process: {error}", flush=True)
+                except Exception as error:
+                    self._failed(job.overrides, error)
 
     def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
         assert self.config is not None
         cfg = self.compose(overrides)
-        schema.check(cfg)
         run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
         if any(key_of(override) == "run_dir" for override in overrides):
             directory = directory / schema.slug(cfg)
@@ -192,13 +234,16 @@ class TimescalesSweeper(BasicSweeper):
             overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
         found, line = record.read(directory), committed.get(run_id)
         state, stale, seconds = "to run", False, line["seconds"] if line else None
-        if record.done(directory, run_id):
+        allow_partial = cfg.task.get("allow_partial", True)
+        if record.done(directory, run_id, allow_partial or cfg.force is True):
             assert found is not None
             state, stale, seconds = "finished", record.stale(found), found["seconds"]
-        elif self.config.skip == "committed" and line is not None and line["status"] in store.ENDED:
+        elif self.config.skip == "committed" and line is not None and store.counts(line, allow_partial):
             state, stale = "finished elsewhere", store.stale(line)
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
+        if state == "to run":  # what is finished was right
+            schema.check(cfg)
         family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
         return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds)
 
@@ -210,6 +255,20 @@ class TimescalesSweeper(BasicSweeper):
         # The frames of the failed job would keep its tensors alive.
         traceback.clear_frames(error.__traceback__)
         self.failures += runs
+
+
+def ended(job: Job) -> bool:
+    """Whether a run needs nothing more, whoever trained it."""
+    return (record.read(job.directory) or {}).get("status") in store.ENDED
+
+
+def unanswered(directory: Path, names: Sequence[str]) -> list[str]:
+    """Which of a table's questions a finished run has not answered."""
+    found = record.read(directory)
+    if found is None or found["status"] != "finished":
+        return []
+    answered = {key.partition("/")[0] for key in found.get("probes", {})}
+    return [name for name in names if name not in answered]
 
 
 def launches(todo: Sequence[Job]) -> list[list[Job]]:

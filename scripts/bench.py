@@ -40,8 +40,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import front
 import torch
-from bench_report import readme_block, write, write_readme
+from bench_report import write
 from bench_variants import RELATIVES, UNIT, Config, step_of
 from tqdm import tqdm
 
@@ -279,7 +280,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
         write(rows, base, machine)
     if not args.quick:
-        write_readme(readme_block(rows, base, machine))
+        front.write({"speed": front.speed()})
     print(base.with_suffix(".md").read_text())
 
 

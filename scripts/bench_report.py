@@ -1,4 +1,4 @@
-"""What scripts/bench.py writes: the rows as CSV and Markdown, a picture of growth, and the README's block."""
+"""What scripts/bench.py writes: the rows as CSV and Markdown, and a picture of growth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_variants import UNIT
 
 COLUMNS = (
     "section", "config", "S", "B", "I", "H", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds",
@@ -23,36 +22,6 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
         writer.writerows({**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows)
     base.with_suffix(".md").write_text(markdown(rows, machine))
     picture([row for row in rows if row["section"] == "growth"], base.with_suffix(".png"))
-
-
-README = Path(__file__).parents[1] / "README.md"
-MARKS = "<!-- bench: written by scripts/bench.py -->", "<!-- /bench -->"
-
-
-def readme_block(rows: list[dict[str, Any]], base: Path, machine: str) -> str:
-    """The README's few lines on speed: ratios of a layer's step, and of its memory, to torch.nn.LSTM."""
-    shown = ("A", "B", "B512", "C", "D", "F")
-    chosen = [r for r in rows if (r["section"], r["loss"]) == ("layer", "all") and r["config"] in shown]
-    chosen = [r for r in chosen if r["variant"] == UNIT or r["variant"].split()[0] in ("fused", "loop")]
-    memory = [{**r, "config": f"{r['config']}, memory"} for r in rows if r["section"] == "memory"]
-    chosen += [r for r in memory if r["variant"] in {c["variant"] for c in chosen}]
-    chosen.sort(key=lambda row: row["config"])
-    heads = list(dict.fromkeys(r["config"] for r in chosen))
-    shapes = {r["config"]: f"{r['config']} {r['S']}x{r['B']}x{r['I']}x{r['H']}" for r in chosen if "MiB" not in r}
-    numbers = table(chosen, heads, lambda row: f"{row['ratio']:.2f}")
-    return (
-        f"A training step of one layer on {machine}, as a ratio to `torch.nn.LSTM` in the same run: below 1 is\n"
-        f"faster. Steps x batch x input x units: {', '.join(shapes.values())}.\n"
-        f"*loop* is the usual public code. All numbers: [{base.name}.md](results/bench/{base.name}.md).\n\n{numbers}"
-    )
-
-
-def write_readme(block: str) -> None:
-    """Put the block between its marks in the README, if they are there."""
-    text = README.read_text()
-    if all(mark in text for mark in MARKS):
-        before, after = text.split(MARKS[0])[0], text.split(MARKS[1])[1]
-        README.write_text(f"{before}{MARKS[0]}\n\n{block}\n\n{MARKS[1]}{after}")
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:

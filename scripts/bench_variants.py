@@ -110,7 +110,7 @@ def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
         model = {"GRU": GRU, "pGRU": PGRU, "JANET": JANET, "expRNN": ExpRNN}[name](I, H, **RELATIVES[name])
         run = outputs_of(model, times)
     elif kind in ("fused", "eager"):
-        make = {"LSTM": LSTM, "UR": URLSTM, "pLSTM": PLSTM, "coupled": PLSTM, "separate": PLSTM}[cell]
+        make = {"LSTM": LSTM, "UR": URLSTM, "coupled": PLSTM, "separate": PLSTM}[cell]
         model = make(I, H, engine=kind, **({"coupled": False} if cell == "separate" else {}))
         run = outputs_of(model, times)
     else:

@@ -1,18 +1,22 @@
-"""Write results/<table>/ and results/README.md from the records: `python scripts/report.py [TABLE ...]`.
+"""Write results/ and what the README shows of it from the records: `python scripts/report.py [TABLE ...]`.
 
---check compares and writes nothing; --wandb puts the tables at W&B, too.
+--check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
+tables of one's own: what is said of them goes to FOLDER/results/.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import cli, compose, record, report, schema, store, tables  # noqa: E402
+import front  # noqa: E402
+
+from timescales import cli, compose, files, report, schema, store, tables  # noqa: E402
 
 
 def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
@@ -44,15 +48,20 @@ def main() -> None:
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
     parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
+    known = cli.choices("table")
+    if options.config_dir:
+        store.RESULTS = options.config_dir / "results"
+        known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         try:
-            wanted = options.table or cli.choices("table")
+            wanted = options.table or known
             reports = [make(name, composer, local=not options.check) for name in wanted]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
-            check(reports, whole=not options.table)
+            check(reports, whole=not (options.table or options.config_dir))
             return
         from timescales import plots
 
@@ -64,9 +73,13 @@ def main() -> None:
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
             for line in found.missing:
                 print(f"  cannot run here: {line}")
+        if options.config_dir:
+            return
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
-        record.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
-    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md")
+        files.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
+        front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
+        front.write(front.parts(everything))
+    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
 
 
 def publish(found: report.Report, composer: compose.Composer) -> None:
@@ -88,9 +101,11 @@ def check(reports: list[report.Report], whole: bool) -> None:
         path = store.RESULTS / found.table["name"] / "table.md"
         ours = report.markdown(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
         if ours != (path.read_text() if path.is_file() else None):
-            wrong.append(str(path.relative_to(ROOT)))
+            wrong.append(os.path.relpath(path, ROOT))
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")
+    if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
+        wrong.append("README.md")
     if wrong:
         sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
     print(f"{len(reports)} reports are what their runs give")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import compose, record, report, schema, store, tables, verdict  # noqa: E402
+from timescales import compose, files, record, report, schema, store, tables, verdict  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -105,9 +105,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = {row["id"]: {k: v for k, v in row.items() if k != "stale"} | {"axes": json.dumps(row["axes"])}
             for rows in found.values() for row in rows}  # fmt: skip
-    record.write_atomic(folder / "sensitivity.csv", store.rows_text(list(rows.values())).encode())
+    files.write_atomic(folder / "sensitivity.csv", store.rows_text(list(rows.values())).encode())
     text = markdown(table, found)
-    record.write_atomic(folder / "sensitivity.md", text.encode())
+    files.write_atomic(folder / "sensitivity.md", text.encode())
     print(text)
 
 

@@ -83,6 +83,16 @@ def test_a_run_dir_of_ones_own(train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
 
+def test_a_mistake_costs_no_outcome(train, tmp_path):
+    """Not even where checkpoints were removed to save room."""
+    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    (tmp_path / "mine" / "last.pt").unlink()
+    kept = (tmp_path / "mine" / "record.json").read_bytes()
+    assert "device must be" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true", "device=cdua").err
+    assert (tmp_path / "mine" / "record.json").read_bytes() == kept
+    assert (tmp_path / "mine" / "best.pt").is_file()
+
+
 def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     from timescales import record
 
@@ -149,7 +159,7 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("+foo=1", "foo: no such key"),
     ("+loop.foo=1", "loop.foo: no such key"),
     ("loop.log_every=0", "loop.log_every must be at least 1; not 0"),
-    ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher here"),
+    ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher (there are joblib, slurm)"),
     ("--resolve", "resolve"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),

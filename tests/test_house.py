@@ -1,4 +1,4 @@
-"""The house's own rules: which way imports go, what the README shows, how long the way in is."""
+"""The house's own rules: which way imports go, what the README shows, and that it is not long."""
 
 import ast
 import re
@@ -102,24 +102,6 @@ def test_public_functions_have_docstrings():
     assert [name for name in bare if name.split(":")[1] not in contract] == []
 
 
-def test_the_way_in_is_short():
-    """A reader gets from train.py to one cell and one task through the loop in some 670 lines of code."""
-    way = ["train.py", "timescales/rnn.py", "timescales/cells/cell.py", "timescales/cells/plstm.py",
-           "timescales/tasks/copy.py", "timescales/loop.py"]  # fmt: skip
-
-    def code_lines(path):
-        tree = ast.parse((ROOT / path).read_text())
-        text = (ROOT / path).read_text().splitlines()
-        hidden = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
-                doc = node.body[0]
-                hidden |= set(range(doc.lineno, doc.end_lineno + 1))
-        return sum(1 for k, line in enumerate(text, 1) if line.strip() and k not in hidden and line.strip()[0] != "#")
-
-    assert sum(map(code_lines, way)) < 680  # see ARCHITECTURE.md
-
-
 def shell_commands(text):
     for block in re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.S):
         for line in block.splitlines():
@@ -127,7 +109,12 @@ def shell_commands(text):
                 yield command
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/wandb.md"])
+def test_pages_are_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 250
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/wandb.md", "docs/scaling.md"])
 def test_shown_commands_are_real(page):
     """Every make target exists, every train.py command composes, every script is there."""
     from hydra import compose, initialize_config_dir
@@ -151,7 +138,7 @@ def test_shown_commands_are_real(page):
             if any(argument.startswith("table=") for argument in arguments):
                 arguments = [a for a in cli.narrowing(arguments) if not a.startswith("hydra.sweeper")]
             with initialize_config_dir(str(cli.conf()), version_base="1.3"):
-                schema.check(compose("config", [a for a in arguments if not a.startswith("hydra.")]))
+                schema.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 
@@ -166,16 +153,12 @@ def test_readme_example_runs():
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_readmes_speed_table_is_what_was_measured():
-    sys.path.insert(0, str(ROOT / "scripts"))
-    import bench
+def test_readmes_speed_table_is_what_was_measured(monkeypatch):
+    """The README's other measured parts are compared by `report.py --check` (test_report.py)."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import front
 
-    (csv,) = [path for path in (ROOT / "results" / "bench").glob("*.csv") if f"({'results/bench/' + path.stem}.md)" in
-              (ROOT / "README.md").read_text()]  # fmt: skip
-    machine = (ROOT / "results" / "bench" / f"{csv.stem}.md").read_text().splitlines()[0].removeprefix(
-        "# A training step on ")  # fmt: skip
-    block = bench.readme_block(bench.earlier(csv, []), csv.with_suffix(""), machine)
-    assert block in (ROOT / "README.md").read_text()
+    assert front.README.read_text() == front.put(front.README.read_text(), {"speed": front.speed()})
 
 
 def test_make_help_lists_every_target():

@@ -201,12 +201,15 @@ def test_pictures_go_to_the_run_they_are_of(train, tmp_path):
         assert loggers.pictures(tmp_path / choice) == 0  # there are none yet
         (tmp_path / choice / "analysis").mkdir()
         image.imsave(tmp_path / choice / "analysis" / "gates.png", [[0.0, 1.0]])
+        (tmp_path / choice / "analysis" / "gates.csv").write_text("unit,T\n0,1.5\n")
         runs[choice] = loggers.pictures(tmp_path / choice)
     assert runs == {"wandb": 1, "csv": 0}
     found = [inspected(run) for run in sorted((tmp_path / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))]
     assert len({of_type(records, "run")[0]["run_id"] for records in found}) == 1
     (item,) = [h["item"] for h in of_type(found[-1], "history")]
     assert (item["global_step"], item["analysis/gates._type"]) == (4, "image-file")
+    newest = max((tmp_path / "wandb" / "wandb").glob("offline-run-*/files/analysis/gates.csv"))
+    assert newest.read_text() == "unit,T\n0,1.5\n"
 
 
 def test_a_table_is_an_artefact_with_its_verdicts(tmp_path):

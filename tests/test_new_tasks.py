@@ -400,3 +400,33 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     assert refused.status == 1
     assert "allow_partial=true" in refused.err
     assert len(refused.err.strip().splitlines()) == 1
+    # The same run on the whole data is the same run, but what a part gave is not taken for it.
+    again = [*small, f"data_root={films}", "run_dir=here"]
+    assert "finished, skipped" in train("task=imdb", *again, "task.allow_partial=true").out
+    refused = train("task=imdb", *again)
+    assert refused.status == 1
+    assert "trained on a part of the data (IMDB subset: 400 of" in refused.err
+    swept = train("-m", "task=imdb", *again[:-1], "task.allow_partial=true")
+    assert (swept.status, "1 to run" in swept.out) == (0, True)
+    assert "on a part of the data" in train("-m", "task=imdb", *again[:-1]).out
+    forced = train("-m", "task=imdb", *again[:-1], "force=true")  # gets as far as the data, which are no more today
+    assert "1 to run" in forced.out
+    assert "force=true trains it on the whole" not in forced.out
+
+
+def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path):
+    words = ["task=imdb", "task.allow_partial=true", "task.steps=8", "task.valid_size=40", "model.hidden_size=3",
+             "logger=none", "run_dir=here", "loop.checkpoint_every=0", f"data_root={films}"]  # fmt: skip
+    assert train(*words, "loop.max_steps=2").status == 0
+    found = record.read(tmp_path / "here")
+    record.update(tmp_path / "here", status="interrupted", partial=[])
+    refused = train(*words, "loop.max_steps=2")
+    assert refused.status == 1
+    assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
+    assert record.read(tmp_path / "here")["partial"] == []
+    record.update(tmp_path / "here", status="interrupted", partial=found["partial"])
+    # A kill before the data are loaded forgets nothing.
+    assert record.start(tmp_path / "here", found["id"], found["config"]) == found["partial"]
+    assert record.read(tmp_path / "here")["partial"] == found["partial"]
+    assert train(*words, "loop.max_steps=2").status == 0
+    assert record.read(tmp_path / "here")["metrics"] == found["metrics"]

@@ -313,6 +313,25 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
     assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
 
 
+def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tmp_path):
+    report.write(made())
+    (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps(whole | {"partial": ["half of it"]}))
+    found = made()  # the run is committed on the whole data
+    assert (found.cells[0].verdict, found.verdict) == ("match", "reproduced")
+    (store.RESULTS / "made_up" / "runs.csv").unlink()
+    found = made()
+    assert (found.cells[0].verdict, found.verdict) == ("match (part of the data)", "reproduced (part of the data)")
+    assert "paper: not the whole data: half of it" in report.markdown(found)
+    assert all(c.verdict.endswith(" (part of the data)") for c in found.claims if "plstm" in c.text)
+    report.write(found)
+    assert not store.counts(store.committed()[whole["id"]], allow_partial=False)
+    assert store.counts(store.committed()[whole["id"]], allow_partial=True)
+    path.write_text(json.dumps(whole))
+    assert made().verdict == "reproduced"
+
+
 def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
     report.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")

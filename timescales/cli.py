@@ -113,6 +113,8 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
     theirs = _raised_in_hydra(error) and not isinstance(error, OmegaConfBaseException)  # those say more, see below
     if isinstance(error, ValueError) and theirs:
         return " ".join(str(error).split())
+    if found := re.search(r"submitit_slurm'|Unknown plugin class : 'hydra_plugins.hydra_(\w+)_launcher", str(error)):
+        return f"hydra/launcher={found[1] or 'slurm'} takes packages that are not here: pip install -e '.[launchers]'"
     if isinstance(error, TypeError | AssertionError) and theirs:  # it met what it does not expect
         pairs = [o.partition("=") for o in overrides]
         chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
@@ -170,9 +172,20 @@ def conf() -> Path:
     return next(d for d in (package.parent / "conf", package / "conf") if (d / "config.yaml").is_file())
 
 
+def own() -> list[Path]:
+    """The folder of one's own configurations that the command line gives by --config-dir, if it does."""
+    found = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
+    return [Path(folder).resolve() for folder in found[-1:]]
+
+
+def searchpath() -> list[str]:
+    """The overrides by which a configuration that is composed here finds what lies in one's own folder."""
+    return [f"hydra.searchpath=[{tables.spell(f'file://{folder}')}]" for folder in own()]
+
+
 def choices(group: str) -> list[str]:
     """The names a config group offers."""
-    return sorted(path.stem for path in (conf() / group).glob("*.yaml"))
+    return sorted(path.stem for folder in (conf(), *own()) for path in (folder / group).glob("*.yaml"))
 
 
 def known_keys(overrides: list[str]) -> list[str]:
@@ -190,7 +203,7 @@ def _keys(picked: tuple[str, ...]) -> list[str]:
 
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
-        cfg = compose("config", list(picked))
+        cfg = compose("config", [*picked, *searchpath()])
     keys: list[str] = []
 
     def walk(node: object, prefix: str) -> None:

@@ -31,13 +31,14 @@ class Composer:
         self.parser = OverridesParser.create(config_loader=loader)
         self.kept: dict[tuple[str, ...], DictConfig] = {}
         self.read: dict[str, Override] = {}
+        self.groups: dict[str, bool] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         parsed = [self.parse(text) for text in overrides]
         chosen = [o for o in parsed if self.is_group(o)]
         key = tuple(str(o.input_line) for o in chosen)
         if key not in self.kept:
-            cfg = self.loader.load_configuration("config", list(key), RunMode.RUN)
+            cfg = self.loader.load_configuration("config", [*key, *cli.searchpath()], RunMode.RUN)
             with open_dict(cfg):  # much the largest parts, and no parts of a run
                 del cfg["hydra"]
                 cfg.table = cfg.table and cfg.table.name
@@ -54,7 +55,10 @@ class Composer:
 
     def is_group(self, override: Override) -> bool:
         """Whether an override chooses a group's file rather than setting a value."""
-        return (cli.conf() / override.key_or_group).is_dir()
+        name = override.key_or_group
+        if name not in self.groups:
+            self.groups[name] = (cli.conf() / name).is_dir()
+        return self.groups[name]
 
     def values(self, override: Override) -> list[Any]:
         """All values that an override sweeps over; a plain one has one."""
@@ -74,9 +78,10 @@ def composing() -> Iterator[Composer]:
 
 
 def table(name: str) -> dict[str, Any]:
-    """The `table` node of conf/table/<name>.yaml. Raises ConfigError if there is none."""
-    path = cli.conf() / "table" / f"{name}.yaml"
-    if not path.is_file():
+    """The `table` node of table/<name>.yaml, in conf/ or in one's own folder. Raises ConfigError if there is none."""
+    paths = (folder / "table" / f"{name}.yaml" for folder in (cli.conf(), *cli.own()))
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
         raise ConfigError(f"table={name}: no such table{schema.nearest(name, cli.choices('table'))}")
     found = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(found, dict)

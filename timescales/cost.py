@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from timescales import record, store
+from timescales.files import write_atomic
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -81,4 +82,4 @@ def write(measured: list[dict[str, Any]]) -> None:
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"])))
-    record.write_atomic(store.RESULTS / "speed.csv", out.getvalue().encode())
+    write_atomic(store.RESULTS / "speed.csv", out.getvalue().encode())

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a training between two steps, with everything saved."""
+"""Ctrl-C, SIGTERM and a cluster's warning end a training between two steps, with everything saved."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ class Interrupt:
     """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one is not held back.
 
     Inside another one (several runs side by side) it is that one: all of them meet the same request.
+    Where somebody waits for SIGUSR2, as submitit does, which requeues a cluster's job whose time is over, that is held
+    back in place of SIGTERM, and given to whom it was meant for when all is saved. SIGTERM is submitit's then: it comes
+    before SIGUSR2, and a job that ended at it would not be requeued.
     """
 
-    requested = False
+    requested = 0  # the signal
 
     def __enter__(self) -> Interrupt:
         self.before: dict[int, Any] = {}
@@ -22,15 +25,18 @@ class Interrupt:
         if isinstance(outer, Interrupt):
             return outer
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            warned = callable(signal.getsignal(signal.SIGUSR2))
+            for number in (signal.SIGINT, signal.SIGUSR2 if warned else signal.SIGTERM):
                 self.before[number] = signal.signal(number, self._request)
         return self
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested = number
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        if self.before and self.requested == signal.SIGUSR2:
+            signal.raise_signal(signal.SIGUSR2)

@@ -233,7 +233,10 @@ def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[
 
 
 def pictures(directory: Path) -> int:
-    """Put RUN_DIR/analysis/*.png on the run's page at W&B; how many. None of a run that is not logged there."""
+    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; how many pictures.
+
+    None of a run that is not logged there.
+    """
     found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
     if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
         return 0
@@ -245,6 +248,9 @@ def pictures(directory: Path) -> int:
     run = _open(directory)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
     run.log({"global_step": found.get("steps", 0), **images})
+    for path in drawn:
+        if path.with_suffix(".csv").is_file():
+            run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")
     run.finish()
     return len(drawn)
 
@@ -276,12 +282,13 @@ def publish(
 
 
 class Loggers:
-    """All of a run's loggers as one: what the training loop calls as log(values, step)."""
+    """All of a run's loggers as one: what the training loop calls as log(values, step). First it calls `check`."""
 
-    def __init__(self, loggers: list[Any]) -> None:
-        self.all = loggers
+    def __init__(self, loggers: list[Any], check: Callable[[], None]) -> None:
+        self.all, self.check = loggers, check
 
     def __call__(self, values: dict[str, float], step: int) -> None:
+        self.check()
         for logger in self.all:
             logger.log(values, step)
 
@@ -291,9 +298,18 @@ class Loggers:
 
 
 def open_all(
-    config: dict[str, Any], directory: Path, step: int, settings: Loop, task: Any, timescales: Timescales
+    config: dict[str, Any],
+    directory: Path,
+    step: int,
+    settings: Loop,
+    task: Any,
+    timescales: Timescales,
+    check: Callable[[], None],
 ) -> Loggers:
-    """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped."""
+    """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped.
+
+    `check` is called before anything is logged, and saved: it raises where the run is not ours any more.
+    """
     by_epochs = task.start_of(settings.max_epochs)
     last_step = settings.last_step(by_epochs)
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
@@ -307,7 +323,7 @@ def open_all(
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
-    return Loggers(found)
+    return Loggers(found, check)
 
 
 def _has_key() -> bool:

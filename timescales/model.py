@@ -34,7 +34,6 @@ class Linear(nn.Linear):
 class SequenceModel(nn.Module):
     """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
 
-
     head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
     (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout). Raises ValueError for values out of range.
     """

@@ -127,9 +127,9 @@ def draw(found: report.Report) -> Path | None:
         )
     path = store.RESULTS / found.table["name"] / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".unfinished.png")
-    figure.savefig(temporary)
-    temporary.replace(path)
+    out = io.BytesIO()
+    figure.savefig(out)
+    write_atomic(path, out.getvalue())
     return path
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
 import hashlib
 import json
 import math
-import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from timescales.claim import Claim, Elsewhere
 from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
 ROOT = Path(__file__).resolve().parents[1]
+CUT = "loop.max_eval_batches"
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
@@ -63,15 +64,24 @@ def read(directory: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
-    """Write the record of a run that begins or goes on: until it ends, "interrupted"."""
+def start(directory: Path, run_id: str, config: dict[str, Any]) -> list[str]:
+    """Write the record of a run that begins or goes on: until it ends, "interrupted". Returns what its data lacked."""
+    before = lacking(read(directory) or {})
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
-        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
+        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config) + before,
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
         "group": group(config), "parameters": None, "timescales": None, **provenance(),
     }  # fmt: skip
     write(directory, record)
+    return before
+
+
+def same_data(directory: Path, before: list[str], now: list[str]) -> None:
+    """Raise ConfigError if the data of a run that goes on lack something else than when it was begun."""
+    if now != before:
+        was, found = ("; ".join(lacks) or "the whole" for lacks in (before, now))
+        raise ConfigError(f"{directory} was begun on other data ({was}; now {found}): force=true starts it over")
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
@@ -91,13 +101,19 @@ def failed(directory: Path, error: Exception) -> None:
 
 def partial(config: dict[str, Any]) -> list[str]:
     """What makes a run's numbers those of a smaller experiment than its configuration names."""
-    return ["loop.max_eval_batches"] if config["loop"]["max_eval_batches"] is not None else []
+    return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 
 
-def done(directory: Path, run_id: str) -> bool:
+def lacking(found: Mapping[str, Any]) -> list[str]:
+    """What the data of a recorded run lacked of what its task's name promises."""
+    return [part for part in found.get("partial", []) if part != CUT]
+
+
+def done(directory: Path, run_id: str, allow_partial: bool = True) -> bool:
     """Whether the run in a directory needs nothing more: finished, or diverged for good.
 
-    Raises ConfigError if the directory holds the run of another configuration.
+    Raises ConfigError if the directory holds the run of another configuration, or one on a part of the data while the
+    whole is asked for.
     """
     record = read(directory)
     if record is None:
@@ -107,7 +123,14 @@ def done(directory: Path, run_id: str) -> bool:
             f"{directory} holds the run {record['id']}, this configuration is {run_id}: "
             "choose another run_dir, or force=true to replace it"
         )
-    return record["status"] in ("finished", "diverged")
+    if record["status"] not in ("finished", "diverged"):
+        return False
+    if lacking(record) and not allow_partial:
+        raise ConfigError(
+            f"{directory} was trained on a part of the data ({'; '.join(lacking(record))}): "
+            "force=true trains it on the whole, task.allow_partial=true keeps it"
+        )
+    return True
 
 
 def stale(record: dict[str, Any] | None) -> bool:
@@ -134,12 +157,15 @@ def clear(directory: Path) -> None:
 
 
 def discard_unless_begun(directory: Path, slug: str) -> None:
-    """Remove what a run that cannot begin has left; call it while holding the lock. A checkpoint is never removed."""
-    if (directory / "last.pt").exists():
+    """Remove what a run that cannot begin has left; call it while holding the lock.
+
+    A checkpoint is never removed, nor an outcome whose checkpoint is gone.
+    """
+    if (directory / "last.pt").exists() or (read(directory) or {}).get("status") in ("finished", "diverged"):
         return
     clear(directory)
-    for name in ("lock", "train.log"):
-        (directory / name).unlink(missing_ok=True)
+    for path in (*directory.glob("lock*"), directory / "train.log"):
+        path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
 
@@ -153,24 +179,36 @@ def summary(record: dict[str, Any] | None) -> str:
 
 
 @contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
-    """Hold a run directory. Raises ConfigError if another process holds it: the run is going on there.
-
-    The lock is the operating system's: it ends with its process, however that ends.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise ConfigError(f"{directory} is being run by process {file.read().strip() or '?'} right now") from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+def lock(directory: Path) -> Iterator[Claim]:
+    """Hold a run directory. Raises Elsewhere if another process does: the run is going on there."""
+    held = Claim(directory)
+    try:
         for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
-            left_by_a_kill.unlink()
-        yield
+            left_by_a_kill.unlink(missing_ok=True)
+        yield held
+    finally:
+        held.release()
+
+
+@contextlib.contextmanager
+def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
+    """Hold those of some run directories that no other process does.
+
+    Raises Elsewhere for the others: at once if there is none to hold, else at the end.
+    """
+    held: dict[Path, Claim] = {}
+    elsewhere: list[Elsewhere] = []
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            try:
+                held[directory] = stack.enter_context(lock(directory))
+            except Elsewhere as error:
+                elsewhere.append(error)
+        if elsewhere and not held:
+            raise elsewhere[0]
+        yield held
+    if elsewhere:
+        raise elsewhere[0]
 
 
 def provenance() -> dict[str, Any]:
@@ -212,11 +250,18 @@ def golden(task: str, model: str) -> str | None:
 
     A pair without a curve of its own has those of its task with the LSTM and of its model on the copy task.
     """
-    path = ROOT / "tests" / "golden_curves.json"
-    if not path.is_file():
+    paths = (ROOT / "tests" / "golden_curves.json", Path(__file__).with_name("golden_curves.json"))
+    path = next((p for p in paths if p.is_file()), None)  # of the checkout, or of the installed package
+    if path is None:
         return None
-    curves = json.loads(path.read_text())
+    curves = _curves(path, path.stat().st_mtime_ns)
     found: Any = curves.get(f"{task}/{model}")
     if found is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
         found = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
     return None if found is None else hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
+
+
+@functools.lru_cache(1)
+def _curves(path: Path, written: int) -> dict[str, Any]:
+    """The golden curves as the file held them when it was written: a sweep asks for each of its thousands of runs."""
+    return json.loads(path.read_text())

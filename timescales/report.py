@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import record, store, tables, verdict
+from timescales.files import write_atomic
 from timescales.verdict import number
 
 POINTS = 200  # of a committed curve
@@ -33,6 +34,7 @@ class Report:
         self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
         self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
         self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
+        self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
 
     def tiny_table(self) -> dict[str, Any]:
         """The table as its tiny twin judges: with its own claims, success condition, metric."""
@@ -47,7 +49,8 @@ class Report:
         said = {verdict.word_of(c) for c in self.shown}
         if not said or {"open", "stale"} & said:
             return "not run" if not self.rows["tiny"] else "open"
-        return "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
+        word = "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
+        return word + verdict.partial(self.rows["tiny"])
 
 
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
@@ -62,9 +65,12 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
         found[profile] = []
         for run, slug in asked:
             mine = record.read(Path("runs") / slug) if local else None
+            known = committed.get(slug.rpartition("-")[2])
             if mine is not None and mine["status"] == "interrupted":
                 mine = None  # no result yet
-            row = _row(table, run, profile, mine, committed.get(slug.rpartition("-")[2]))
+            if mine is not None and known is not None and mine["partial"] and not known["partial"]:
+                mine = None  # the same run is committed on the whole data
+            row = _row(table, run, profile, mine, known)
             if row is not None:
                 blocks = Path("runs") / slug / "blocks.csv"
                 row["blocks"] = blocks.read_text() if mine is not None and blocks.is_file() else None
@@ -104,7 +110,7 @@ def write(report: Report) -> list[Path]:
     files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
-        record.write_atomic(path, text.encode())
+        write_atomic(path, text.encode())
     return list(files)
 
 

@@ -6,12 +6,16 @@ import difflib
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+
+# conf/hydra/launcher/joblib.yaml has the name of the plugin's own: meant so, in the sweep's processes, too.
+warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 
 # What does not change a run's numbers, or how many runs there are, is not part of its identity.
 NOT_IDENTITY = (
@@ -20,6 +24,7 @@ NOT_IDENTITY = (
 )  # fmt: skip
 MOST_SEEDS = 1000  # in one launch: each has its configuration and directory before the first begins
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
+NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
 CHOICES = {
     "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
     "logger.name": ("wandb", "csv", "none"),
@@ -95,12 +100,14 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
     identity of every older run as it was.
     """
-    loop = _plain(cfg, "loop")
-    if not isinstance(loop, dict):
-        raise ConfigError(f"loop holds keys such as loop.max_epochs; not {loop}")
+    loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
+    for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
+        if not isinstance(part, dict):
+            raise ConfigError(f"{name.partition('.')[0]} holds keys such as {name}; not {part}")
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
-    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop")}
-    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop)}
+    task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
+    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
+    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -171,6 +178,8 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
 
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the trunk that no run can have."""
+    from timescales import store  # knows this module, by way of record
+
     for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
         names = [f.name for f in fields(known)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
@@ -212,6 +221,8 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; not {cfg.device}{nearest(cfg.device, kinds)}")
     if cfg.profile is not None and cfg.table is None:
         raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
+    if cfg.skip == "committed" and not store.RESULTS.is_dir():
+        raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
     loop = cfg.loop
     for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
         if loop[key] is not None and loop[key] < 1:

@@ -64,7 +64,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _value(key: str, text: str) -> Any:
     if text == "":
         return None if key != "partial" else ""
-    if key in ("seed", "steps", "parameters", "threads", "diverged_at"):
+    if key in ("seed", "steps", "parameters", "threads", "diverged_at") or key.startswith("steps to "):
         return int(text)
     return text if key in COLUMNS and key != "seconds" else float(text)
 
@@ -89,6 +89,11 @@ def committed() -> dict[str, dict[str, Any]]:
                 continue  # trained twice: values of two trainings are never mixed
             known.update({key: value for key, value in line.items() if value is not None})
     return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
+
+
+def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
+    """Whether a committed row stands for its run: it has ended, on the whole data unless a part of them will do."""
+    return line["status"] in ENDED and (allow_partial or not line["partial"])
 
 
 def stale(line: Mapping[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from timescales import tables
 from timescales.schema import ConfigError
 
 ALPHA = 0.05
+PARTIAL = " (part of the data)"  # what is added to a verdict on runs that had no more
 Row = Mapping[str, Any]  # of runs.csv, with "axes" as a dict, "stale", and the run's values under the metrics' names
 
 
@@ -46,7 +47,7 @@ class Claim:
     """One conclusion and what our runs say of it."""
 
     text: str
-    verdict: str = "open"  # holds, in order, reversed, refuted, open; " (n=2)" where seeds are few
+    verdict: str = "open"  # holds, in order, reversed, refuted, open; " (n=2)" where seeds are few, PARTIAL
     p: float | None = None
     detail: str = ""
 
@@ -100,7 +101,13 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
             found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             found.median = statistics.median(numbers)
     found.verdict, found.p = _judge(found, table, any(row["stale"] for row in mine))
+    found.verdict += partial(mine) if found.mean is not None else ""
     return found
+
+
+def partial(rows: Sequence[Row]) -> str:
+    """What is added to a verdict on these runs: nothing if all of them had the whole data."""
+    return PARTIAL if any(row.get("partial") for row in rows) else ""
 
 
 def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, float | None]:
@@ -199,7 +206,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
             found.detail = f"{count} of {len(mine)} runs fail"
             found.verdict = "holds" if (count > 0) == (fails.group(2) == "fails") else "refuted"
             fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
-            found.verdict += f" (n={fewest})" if fewest < table["n_min"] else ""
+            found.verdict += (f" (n={fewest})" if fewest < table["n_min"] else "") + partial(mine)
         return found
     sides = re.split(r"\s([>~])\s", text)
     if len(sides) != 3:
@@ -215,30 +222,30 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         everyone = told.get("failures") == "count" or name.startswith("steps to ")
         return row["status"] == "finished" if everyone else succeeded(row, table)
 
-    def by_group(where: Mapping[str, Any]) -> dict[str, list[float]]:
+    def by_group(where: Mapping[str, Any]) -> dict[str, list[Row]]:
         groups: dict[str, list[Row]] = {}
         for row in here:
             if tables.matches(row["axes"], where):
                 key = json.dumps({k: v for k, v in row["axes"].items() if k not in apart}, sort_keys=True)
                 groups.setdefault(key, []).append(row)
-        numbers = {key: [r[name] for r in chosen(g, table, name) if counts(r) and r.get(name) is not None]
-                   for key, g in groups.items()}  # fmt: skip
-        return {key: values for key, values in numbers.items() if values}
+        kept = {key: [r for r in chosen(g, table, name) if counts(r) and r.get(name) is not None]
+                for key, g in groups.items()}  # fmt: skip
+        return {key: rows for key, rows in kept.items() if rows}
 
     ours, theirs = by_group(left), by_group(right)
-    judged = [_compare(ours[key], theirs[key], sign, told, table) for key in ours if key in theirs]
+    pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
+    judged = [_compare([r[name] for r in a], [r[name] for r in b], sign, told, table) for a, b in pairs]
     if not judged:
         return found
     order = ("refuted", "reversed", "in order", "holds")
     weak = 1.0 if sign == "~" else -1.0  # the smallest p speaks against "no different", the largest against "better"
     found.verdict, found.p, found.detail = min(judged, key=lambda j: (order.index(j[0]), weak * (j[1] or 0.0)))
-    fewest = min(
-        len(values) for side in (ours, theirs) for key, values in side.items() if key in ours and key in theirs
-    )
+    fewest = min(len(side) for pair in pairs for side in pair)
     if fewest < table["n_min"] and table.get("reduce") != "max":
         found.verdict += f" (n={fewest})"
     if len(judged) > 1:
         found.detail += f"; the weakest of {len(judged)} groups"
+    found.verdict += partial([row for pair in pairs for side in pair for row in side])
     return found
 
 
@@ -295,7 +302,7 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
 
     complete: whether all of its runs have ended.
     """
-    words = [c.verdict.split()[0] for c in cells if c.verdict != "blank"]
+    words = [word for c in cells if (word := c.verdict.split()[0]) != "blank"]
     said = [word_of(c) for c in claims]
     if "refuted" in said:
         return "contradicted"

@@ -217,7 +217,7 @@ def measure(directory: Path, name: str) -> dict[str, float]:
     run = load(directory)
     answer = importlib.import_module(f"timescales.analysis.{name}").measure(run.model, run.task)
     for file, text in getattr(answer, "files", {}).items():
-        record.write_atomic(directory / file, text.encode())
+        write_atomic(directory / file, text.encode())
     keep(directory, name, answer)
     return answer
 

@@ -62,7 +62,7 @@ def compare(runs: Sequence[Run]) -> Study:
 def answers(model: SequenceModel, task: Task) -> Tensor:
     """Which test sequences are answered rightly, (N,) bool, in the task's order."""
     total = -(-task.size("test") // EVAL_BATCH)
-    batches = progress(task.batches("test"), "reviews", total)
+    batches = progress(task.batches("test"), "sequences", total)
     return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
 
 

@@ -45,11 +45,6 @@ def run(
             x,
             (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
             parameters,
-            True,
-            1,
-            0.0,
-            train,
-            False,
-            False,
+            *(True, 1, 0.0, train, False, False),  # biases, layers, dropout, training, bidirectional, batch first
         )
     return output, type(state)(h[0], c[0])

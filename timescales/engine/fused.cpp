@@ -386,13 +386,20 @@ extern "C" struct Problem {
 // compete for the same few places in the cache.
 static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
 
+constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
+
+// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of the
+// pre-activations is made ahead, for a window of steps at once, many rows to each fetch.
+static bool projects_ahead(const Problem& p) { return p.I >= 32 && p.B < 32 * p.threads; }
+
 struct Layout {
     int64_t groups, units, columns;  // units: H rounded up to whole groups; columns: G * units
     int64_t in;                      // length of [h, x, 1], what a step multiplies with the weights
     int64_t act_row, unit_row, in_row, grad_row;
-    int64_t act_step, unit_step;  // 0 where only the current step is kept
+    int64_t window, slots;        // steps of a window; steps whose activations have a place: the next take it over
+    int64_t act_step, unit_step;  // unit_step: 0 where only the current step is kept
     int64_t time_parts;           // of the weight gradients' sum over S and B
-    // Kept from forward to backward: (S, B, columns), (S + 1, B, units), the same.
+    // Kept from forward to backward: (slots, B, columns), (S + 1, B, units), the same.
     float *act, *c, *age;
     // Forward: two of (B, in); weights in tiles; see `project_ahead`.
     float *inputs, *weights, *ahead;
@@ -405,16 +412,18 @@ struct Layout {
         groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = G * units;
         act_row = odd_lines(columns), unit_row = odd_lines(units);
         in = p.H + p.I + 1, in_row = odd_lines(in), grad_row = odd_lines(columns);
-        act_step = p.keep ? p.B * act_row : 0, unit_step = p.keep ? p.B * unit_row : 0;
+        act_step = p.B * act_row, unit_step = p.keep ? p.B * unit_row : 0;
+        window = projects_ahead(p) ? p.threads * CHUNK / p.B : 1;
+        slots = p.keep ? p.S : window;
         for (time_parts = p.threads; time_parts > 4 && time_parts % 2 == 0;) time_parts /= 2;
-        int64_t slots = p.keep ? p.S : 1;
+        int64_t states = (p.keep ? p.S : 1) + 1;
         act = take(p, slots * p.B * act_row);
-        c = take(p, (slots + 1) * p.B * unit_row);
-        age = take(p, aged ? (slots + 1) * p.B * unit_row : 0);
+        c = take(p, states * p.B * unit_row);
+        age = take(p, aged ? states * p.B * unit_row : 0);
         int64_t kept = floats;
         inputs = take(p, 2 * p.B * in_row);
         weights = take(p, columns * in);
-        ahead = take(p, p.keep ? p.threads * CHUNK * ahead_row(p) : 0);
+        ahead = take(p, projects_ahead(p) ? p.threads * CHUNK * ahead_row(p) : 0);
         int64_t forward = floats;
         floats = kept;  // backward's scratch takes the place of forward's
         if (p.keep) {
@@ -427,7 +436,6 @@ struct Layout {
         }
         if (forward > floats) floats = forward;
     }
-    static constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
     static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
     static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
     int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
@@ -539,7 +547,7 @@ template <class Cell>
 static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
     const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step,
                 *age_old = w.age + t * w.unit_step;
-    float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t * w.act_step;
+    float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t % w.slots * w.act_step;
     float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
     int64_t u = group * WIDTH;
     Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
@@ -562,24 +570,23 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
     }
 }
 
-// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of all
-// pre-activations is made before the first step, many rows to each fetch.
-static bool projects_ahead(const Problem& p) { return p.keep && p.I >= 32 && p.B < 32 * p.threads; }
-
-static void project_ahead(const Problem& p, const Layout& w, int G) {
+// The inputs' share of the pre-activations of a window of steps, `first` and those after it.
+static void project_ahead(const Problem& p, const Layout& w, int G, int64_t first) {
     int64_t row = Layout::ahead_row(p);
-    float* in = w.ahead + thread_number() * Layout::CHUNK * row;
-    Range mine = part(p.S * p.B, thread_number(), team_size());
-    for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
-        int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
+    float* in = w.ahead + thread_number() * CHUNK * row;
+    float* act = w.act + first % w.slots * w.act_step;
+    int64_t steps = p.S - first < w.window ? p.S - first : w.window;
+    Range mine = part(steps * p.B, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
+        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
         for (int64_t r = 0; r < n; r++) {
-            const float* x = p.x + (from + r) / p.B * p.x_step + (from + r) % p.B * p.x_row;
+            const float* x = p.x + (first + (from + r) / p.B) * p.x_step + (from + r) % p.B * p.x_row;
             std::memcpy(in + r * row, x, p.I * sizeof(float));
             in[r * row + p.I] = 1.0f;
         }
         for (int64_t k = 0; k < w.groups * G; k++)
             product(n, p.I + 1, in, row, w.weights + (k * w.in + p.H) * WIDTH,
-                    w.act + from * w.act_row + k % G * w.units + k / G * WIDTH, w.act_row, false);
+                    act + from * w.act_row + k % G * w.units + k / G * WIDTH, w.act_row, false);
     }
 }
 
@@ -598,16 +605,17 @@ static void forward(const Problem& p) {
         copy_units(p, me, p.c, p.H, w.c, w.unit_row, true);
         if (Cell::aged) copy_units(p, me, p.age, p.H, w.age, w.unit_row, true);
         put_input(p, w, 0, my_inputs);
-        barrier();
-        if (ahead) {
-            project_ahead(p, w, Cell::G);
-            barrier();
-        }
         for (int64_t t = 0; t < p.S; t++) {
+            if (t == 0 || (ahead && t % w.window == 0)) barrier();
+            if (ahead && t % w.window == 0) {
+                project_ahead(p, w, Cell::G, t);
+                barrier();
+            }
             const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
                 for (int64_t g = 0; g < Cell::G; g++) {
-                    float* z = w.act + t * w.act_step + me.rows.from * w.act_row + g * w.units + group * WIDTH;
+                    float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + g * w.units
+                             + group * WIDTH;
                     const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
                     product(me.rows.size(), ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
                 }
@@ -735,10 +743,10 @@ static void write_gradients(const Problem& p, const Layout& w) {
 // dx = dz W for all steps at once.
 static void input_gradient(const Problem& p, const Layout& w) {
     int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
-    float* dx = w.dx + thread_number() * Layout::CHUNK * row;
+    float* dx = w.dx + thread_number() * CHUNK * row;
     Range mine = part(rows, thread_number(), team_size());
-    for (int64_t from = mine.from; from < mine.to; from += Layout::CHUNK) {
-        int64_t n = mine.to - from < Layout::CHUNK ? mine.to - from : Layout::CHUNK;
+    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
+        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
         for (int64_t j = 0; j < panels; j++)
             product(n, w.columns, w.act + from * w.act_row, w.act_row,
                     w.weights_back + (w.groups + j) * w.columns * WIDTH, dx + j * WIDTH, row, false);

@@ -291,9 +291,7 @@ class Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if (
-            torch.is_grad_enabled()
-        ):  # create_graph=True; torch's once_differentiable would let some cases pass in silence
+        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable lets some cases pass in silence
             raise RuntimeError("the fused engine has no second derivatives: for create_graph=True use engine='eager'")
         *plain, output = ctx.saved_tensors
         workspace, ctx.workspace = ctx.workspace, None

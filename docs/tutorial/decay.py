@@ -1,0 +1,43 @@
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from timescales.cells import Cell
+from timescales.rnn import RNN, stack
+
+
+class DecayCell(Cell):
+    """rate = softplus(.)   f = exp(-rate dt)   u = tanh(.)   h' = f h + (1 - f) u      . = gx + gh"""
+
+    gates = ("rate", "cell")  # blocks of rows in the weights
+
+    class State(NamedTuple):  # what is carried from step to step; the output, h, comes first
+        h: Tensor
+
+    class Act(NamedTuple):  # the gates' activations, for whoever wants to look
+        forget: Tensor
+        cell: Tensor
+
+    def __init__(self, input_size, hidden_size, *, rate):
+        super().__init__(input_size, hidden_size)
+        self.set_bias("rate", torch.full((hidden_size,), rate).expm1().log())
+
+    def act(self, gx, gh, state, dt=1.0):  # gx from the input, gh from h, each (batch, 2 * hidden)
+        rate, u = (gx + gh).chunk(2, -1)
+        return self.Act((-softplus(rate) * dt).exp(), u.tanh())
+
+    def step(self, gx, gh, state, dt=1.0):
+        f, u = self.act(gx, gh, state, dt)
+        return self.State(f * state.h + (1 - f) * u)
+
+    def timescales(self):
+        return 1 / softplus(self.bias_total("rate"))  # -1 / ln f at zero input
+
+
+class Decay(RNN):
+    def __init__(self, input_size, hidden_size, num_layers=1, dropout=0.0, *, rate: float = 1.0, engine="auto"):
+        super().__init__(
+            stack(DecayCell, input_size, hidden_size, num_layers, rate=rate), dropout=dropout, engine=engine
+        )

@@ -1,0 +1,14 @@
+"""`timescales-train`, or `python -m timescales`: train.py, of the checkout or of the installed package."""
+
+import runpy
+
+from timescales import cli
+
+
+def main() -> None:
+    """Run train.py as a program; it lies beside conf/."""
+    runpy.run_path(str(cli.conf().parent / "train.py"), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
