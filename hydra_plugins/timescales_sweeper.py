@@ -168,8 +168,8 @@ class TimescalesSweeper(BasicSweeper):
         """The overrides of each of the seeds that `seeds` asks for."""
         given = {o.key_or_group: o.value() for o in map(self.compose.parse, overrides)}
         seed, seeds = given.get("seed", 0), given.get("seeds", 1)
-        if not (isinstance(seed, int) and isinstance(seeds, int) and seeds > 1):
-            return [list(overrides)]
+        if not (isinstance(seed, int) and isinstance(seeds, int) and 1 < seeds <= schema.MOST_SEEDS):
+            return [list(overrides)]  # one run, or nonsense, which its check names
         return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
 
     def _identity(self, run: tables.Run) -> str | None:

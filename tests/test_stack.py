@@ -439,6 +439,13 @@ def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
     assert not list((tmp_path / "runs").glob("*"))
 
 
+def test_a_sweep_of_endless_seeds_is_one_line(train):
+    """Their list is not even begun."""
+    outcome = train("-m", *QUICK, "seeds=1000000000")
+    assert outcome.status == 1
+    assert "seeds must be at least 1 and at most 1000" in outcome.out
+
+
 def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
     with initialize_config_dir(str(cli.conf()), version_base="1.3"):
         cfg = compose("config", [*QUICK, "seed=1"])
