@@ -21,7 +21,8 @@ def the_way(train):
 
     def name(frame):
         path = Path(frame.f_code.co_filename)
-        return (str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else "", frame.f_code.co_qualname)
+        ours = path.is_relative_to(ROOT) and "site-packages" not in path.parts  # of a .venv in the checkout
+        return (str(path.relative_to(ROOT)) if ours else "", frame.f_code.co_qualname)
 
     def watch(frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)) and name(frame) in left:
