@@ -53,7 +53,7 @@ from tqdm import tqdm  # noqa: E402
 
 from timescales import checkpoint, files, loop, record, stack, store  # noqa: E402, F401 (stack: loaded once)
 from timescales.data import imdb  # noqa: E402
-from timescales.engine import fused  # noqa: E402
+from timescales.engine.fused import build, is_whole, library  # noqa: E402
 
 RESULT = ROOT / "results" / "torture.md"
 SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
@@ -674,15 +674,15 @@ class Torture:
 
     def _engine(self, report: Report) -> None:
         """Damaged libraries of the fused engine; two of them are really compiled again."""
-        if isinstance(fused.library(), str):
+        if isinstance(library(), str):
             report.words.append("No compiler here: the fused engine was left out.")
             return
-        library = fused.build()
+        built = build()
         for k in tqdm(range(self.times(200)), desc="damaged libraries", unit="file"):
             rng, copy = self.random("engine", k), self.folder / f"{k}.so"
-            shutil.copy(library, copy)
+            shutil.copy(built, copy)
             how = spoil(copy, rng)
-            column = "fault" if fused.is_whole(copy) else "not as it was, refused"
+            column = "fault" if is_whole(copy) else "not as it was, refused"
             report.count(f"fused engine's library, {how}", column)
             if column == "fault":
                 report.fault(f"engine {k}", "a damaged library would be loaded")
@@ -725,7 +725,7 @@ def main() -> None:
         sys.exit(f"error: --only {wrong[0]}: no such part; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
-    fused.library()  # once, for all forks, as what torch loads for its first optimizer
+    library()  # once, for all forks, as what torch loads for its first optimizer
     torch.optim.SGD([torch.zeros(1)])
     sections, commit = earlier(), record._commit()  # of the code that is loaded now
     faults: list[str] = []
