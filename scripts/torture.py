@@ -451,6 +451,7 @@ class Torture:
             script.cli.choices = lambda group, known=script.cli.choices: (  # type: ignore[misc]
                 ["chien_copy"] if group == "table" else known(group)
             )
+            script.front.draw = script.front.write = lambda *_: None  # of all tables, in the checkout's README
             sys.argv = ["report.py", "chien_copy"]
             script.main()
             raise SystemExit(0)
