@@ -72,12 +72,10 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
     from timescales import build, loggers, loop
 
     directory = held.directory
-    before = record.start(directory, run_id, config)
+    record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
-        settings, begun = schema.Loop(**config["loop"]), loop.where(directory)
-        if begun:
-            record.same_data(directory, before, task.partial)
+        settings, begun = schema.Loop(**config["loop"]), loop.where(directory, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from test_configs import config
 
-from timescales import LSTM, PLSTM, build, record, schema
+from timescales import LSTM, PLSTM, build, checkpoint, record, schema
 from timescales.data import cifar
 from timescales.model import SequenceModel
 from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Dyck2, VariableCopy
@@ -419,14 +419,19 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
              "logger=none", "run_dir=here", "loop.checkpoint_every=0", f"data_root={films}"]  # fmt: skip
     assert train(*words, "loop.max_steps=2").status == 0
     found = record.read(tmp_path / "here")
-    record.update(tmp_path / "here", status="interrupted", partial=[])
+    last = checkpoint.load(tmp_path / "here" / "last.pt")
+    assert last["lacks"] == found["partial"]
+    checkpoint.save(tmp_path / "here" / "last.pt", last | {"lacks": []})
+    record.update(tmp_path / "here", status="interrupted")
     refused = train(*words, "loop.max_steps=2")
     assert refused.status == 1
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
-    assert record.read(tmp_path / "here")["partial"] == []
-    record.update(tmp_path / "here", status="interrupted", partial=found["partial"])
-    # A kill before the data are loaded forgets nothing.
-    assert record.start(tmp_path / "here", found["id"], found["config"]) == found["partial"]
-    assert record.read(tmp_path / "here")["partial"] == found["partial"]
+    # Neither a kill before the data are loaded nor a lost record makes another run of it.
+    checkpoint.save(tmp_path / "here" / "last.pt", last)
+    record.start(tmp_path / "here", found["id"], found["config"])
     assert train(*words, "loop.max_steps=2").status == 0
     assert record.read(tmp_path / "here")["metrics"] == found["metrics"]
+    (tmp_path / "here" / "record.json").unlink()
+    assert train(*words, "loop.max_steps=2").status == 0
+    again = record.read(tmp_path / "here")
+    assert (again["metrics"], again["partial"]) == (found["metrics"], found["partial"])

@@ -142,6 +142,7 @@ def training(
         progress.seconds = clock.stop()
         content: dict[str, Any] = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         content |= {"losses": losses, "best": best_weights, "state": [list(layer) for layer in state or ()]}
+        content |= {"lacks": list(task.partial)}
         checkpoint.save(directory / "last.pt", content | {"progress": asdict(progress), "rng": checkpoint.rng_state()})
 
     model.train()
@@ -228,10 +229,18 @@ def _resume(
     return progress, list(found["losses"]), found["best"], state
 
 
-def where(directory: Path) -> int:
-    """The step that a run in this directory would continue from."""
+def where(directory: Path, lacks: list[str] | None = None) -> int:
+    """The step that a run in this directory would continue from.
+
+    Raises ConfigError if its data lack something else (`Task.partial`) than when it was begun.
+    """
     found = checkpoint.load(directory / "last.pt", KEYS)
-    return 0 if found is None else found["progress"]["step"]
+    if found is None:
+        return 0
+    if lacks is not None and (before := found.get("lacks", lacks)) != lacks:
+        was, now = ("; ".join(parts) or "the whole" for parts in (before, lacks))
+        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true starts it over")
+    return found["progress"]["step"]
 
 
 def outcome(

@@ -64,24 +64,15 @@ def read(directory: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any]) -> list[str]:
-    """Write the record of a run that begins or goes on: until it ends, "interrupted". Returns what its data lacked."""
-    before = lacking(read(directory) or {})
+def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
+    """Write the record of a run that begins or goes on: until it ends, "interrupted"."""
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
-        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config) + before,
+        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
         "group": group(config), "parameters": None, "timescales": None, **provenance(),
     }  # fmt: skip
     write(directory, record)
-    return before
-
-
-def same_data(directory: Path, before: list[str], now: list[str]) -> None:
-    """Raise ConfigError if the data of a run that goes on lack something else than when it was begun."""
-    if now != before:
-        was, found = ("; ".join(lacks) or "the whole" for lacks in (before, now))
-        raise ConfigError(f"{directory} was begun on other data ({was}; now {found}): force=true starts it over")
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
