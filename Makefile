@@ -68,7 +68,7 @@ test-slow: .venv/installed ## the real trainings
 	$(PY) -m pytest -m slow
 
 test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
-	$(PY) tests/slurm_sweep.py
+	$(PY) tests/slurm/sweep.py
 
 torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about two hours of one core (ONLY=kill,fuzz for some parts)
 	$(PY) scripts/torture.py $(if $(ONLY),--only $(ONLY))

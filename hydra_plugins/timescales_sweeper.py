@@ -149,7 +149,7 @@ class TimescalesSweeper(BasicSweeper):
         if self.config.table is None:
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         schema.check(self.config)
-        table, profile = compose.table(self.config.table.name), self.config.profile
+        table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
         runs = tables.expand(table, profile, {o.key_or_group: self.compose.values(o) for o in narrow})
         if narrow:

@@ -22,7 +22,6 @@ from timescales import cli, compose, files, report, schema, store, tables  # noq
 def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
     """One table's report; runs that cannot be composed (a task that is not there) are named in it."""
     table = compose.table(name)
-    tables.check(table)
     runs: dict[str, list[tuple[tables.Run, str]]] = {}
     missing: dict[str, None] = {}
     for profile in report.PROFILES:

@@ -287,6 +287,17 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
 
 
+def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(YAML[: YAML.index("  tiny:")])
+    for words in (["table=quick"], ["table=quick", "profile=tiny"]):
+        outcome = train(*words, "logger=none")
+        assert (outcome.status, outcome.err) == (1, "error: table/quick.yaml: table.tiny is missing\n")
+    path.write_text(YAML.replace("name: quick", "name: slow"))
+    assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
+    assert not list(quick.glob("runs/*"))
+
+
 def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
     from timescales import stack
 

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales import cli, schema
+from timescales import cli, schema, tables
 from timescales.schema import ConfigError
 
 
@@ -78,11 +78,17 @@ def composing() -> Iterator[Composer]:
 
 
 def table(name: str) -> dict[str, Any]:
-    """The `table` node of table/<name>.yaml, in conf/ or in one's own folder. Raises ConfigError if there is none."""
+    """The `table` node of table/<name>.yaml, in conf/ or in one's own folder.
+
+    Raises ConfigError if there is none, or one that cannot be reported.
+    """
     paths = (folder / "table" / f"{name}.yaml" for folder in (cli.conf(), *cli.own()))
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise ConfigError(f"table={name}: no such table{schema.nearest(name, cli.choices('table'))}")
     found = OmegaConf.to_container(OmegaConf.load(path))
-    assert isinstance(found, dict)
-    return found["table"]
+    node = found.get("table") if isinstance(found, dict) else None
+    if not isinstance(node, dict) or node.get("name") != name:
+        raise ConfigError(f"{path}: it must have table.name: {name}")
+    tables.check(node)
+    return node

@@ -113,13 +113,13 @@ def check(table: Mapping[str, Any]) -> None:
     """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
     name = table.get("name", "?")
     if missing := REQUIRED - set(table):
-        raise ConfigError(f"conf/table/{name}.yaml: table.{min(missing)} is missing")
+        raise ConfigError(f"table/{name}.yaml: table.{min(missing)} is missing")
     if unknown := set(table) - REQUIRED - OPTIONAL:
-        raise ConfigError(f"conf/table/{name}.yaml: table.{min(unknown)}: no such key")
+        raise ConfigError(f"table/{name}.yaml: table.{min(unknown)}: no such key")
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):
-            raise ConfigError(f"conf/table/{name}.yaml: no run fills the cell {cell['where']}")
+            raise ConfigError(f"table/{name}.yaml: no run fills the cell {cell['where']}")
 
 
 def matches(axes: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

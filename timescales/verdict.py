@@ -210,9 +210,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         return found
     sides = re.split(r"\s([>~])\s", text)
     if len(sides) != 3:
-        raise ConfigError(
-            f"conf/table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value"
-        )
+        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")
     left, sign, right = conditions(sides[0]), sides[1], conditions(sides[2])
     name = full_name(told.get("metric", table["metric"]), table)
     apart = {"seed", *left, *right} | ({"optimizer.lr"} if table.get("reduce", "mean") != "mean" else set())

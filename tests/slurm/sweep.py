@@ -1,12 +1,14 @@
-"""A sweep on a real SLURM of one node, with one job cancelled and one over its time limit: `make test-slurm`.
+"""A table's sweep on a real SLURM of one node, with one job cancelled and one over its time limit: `make test-slurm`.
 
 Prints what happens as it happens; fails unless all records and weights are, bit for bit, those of an undisturbed sweep
-without SLURM. Takes four minutes, one of them the time limit.
+without SLURM, and the table's report is the same. Takes four minutes, one of them the time limit.
 """
 
+import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,18 +18,17 @@ from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
-NODE = ROOT / "tests" / "slurm_node.sh"
-SWEEP = [
-    sys.executable, str(ROOT / "train.py"), "-m", "model=lstm", "model.hidden_size=16", "seed=0,1,2",
-    "task=copy", "task._target_=paced.Paced", "task.T=10", "task.batch_size=10", "task.train_size=200",
-    "task.valid_size=50", "task.test_size=50", "loop.max_steps=120", "loop.checkpoint_every=1", "logger=csv",
-]  # fmt: skip
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+NODE = HERE / "node.sh"
+TABLE = ["--config-dir", "own", "table=paced_copy", "logger=csv", "device=cpu"]
 # SLURM's shortest time limit is a minute. It looks at the time twice in that, so warns 5 to 35 seconds before the end.
 SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=0", "hydra.launcher.cpus_per_task=1",
          "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5",
          "hydra.launcher.array_parallelism=4"]  # fmt: skip
 PACE = 0.3  # seconds a step, times the seed: the 120 steps of seed 2 take more than the minute
+JOBS = [("lstm", 1), ("plstm", 1), ("lstm", 2), ("plstm", 2)]  # in the table's order
+CANCELLED, LATE = 1, 2
 BEGUN = time.monotonic()
 
 
@@ -35,13 +36,15 @@ def say(line):
     print(f"{time.monotonic() - BEGUN:5.0f} s  {line}", flush=True)
 
 
-def start(place, *more, pace=0.0):
-    place.mkdir(exist_ok=True)
+def start(place, script, *words, pace=0.0):
+    if not place.exists():
+        shutil.copytree(HERE / "table", place / "own" / "table")
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "PACE": str(pace), "OMP_NUM_THREADS": "1"}
-    say(f"$ python train.py {' '.join(['-m', *more, *SWEEP[3:]])}")
+    say(f"$ python {script} {' '.join(words)}")
     return subprocess.Popen(
-        [*SWEEP, *more], cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+        [sys.executable, str(ROOT / script), *words], cwd=place, env=env, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
 
 
 def lines_of(process):
@@ -51,8 +54,21 @@ def lines_of(process):
     process.wait()
 
 
-def run_of(place, seed):
-    return next(iter((place / "runs").glob(f"copy-lstm-s{seed}-*")), place / "none")
+def run_of(place, job):
+    model, seed = JOBS[job]
+    return next(iter((place / "runs").glob(f"copy-{model}-s{seed}-*")), place / "none")
+
+
+def report(place):
+    """The runs of a table as its report has them, without their times; and what it says of the claim."""
+    process = start(place, "scripts/report.py", "--config-dir", "own", "paced_copy")
+    assert list(lines_of(process))
+    assert process.returncode == 0
+    with (place / "own" / "results" / "paced_copy" / "runs.csv").open(newline="") as file:
+        rows = [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
+    text = (place / "own" / "results" / "paced_copy" / "table.md").read_text()
+    claim = next(line for line in text.splitlines() if "plstm < lstm" in line)
+    return rows, claim
 
 
 def step_of(directory):
@@ -73,17 +89,21 @@ def same(a, b):
 
 
 def check(place, whole):
-    """Every run of a sweep against that of another: what is measured, and the weights, bit for bit."""
-    for seed in range(3):
-        ours, theirs = run_of(place, seed), run_of(whole, seed)
+    """Every run of a sweep against that of another: what is measured, and the weights, bit for bit; and the report."""
+    for job, (model, seed) in enumerate(JOBS):
+        ours, theirs = run_of(place, job), run_of(whole, job)
         records = [json.loads((d / "record.json").read_text()) for d in (ours, theirs)]
         for key in ("id", "status", "metrics", "last", "best", "curve", "steps", "stopped"):
-            assert records[0][key] == records[1][key], (seed, key)
+            assert records[0][key] == records[1][key], (model, seed, key)
         for name in ("last.pt", "best.pt"):
             kept = [torch.load(d / name, weights_only=True) for d in (ours, theirs)]
             kept[0].get("progress", {}).pop("seconds", None), kept[1].get("progress", {}).pop("seconds", None)
-            assert same(*kept), (seed, name)
-        say(f"seed {seed}: record, curve, weights and optimizer are bitwise those of the undisturbed run")
+            assert same(*kept), (model, seed, name)
+        say(f"{model}, seed {seed}: record, curve, weights and optimizer are bitwise those of the undisturbed run")
+    (ours, said), (theirs, undisturbed) = report(place), report(whole)
+    assert len(ours) == len(JOBS)
+    assert (ours, said) == (theirs, undisturbed)
+    say(f"the report is that of the undisturbed sweep: {said}")
 
 
 def hurry(ended):
@@ -102,33 +122,33 @@ def cluster(folder):
     """The sweep, disturbed twice, and once more."""
     version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     say(f"{version}, one node")
-    process, array = start(folder, *SLURM, pace=PACE), None
+    process, array = start(folder, "train.py", *TABLE, *SLURM, pace=PACE), None
     said = []
     for line in lines_of(process):
         said.append(line)
-        if found := re.match(r"SLURM has 3 jobs, (\d+)", line):
+        if found := re.match(rf"SLURM has {len(JOBS)} jobs, (\d+)", line):
             array = found[1]
-            while not 0 < step_of(run_of(folder, 1)) < 100:
+            while not 0 < step_of(run_of(folder, CANCELLED)) < 100:
                 time.sleep(0.5)
-            say(f"$ scancel {array}_1    # at step {step_of(run_of(folder, 1))} or later")
-            subprocess.run(["scancel", f"{array}_1"], check=True)
+            say(f"$ scancel {array}_{CANCELLED}    # at step {step_of(run_of(folder, CANCELLED))} or later")
+            subprocess.run(["scancel", f"{array}_{CANCELLED}"], check=True)
     assert process.returncode == 1, "a job was cancelled"
-    assert any(f"job {array}_1 was cancelled or killed: the same command continues" in line for line in said)
-    restarts = [
-        int(re.search(r"Restarts=(\d+)", one)[1])
-        for one in subprocess.run(
-            ["scontrol", "show", "job", "--oneliner", array], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        if re.search(r"ArrayTaskId=2\b", one)
-    ]
-    assert restarts[0] > 0
-    assert json.loads((run_of(folder, 1) / "record.json").read_text())["status"] == "interrupted"
-    for expected in ("3 runs: 2 finished, skipped; 1 to run", "3 runs: 3 finished, skipped; 0 to run"):
-        process = start(folder, *SLURM)
+    assert any(f"job {array}_{CANCELLED} was cancelled or killed: the same command continues" in line for line in said)
+    jobs = subprocess.run(
+        ["scontrol", "show", "job", "--oneliner", array], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    (late,) = [one for one in jobs if re.search(rf"ArrayTaskId={LATE}\b", one)]
+    assert int(re.search(r"Restarts=(\d+)", late)[1]) > 0
+    assert json.loads((run_of(folder, CANCELLED) / "record.json").read_text())["status"] == "interrupted"
+    rows, claim = report(folder)
+    assert len(rows) == len(JOBS) - 1
+    say(f"the report has what is finished: {claim}")
+    for expected in ("4 runs: 3 finished, skipped; 1 to run", "4 runs: 4 finished, skipped; 0 to run"):
+        process = start(folder, "train.py", *TABLE, *SLURM)
         said = list(lines_of(process))
         assert process.returncode == 0
         assert said[0].strip() == expected
-    assert step_of(run_of(folder, 1)) == 120
+    assert step_of(run_of(folder, CANCELLED)) == 120
 
 
 def main():
@@ -145,7 +165,7 @@ def main():
             os.environ["SLURM_CONF"] = str(folder / "node" / "slurm.conf")
             threading.Thread(target=hurry, args=(ended,)).start()
             cluster(folder / "sweep")
-            whole = start(folder / "whole")
+            whole = start(folder / "whole", "train.py", *TABLE)
             assert list(lines_of(whole))
             assert whole.returncode == 0
             check(folder / "sweep", folder / "whole")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A cluster of one node on this machine, for tests/slurm_sweep.py: munged, slurmctld, slurmd; nothing of it outlives `down`.
-#   tests/slurm_node.sh up DIR      starts it, for clients with SLURM_CONF=DIR/slurm.conf; status 3 where it cannot be had
-#   tests/slurm_node.sh down DIR
+# A cluster of one node on this machine, for tests/slurm/sweep.py: munged, slurmctld, slurmd; nothing of it outlives `down`.
+#   tests/slurm/node.sh up DIR      starts it, for clients with SLURM_CONF=DIR/slurm.conf; status 3 where it cannot be had
+#   tests/slurm/node.sh down DIR
 # Needs root. SLURM is installed by apt if it is not there.
 set -euo pipefail
 DIR=$2
