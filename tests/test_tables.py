@@ -293,6 +293,8 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
     for words in (["table=quick"], ["table=quick", "profile=tiny"]):
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err) == (1, "error: table/quick.yaml: table.tiny is missing\n")
+    path.write_text(YAML.replace("plstm ~ lstm", "plstm wins"))
+    assert "table/quick.yaml: cannot read the claim 'plstm wins'" in train("table=quick", "logger=none").err
     path.write_text(YAML.replace("name: quick", "name: slow"))
     assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
     assert not list(quick.glob("runs/*"))

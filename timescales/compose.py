@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales import cli, schema, tables
+from timescales import cli, schema, tables, verdict
 from timescales.schema import ConfigError
 
 
@@ -91,4 +91,6 @@ def table(name: str) -> dict[str, Any]:
     if not isinstance(node, dict) or node.get("name") != name:
         raise ConfigError(f"{path}: it must have table.name: {name}")
     tables.check(node)
+    for said in (*node["claims"], *node["tiny"].get("claims", [])):
+        verdict.claim(said, node, [])  # one that cannot be read is named before anything is trained
     return node
