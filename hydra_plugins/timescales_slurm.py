@@ -49,12 +49,21 @@ if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
                 for number, overrides in enumerate(job_overrides, initial_job_idx)
             ]
             jobs: list[Any] = []
+            refused: list[JobReturn] = []
             for k in range(0, len(asked), ARRAY):
-                jobs += executor.map_array(self, *zip(*asked[k : k + ARRAY], strict=True))
+                try:
+                    jobs += executor.map_array(self, *zip(*asked[k : k + ARRAY], strict=True))
+                except Exception as error:  # sbatch's: too many jobs, say
+                    if not jobs:
+                        raise
+                    why = str(error).strip().splitlines()[-1]
+                    line = f"SLURM took {len(jobs)} of {len(asked)} jobs ({why}): the same command continues"
+                    refused = [failure(line)] * (len(asked) - len(jobs))
+                    break
             arrays = " ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
             print(f"SLURM has {len(jobs)} jobs, {arrays}: squeue -j {arrays.replace(' ', ',')}", flush=True)
             try:
-                return answers(jobs)
+                return answers(jobs) + refused
             except KeyboardInterrupt:
                 print(f"\nthe jobs go on without us: scancel {arrays} ends them", flush=True)
                 raise
@@ -99,4 +108,9 @@ def answer(job: Any) -> JobReturn:
         except Exception as error:  # the job's, as text: of its time limits, or a bug before our main
             last = [text for text in str(error).splitlines() if "Error: " in text][-1:]
             line = f"job {job.job_id}: {''.join(last)} (its output: {job.paths.stderr})"
+    return failure(line)
+
+
+def failure(line: str) -> JobReturn:
+    """The answer of a job that has none."""
     return JobReturn(status=JobStatus.FAILED, _return_value=schema.ConfigError(line))

@@ -306,6 +306,41 @@ def test_slurm_jobs_end_each_for_itself(tmp_path, monkeypatch, capsys):
     assert "[4/4] job 5_3 failed" in capsys.readouterr().out
 
 
+def test_slurm_that_refuses_a_second_array_goes_on_with_the_first(tmp_path, monkeypatch):
+    import submitit
+    from hydra.core.utils import JobReturn, JobStatus
+
+    from hydra_plugins import timescales_slurm as slurm
+
+    given = []
+
+    class Executor:
+        def __init__(self, *arguments, **more): ...
+
+        def update_parameters(self, **parameters): ...
+
+        def map_array(self, function, *arguments):
+            given.append(len(arguments[0]))
+            if len(given) > 1 or "nothing" in arguments[0][0]:
+                raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
+            done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
+            return [Job(tmp_path, f"5_{k}", done) for k in range(len(arguments[0]))]
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
+    monkeypatch.setattr(slurm, "ARRAY", 2)
+    monkeypatch.setattr(slurm, "queued", lambda: set())
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+    launcher = slurm.TimescalesSlurm(submitit_folder=str(tmp_path), max_num_timeout=1)
+    found = launcher.launch([["seed=0"], ["seed=1"], ["seed=2"], ["seed=3"], ["seed=4"]], 0)
+    assert given == [2, 2]
+    assert [one.status == JobStatus.COMPLETED for one in found] == [True, True, False, False, False]
+    line = "SLURM took 2 of 5 jobs (sbatch: error: QOSMaxSubmitJobPerUserLimit): the same command continues"
+    assert {str(one._return_value) for one in found[2:]} == {line}
+    given.clear()
+    with pytest.raises(RuntimeError, match="QOSMax"):
+        launcher.launch([["nothing"]], 0)
+
+
 def test_a_cluster_s_warning_is_passed_on_when_all_is_saved():
     given = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: given.append("requeued"))
