@@ -18,7 +18,8 @@ from timescales.data import cifar, glove, imdb
 from timescales.data.cache import cached, content_hash
 from timescales.data.corpus import Corpus, whole
 from timescales.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
-from timescales.data.root import MissingData, cache_dir, data_root
+from timescales.data.root import MissingData, data_root
+from timescales.files import cache_dir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 

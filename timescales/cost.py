@@ -41,13 +41,10 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
     model, task, optimizer = build.build(config)
     settings = schema.Loop(**config["loop"])
-    seconds = []
+    seconds: list[float] = []
     for batch in _few(task, STEPS + 1):
         begun = time.monotonic()
-        optimizer.zero_grad(set_to_none=True)
-        output = model(batch)
-        (task.loss(output.logits, batch) + task.penalty(output)).backward()
-        optimizer.step()
+        loop.take(loop.Step(len(seconds), model, task, optimizer, settings, batch, None, loop.Clock()))
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)

@@ -14,6 +14,11 @@ from pathlib import Path
 TEMPORARY = ".unfinished."
 
 
+def cache_dir() -> Path:
+    """The user's cache: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one.
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from timescales.data.root import cache_dir
-from timescales.files import checked, write_atomic
+from timescales.files import cache_dir, checked, write_atomic
 
 
 def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

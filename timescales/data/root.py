@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from timescales.files import cache_dir
+
 
 def data_root(given: str | os.PathLike | None) -> Path:
     """The folder that holds data sets; it need not exist yet."""
@@ -13,11 +15,6 @@ def data_root(given: str | os.PathLike | None) -> Path:
     if from_environment := os.environ.get("TIMESCALES_DATA"):
         return Path(from_environment).expanduser()
     return cache_dir() / "data"
-
-
-def cache_dir() -> Path:
-    """The user's cache: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
 
 
 class MissingData(ValueError):
