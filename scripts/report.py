@@ -23,18 +23,23 @@ def make(name: str, composer: compose.Composer, local: bool = True) -> report.Re
     """One table's report; runs that cannot be composed (a task that is not there) are named in it."""
     table = compose.table(name)
     runs: dict[str, list[tuple[tables.Run, str]]] = {}
+    kinds: dict[str, str] = {}
     missing: dict[str, None] = {}
     for profile in report.PROFILES:
         mine = runs.setdefault(profile or "paper", [])
         for run in tables.expand(table, profile):
             try:
-                mine.append((run, schema.slug(composer(run.overrides))))
+                cfg = composer(run.overrides)
+                slug = schema.slug(cfg)
+                mine.append((run, slug))
+                kinds[slug.rpartition("-")[2]] = schema.kind(cfg)
             except Exception as error:
                 line = cli.one_line(error, run.overrides)
                 if line is None:
                     raise
                 missing[line] = None
     found = report.gather(table, runs, local)
+    found.prices(runs["paper"], kinds)
     found.missing = list(missing)
     found.asked = {p or "paper": len(tables.expand(table, p)) for p in report.PROFILES}
     return found

@@ -288,7 +288,8 @@ def test_report_says_what_the_records_hold(made):
     assert "- paper: 0.10 h on abacus, 1 thread" in text
     index = report.index([found])
     assert (
-        "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |" in index
+        "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |  |"
+        in index
     )
     lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
     assert len(lines) == report.POINTS + 1
@@ -407,6 +408,28 @@ def test_verdicts_are_rows_for_elsewhere():
     head, body = report.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p"]
     assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
+
+
+def test_the_price_of_what_is_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    head = ",".join(report.cost.COLUMNS)
+    slow, fast = ("u,copy/lstm,abacus,1,9,1,1,90000", "u,copy/lstm,loom,1,9,1,1,36000")
+    (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
+    origin = {"seconds": 600.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
+    there = [row | origin for row in rows([0.9, 0.91])]
+    found = report.Report(TABLE, {"paper": there, "tiny": []}, {"paper": 6})
+    asked = [(run, f"copy-{run.axes['model']}-{k}") for k, run in enumerate(tables.expand(TABLE))]
+    kinds = {str(k): run.axes["model"][0] for k, (run, _) in enumerate(asked)}  # "l", "p": by model
+    there[0]["id"], there[1]["id"] = "3", "4"
+    found.prices(asked, kinds)
+    assert found.price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
+    assert found.price({"model": "lstm"}) == "3 runs not timed"
+    assert found.price({}) == "1 run: 10 min, 3 runs not timed"
+    found.prices(asked, {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()})  # by the fastest machine
+    assert found.price({}) == "4 runs: 30 h"
+    assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
+    assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in report.markdown(found)
+    assert report.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
 
 
 def test_committed_reports_are_what_their_runs_give():

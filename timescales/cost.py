@@ -30,6 +30,12 @@ def known() -> dict[str, float]:
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
+def cheapest() -> dict[str, float]:
+    """Seconds that a run takes at most, by kind, on the fastest of the machines that were timed."""
+    ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
+    return {row["kind"]: float(row["seconds"]) for row in ordered}
+
+
 def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timescales import record, store, tables, verdict
+from timescales import cost, record, store, tables, verdict
 from timescales.files import write_atomic
 from timescales.verdict import number
 
@@ -27,6 +27,7 @@ class Report:
     rows: dict[str, list[dict[str, Any]]]  # by profile: "paper", "tiny"
     asked: dict[str, int]  # runs by profile
     missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
+    left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
 
     def __post_init__(self) -> None:
         tiny = self.tiny_table()
@@ -51,6 +52,30 @@ class Report:
             return "not run" if not self.rows["tiny"] else "open"
         word = "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
         return word + verdict.partial(self.rows["tiny"])
+
+    def prices(self, asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str]) -> None:
+        """Find out what the open runs of paper size will take: by runs of their kind that ended, or results/speed.csv.
+
+        asked: all runs, each with its slug; kinds: by a run's id (`schema.kind`).
+        """
+        there = {row["id"]: row["seconds"] for row in self.rows["paper"]}
+        seconds = cost.cheapest() | {kinds[run_id]: spent for run_id, spent in there.items() if run_id in kinds}
+        ids = [(run.axes, slug.rpartition("-")[2]) for run, slug in asked]
+        self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in there]
+
+    def price(self, where: Mapping[str, Any]) -> str:
+        """What the open runs with these settings will take on a machine like those that were timed."""
+        mine = [seconds for axes, seconds in self.left if tables.matches(axes, where)]
+        known = [seconds for seconds in mine if seconds is not None]
+        minutes = sum(known) / 60
+        spent = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
+        words = [f"{_runs(len(known))}: {spent}"] * bool(known)
+        words += [f"{_runs(len(mine) - len(known))} not timed"] * (len(known) < len(mine))
+        return ", ".join(words)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' * (count > 1)}"
 
 
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
@@ -187,10 +212,10 @@ def _cells(report: Report) -> list[str]:
             *([cell.printed.get("label", "")] if labelled else []), *(say(where.get(key, "")) for key in keys),
             _printed(cell.printed), _with_sd(cell.mean, cell.sd), cell.n or "",
             "" if cell.median is None else number(cell.median), seeds,
-            cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"),
+            cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"), report.price(where),
         ])  # fmt: skip
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
-    return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict"], body), ""]
+    return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict", "open"], body), ""]
 
 
 def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
@@ -302,12 +327,15 @@ def index(reports: Iterable[Report]) -> str:
         held = Counter(verdict.word_of(c) for c in r.claims)
         claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
-        body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here()])
-    head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)"]
+        body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
+    head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)", "open"]
     return "\n".join([
         "# Results", "",
-        "Written by `make report` from the records. `make status` says what is missing and its price.",
+        "Written by `make report` from the records.",
         "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models.",
+        "*Open* is the price of the runs that are missing at paper size (in each table: of its cells) in time of one",
+        "CPU, by finished runs of the same kind or a few steps ([speed.csv](speed.csv)), at most: tasks may stop",
+        "early. A run that several tables share is counted in each.",
         "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
     ])  # fmt: skip
 
