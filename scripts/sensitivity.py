@@ -1,7 +1,7 @@
 """Do a table's conclusions survive other choices where the paper is silent? `python scripts/sensitivity.py TABLE`.
 
 Each assumed setting that names other values (`try`) is changed one at a time, at tiny size. Writes
-results/<table>/sensitivity.{csv,md}.
+results/<table>/sensitivity.{csv,md}. What else is given is for train.py: skip=committed, task.allow_partial=true.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
+    parser.add_argument("overrides", nargs="*", help="of settings that make no other runs of these")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
     options = parser.parse_args()
     with compose.composing() as composer:
@@ -97,7 +98,10 @@ def main() -> None:
         for k, change in enumerate([] if options.no_run else tries):
             print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
             command = [sys.executable, str(ROOT / "train.py"), f"table={table['name']}", "profile=tiny", *change]
-            if subprocess.run([*command, "logger=none"], check=False).returncode not in (0, 1):  # 1: some runs failed
+            if subprocess.run([*command, "logger=none", *options.overrides], check=False).returncode not in (
+                0,
+                1,
+            ):  # 1: some runs failed
                 sys.exit("interrupted: the same command continues")
         found = gather(table, composer)
     folder = store.RESULTS / table["name"]
