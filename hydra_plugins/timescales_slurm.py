@@ -56,7 +56,7 @@ if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
                 except Exception as error:  # sbatch's: too many jobs, say
                     if not jobs:
                         raise
-                    why = str(error).strip().splitlines()[-1]
+                    why = (str(error).strip() or type(error).__name__).splitlines()[-1]
                     line = f"SLURM took {len(jobs)} of {len(asked)} jobs ({why}): the same command continues"
                     refused = [failure(line)] * (len(asked) - len(jobs))
                     break

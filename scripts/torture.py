@@ -85,7 +85,7 @@ RUNS = {
 class Case(NamedTuple):
     """What became of one command."""
 
-    status: int | None  # None: killed
+    status: int | None  # None: killed by us; below 0: by another signal
     out: str
     place: str  # of a kill: the file and the operation, or what else was going on
 
@@ -221,8 +221,10 @@ class Bench:
         out = said.read_text(errors="replace")
         if not ended and seconds is None:
             out += f"\nhung: killed after {limit:.0f} seconds"
-        killed = os.WIFSIGNALED(status)
-        return Case(None if killed else os.WEXITSTATUS(status), out, self.place[:80].decode().strip())
+        code: int | None = os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGKILL and (at is not None or seconds is not None):
+            code = None
+        return Case(code, out, self.place[:80].decode().strip())
 
     def _child(
         self, words: list[str], cwd: Path, said: Path, traced: Files, before: Callable[[], None] | None, program: str
@@ -262,7 +264,8 @@ class Bench:
 
 # --------------------------------------------------------------------------------------------- what is compared
 
-SAME = ("id", "status", "stopped", "steps", "metrics", "last", "best", "curve", "timescales", "parameters")
+SAME = ("id", "status", "stopped", "steps", "metrics", "last", "best", "curve", "timescales", "parameters", "partial",
+        "diverged_at")  # fmt: skip
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -322,12 +325,23 @@ def _number(text: str) -> Any:
         return text
 
 
-def compared(folder: Path, whole: dict[str, Any], name: str = "") -> str:
-    """In what a folder differs from what an undisturbed run has left; "" if in nothing.
+def part_of(curve: str, whole: str) -> bool:
+    """Whether all that a curve.csv says, but for its rows' checksums, stands in another."""
+    said, known = (
+        {(row["step"], key, value) for row in csv.DictReader(io.StringIO(text)) for key, value in row.items() if value}
+        for text in (curve, whole)
+    )
+    return {one for one in said if one[1] != "crc32"} <= known
+
+
+def compared(case: Case, folder: Path, whole: dict[str, Any], name: str = "") -> str:
+    """In what a run's folder differs from what an undisturbed one has left; "" if it has ended and in nothing.
 
     Seeds that were stacked, and are not at one step any more, catch up alone: equal up to rounding, as ARCHITECTURE.md
     says.
     """
+    if case.status != 0:
+        return f"exit status {case.status}"
     tolerance = 1e-3 if "stacked" in name else 0.0
     try:
         found = result(folder)
@@ -339,11 +353,12 @@ def compared(folder: Path, whole: dict[str, Any], name: str = "") -> str:
 class Report:
     """A part's counts and faults."""
 
-    def __init__(self) -> None:
+    def __init__(self, sort: bool = False) -> None:
         self.counts: dict[str, Counter[str]] = {}
         self.faults: list[str] = []
         self.words: list[str] = []
         self.said: dict[str, str] = {}
+        self.sort = sort
 
     def count(self, row: str, column: str) -> None:
         """One more case of a row of the table."""
@@ -359,11 +374,11 @@ class Report:
         line = next(line for line in case.out.splitlines() if line.startswith("error: "))
         self.said.setdefault(row, re.sub(rf"{folder}/\w+ \d+", "DIR", line).replace("|", "\\|"))
 
-    def table(self, head: str) -> str:
+    def table(self) -> str:
         """The counts, a row each, as Markdown."""
         columns = list(dict.fromkeys(column for row in self.counts.values() for column in row))
-        lines = [f"| {head} | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
-        for row, counted in self.counts.items():
+        lines = [f"|  | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
+        for row, counted in sorted(self.counts.items(), key=lambda item: item[0] if self.sort else ""):
             lines.append(f"| {row} | {' | '.join(str(counted[column]) for column in columns)} |")
         if len(self.counts) > 1:
             total = sum(self.counts.values(), Counter())
@@ -408,7 +423,10 @@ class Torture:
             whole, seconds, operations = self.undisturbed(name)
             cwd, rng = self.folder / f"kill {series}", self.random("kill", series)
             for k in range(min(4, kills - done)):
-                at = rng.randint(1, max(1, operations // 3)) if (series + k) % 2 else None
+                most = (
+                    operations if k == 3 else max(1, operations // 3)
+                )  # the last of a series may come in the run's end
+                at = rng.randint(1, most) if (series + k) % 2 else None
                 case = self.bench.train(name, cwd, at=at, seconds=None if at else rng.uniform(0.1, 0.7) * seconds)
                 if case.status is None:
                     done += 1
@@ -418,7 +436,7 @@ class Torture:
                 elif case.status != 0:
                     report.fault(f"kill {series}.{k} ({name})", "the same command does not go on", case.out)
             case = self.bench.train(name, cwd)
-            differs = f"exit status {case.status}" if case.status else compared(cwd, whole, name)
+            differs = compared(case, cwd, whole, name)
             report.count(
                 name, "differs" if differs else "equal up to rounding" if "stacked" in name else "bitwise equal"
             )
@@ -528,7 +546,7 @@ class Torture:
 
     def _goes_on(self, report: Report, row: str, label: str, name: str, cwd: Path) -> None:
         case = self.bench.train(name, cwd)
-        differs = f"exit status {case.status}" if case.status else compared(cwd, self.undisturbed(name)[0], name)
+        differs = compared(case, cwd, self.undisturbed(name)[0], name)
         report.count(row, "goes on, differs" if differs else "goes on, equal")
         if differs:
             report.fault(f"{label}, gone on", differs, case.out)
@@ -552,7 +570,7 @@ class Torture:
                 self._said(report, row, label, self.bench.train(name, cwd))
                 subprocess.run(["mount", "-o", "remount,size=64m", str(cwd)], check=True)
                 case = self.bench.train(name, cwd)
-                differs = f"exit status {case.status}" if case.status else compared(cwd, self.whole[name][0], name)
+                differs = compared(case, cwd, self.whole[name][0], name)
                 report.count(row, "goes on, differs" if differs else "goes on, equal")
                 if differs:
                     report.fault(f"{label}, gone on", differs, case.out)
@@ -605,14 +623,15 @@ class Torture:
 
     def damage(self) -> tuple[Report, str]:
         """Files of a run that are cut short or changed."""
-        report = Report()
+        report = Report(sort=True)
         names = ["copy, pLSTM, fused", "ptb_word, MTS, NT-ASGD", "copy, GRU, three seeds stacked"]
         bases: dict[tuple[str, str], Path] = {}
         for n, name in enumerate(names):
             _, _, operations = self.undisturbed(name)
             for state, at in (("interrupted", operations * 2 // 3), ("finished", None)):
                 cwd = bases[name, state] = self.folder / f"base {n} {state}"
-                self.bench.train(name, cwd, at=at)
+                case = self.bench.train(name, cwd, at=at)
+                assert case.status == (0 if at is None else None), case.out
         for k in tqdm(range(self.times(400)), desc="damaged files of runs", unit="run"):
             rng = self.random("damage", k)
             name, state = rng.choice(names), rng.choice(["interrupted", "interrupted", "finished"])
@@ -628,12 +647,13 @@ class Torture:
             if case.clear:
                 report.say(row, case, self.folder)
             if column == "fault":
-                report.fault(label, compared(cwd, self.whole[name][0], name), case.out)
+                report.fault(
+                    label, compared(case, cwd, self.whole[name][0], name) or "damage that was not seen", case.out
+                )
             elif column == "one line":
                 self._mended(report, label, case, cwd, name, path)
             shutil.rmtree(cwd)
         self._engine(report)
-        report.counts = dict(sorted(report.counts.items()))
         return report, (
             "A file of a run, interrupted or finished, is cut at a random length, or has 1 to 8 random bytes changed; "
             "then the same command is given. *one line*: an error that names the file and the mend; doing as it says "
@@ -641,7 +661,7 @@ class Torture:
             "(a finished run is skipped by its record; what a resume writes anew does not matter). *said, curve begun "
             "anew*: the numbers are equal, `curve.csv` lacks rows, and a line says so. *refused when read*: a finished "
             "run's weights are not loaded. *read by nobody*: the curve of a finished run is for people. *not as "
-            "it was, refused*: a library is compiled again before it is loaded."
+            "it was, refused*: such a library is not loaded, but compiled again."
         )
 
     def _outcome(self, case: Case, cwd: Path, name: str, path: Path) -> str:
@@ -659,25 +679,26 @@ class Torture:
             return "same result" if same(found, whole, tolerance) else "fault"
         if path.name == "curve.csv" and "finished, skipped" in case.out and "are lost" not in case.out:
             path.write_text(self.whole[name][0][str(path.relative_to(cwd))])
-            return "fault" if compared(cwd, self.whole[name][0], name) else "read by nobody"
-        differs = compared(cwd, self.whole[name][0], name)
+            return "fault" if compared(case, cwd, self.whole[name][0], name) else "read by nobody"
+        differs = compared(case, cwd, self.whole[name][0], name)
         if not differs:
             return "same result"
         said = "is damaged (" in case.out or "are lost" in case.out
         if path.name == "curve.csv" and differs == str(path.relative_to(cwd)):
-            return "said, curve begun anew" if said else "fault"
+            kept = "stacked" in name or part_of(path.read_text(), self.whole[name][0][differs])
+            return "said, curve begun anew" if said and kept else "fault"
         return "fault"
 
     def _mended(self, report: Report, label: str, case: Case, cwd: Path, name: str, path: Path) -> None:
         if "delete it" in case.out:
             path.unlink()
         again = self.bench.train(name, cwd, *(["resume=false"] if "resume=false" in case.out else []))
-        differs = f"exit status {again.status}" if again.status else compared(cwd, self.whole[name][0], name)
+        differs = compared(again, cwd, self.whole[name][0], name)
         if differs:
             report.fault(f"{label}, mended", differs, again.out)
 
     def _engine(self, report: Report) -> None:
-        """Damaged libraries of the fused engine; two of them are really compiled again."""
+        """Damaged libraries of the fused engine."""
         if isinstance(library(), str):
             report.words.append("No compiler here: the fused engine was left out.")
             return
@@ -759,7 +780,7 @@ def section(
     faults = "\n".join(f"- {fault}" for fault in report.faults) or "No faults."
     said = "\n".join(f"- {row}: `{line}`" for row, line in report.said.items())
     parts = [
-        f"## {PARTS[name]}", f"`{again}`", words, report.table("") if report.counts else "", *report.words,
+        f"## {PARTS[name]}", f"`{again}`", words, report.table() if report.counts else "", *report.words,
         f"The first line of each:\n\n{said}" if said else "", faults,
         f"{datetime.date.today()}, {versions}, {platform.system()}, {record.processor()}, one thread, {minutes:.0f} "
         f"minutes, commit {commit}.",

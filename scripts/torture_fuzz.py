@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -165,8 +166,8 @@ class Composing:
         schema.resolved(cfg)
 
 
-class Late(Exception):
-    """A case takes too long."""
+class Late(BaseException):
+    """A case takes too long. No Exception: a resolver's would come back as OmegaConf's own."""
 
 
 def _late(number: int, frame: FrameType | None) -> None:
@@ -184,7 +185,10 @@ def fuzz(torture: Torture) -> tuple[Report, str]:
             report.fault(f"fuzz composition {number}", f"`{' '.join(words)[:300]}`", line)
     wanted, taken = torture.times(500), 0
     bar = tqdm(total=wanted, desc="steps", unit="step")
-    for number, (outcome, _, words) in composed(torture, 4 * wanted, True, "compositions for steps"):
+    for number, (outcome, line, words) in composed(torture, 4 * wanted, True, "compositions for steps"):
+        if outcome == "fault":
+            report.count("composed for a step", outcome)
+            report.fault(f"fuzz composition {number} for steps", f"`{' '.join(words)[:300]}`", line)
         if outcome != "valid" or taken == wanted:
             continue
         taken += 1
@@ -261,7 +265,6 @@ def corpora(torture: Torture) -> tuple[Report, str]:
     """Data sets and caches that are cut or changed: read whole, refused in one line, or made anew."""
     import synthetic
     import texts
-    import torch
     from torture import Report, plain, same, spoil
 
     from timescales.data import cifar, glove, imdb, mnist, text
@@ -298,7 +301,7 @@ def corpora(torture: Torture) -> tuple[Report, str]:
     }  # fmt: skip
     of = {"MNIST": mnist.CORPUS, "CIFAR-10": cifar.CORPUS, "IMDB": imdb.CORPUS, "GloVe": glove.CORPUS, "PTB": text.PTB,
           "WikiText-2": text.WIKITEXT2, "text8": text.TEXT8, "text8, zip": text.TEXT8}  # fmt: skip
-    report, sound = Report(), {}
+    report, sound = Report(sort=True), {}
     os.environ["HF_HUB_OFFLINE"] = "1"
     for row, (write, load) in made.items():
         root = torture.folder / "sound" / row
@@ -323,20 +326,21 @@ def corpora(torture: Torture) -> tuple[Report, str]:
         how = spoil(path, rng)
         label = f"{row}{', its cache' if cache else ''}, {how}"
         try:
+            error_text = ""
             found = plain(list(made[row][1](root)))
             column = "same result" if same(found, sound[row]) else "another content"
             if row.startswith("MNIST") and found[-1] and column == "another content":
                 column = "the record says so"
         except ValueError as error:
-            column = "one line" if "\n" not in str(error).strip() else "fault"
+            error_text = str(error).strip()
+            mend = re.search(r"delete|download|fetch_data|allow_partial|again|replace", error_text)
+            column = "one line" if mend and "\n" not in error_text else "fault"
         except Exception as error:
-            column, found = "fault", repr(error)
+            column, error_text = "fault", repr(error)
         report.count(label, column)
         if column == "fault" or (column == "another content" and (cache or row not in UNKNOWN)):
-            report.fault(f"corpora {k} ({label}, {path.name})", column)
+            report.fault(f"corpora {k} ({label}, {path.name})", column, error_text)
         shutil.rmtree(root)
-    assert torch.get_num_threads() == 1
-    report.counts = dict(sorted(report.counts.items()))
     return report, (
         "A file of a small data set, or of what was made of it and is kept in the cache, is cut at a random length or "
         "has 1 to 8 random bytes changed, and is read again; the counts and digests of the whole are those of the "

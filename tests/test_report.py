@@ -417,7 +417,9 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
     origin = {"seconds": 600.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
     there = [row | origin for row in rows([0.9, 0.91])]
-    found = report.Report(TABLE, {"paper": there, "tiny": []}, {"paper": 6})
+    there += [{**there[0], "id": "5", "status": "failed", "seconds": 1e6}, {**there[0], "id": "4", "seconds": 3.0}]
+    found = report.Report(TABLE, {"paper": there[:2], "tiny": []}, {"paper": 6})
+    found.rows["paper"] = there  # one has failed: it is open; of two that ended the longer one counts
     asked = [(run, f"copy-{run.axes['model']}-{k}") for k, run in enumerate(tables.expand(TABLE))]
     kinds = {str(k): run.axes["model"][0] for k, (run, _) in enumerate(asked)}  # "l", "p": by model
     there[0]["id"], there[1]["id"] = "3", "4"
@@ -428,6 +430,7 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     found.prices(asked, {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()})  # by the fastest machine
     assert found.price({}) == "4 runs: 30 h"
     assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
+    found.rows["paper"] = there[:2]
     assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in report.markdown(found)
     assert report.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
 

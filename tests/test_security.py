@@ -220,8 +220,9 @@ def test_an_interpolation_of_the_environment_is_refused(train, tmp_path, monkeyp
     for wrong in (
         "++logger.table=${oc.env:MY_PASSWORD}",
         "task.layout='x${oc.env:MY_PASSWORD}'",
+        "+paper.e=env task.layout='${oc.${paper.e}:MY_PASSWORD}'",
     ):
-        outcome = train(*QUICK, "logger=csv", wrong)
+        outcome = train(*QUICK, "logger=csv", *wrong.split())
         assert outcome.status == 1, wrong
         assert "${oc.env:...} is for data_root and run_dir alone" in outcome.err
         assert SECRET not in outcome.out + outcome.err

@@ -293,8 +293,28 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
     for words in (["table=quick"], ["table=quick", "profile=tiny"]):
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err) == (1, "error: table/quick.yaml: table.tiny is missing\n")
-    path.write_text(YAML.replace("plstm ~ lstm", "plstm wins"))
-    assert "table/quick.yaml: cannot read the claim 'plstm wins'" in train("table=quick", "logger=none").err
+    for right, wrong, words in [
+        ("plstm ~ lstm", "plstm wins", "cannot read the claim 'plstm wins'"),
+        (
+            '["plstm ~ lstm"]',
+            "[{metric: test/loss}]",
+            "cannot read the claim {'metric': 'test/loss'}: it has no `claim`",
+        ),
+        ('["plstm > lstm"]', "null", "table.claims must be a list; [] where there are none"),
+        (
+            "metric: test/accuracy",
+            "metric: steps to valid/accuracy",
+            "cannot read 'valid/accuracy': valid/accuracy >= ",
+        ),
+        ("    set: {task.T: 2", "    sucess: x\n    set: {task.T: 2", "table.tiny.sucess: no such key"),
+        ("    set: {task.T: 2", "    success: valid/loss<1\n    set: {task.T: 2", "cannot read 'valid/loss<1'"),
+        ("    set: {task.T: 2, seed: 0}\n", "", "table.tiny.set must have the keys that make it small"),
+    ]:
+        assert right in YAML
+        path.write_text(YAML.replace(right, wrong))
+        outcome = train("table=quick", "logger=none")
+        assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+        assert words in outcome.err
     path.write_text(YAML.replace("name: quick", "name: slow"))
     assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
     assert not list(quick.glob("runs/*"))

@@ -50,7 +50,9 @@ def test_random_valid_overrides_take_a_step(fuzz, train, corpora, tmp_path):
     with compose.composing() as composer:
         composing = fuzz.Composing(composer)
         cases = [composing.case(1, number, True) for number in range(24)]
-    for number, words in [(k, words) for k, (outcome, _, words) in enumerate(cases) if outcome == "valid"][:6]:
+    valid = [(k, words) for k, (outcome, _, words) in enumerate(cases) if outcome == "valid"][:6]
+    assert len(valid) == 6
+    for number, words in valid:
         outcome = train(*fuzz.one_step(words, corpora), f"run_dir={tmp_path / str(number)}")
         said = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
         assert outcome.status == 0 or (outcome.status == 1 and len(said) == 1), (

@@ -237,7 +237,7 @@ def where(directory: Path, lacks: list[str] | None = None) -> int:
     found = checkpoint.load(directory / "last.pt", KEYS)
     if found is None:
         return 0
-    if lacks is not None and (before := found.get("lacks", lacks)) != lacks:
+    if lacks is not None and (before := found.get("lacks", [])) != lacks:  # checkpoints had none at first
         was, now = ("; ".join(parts) or "the whole" for parts in (before, lacks))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true starts it over")
     return found["progress"]["step"]

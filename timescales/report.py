@@ -54,14 +54,18 @@ class Report:
         return word + verdict.partial(self.rows["tiny"])
 
     def prices(self, asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str]) -> None:
-        """Find out what the open runs of paper size will take: by runs of their kind that ended, or results/speed.csv.
+        """Find out what the open runs of paper size will take: by finished ones of their kind, or results/speed.csv.
 
         asked: all runs, each with its slug; kinds: by a run's id (`schema.kind`).
         """
-        there = {row["id"]: row["seconds"] for row in self.rows["paper"]}
-        seconds = cost.cheapest() | {kinds[run_id]: spent for run_id, spent in there.items() if run_id in kinds}
+        ended = {row["id"] for row in self.rows["paper"] if row["status"] in store.ENDED and not row["stale"]}
+        spent: dict[str, float] = {}
+        for row in self.rows["paper"]:
+            if row["status"] == "finished" and not row["partial"]:
+                spent[kinds[row["id"]]] = max(row["seconds"], spent.get(kinds[row["id"]], 0.0))
+        seconds = cost.cheapest() | spent
         ids = [(run.axes, slug.rpartition("-")[2]) for run, slug in asked]
-        self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in there]
+        self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
 
     def price(self, where: Mapping[str, Any]) -> str:
         """What the open runs with these settings will take on a machine like those that were timed."""
@@ -333,9 +337,9 @@ def index(reports: Iterable[Report]) -> str:
         "# Results", "",
         "Written by `make report` from the records.",
         "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models.",
-        "*Open* is the price of the runs that are missing at paper size (in each table: of its cells) in time of one",
-        "CPU, by finished runs of the same kind or a few steps ([speed.csv](speed.csv)), at most: tasks may stop",
-        "early. A run that several tables share is counted in each.",
+        "*Open* is the price of the runs that are missing at paper size (in each table: of its cells): by finished",
+        "runs of their kind, else by a few steps on the fastest machine that was timed ([speed.csv](speed.csv)); at",
+        "most, since tasks may stop early. A run that several tables share is counted in each.",
         "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
     ])  # fmt: skip
 

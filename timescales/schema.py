@@ -197,7 +197,7 @@ def check(cfg: DictConfig) -> None:
     as_typed = OmegaConf.to_container(cfg, resolve=False)
     assert isinstance(as_typed, dict)
     for key in map(str, as_typed.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
-        if re.search(r"\$\{\s*oc\.env\b", str(as_typed[key])):
+        if re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(as_typed[key])):  # or a name that is made up of others
             raise ConfigError(
                 f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
                 "other values are written into the record and sent to W&B"

@@ -42,6 +42,7 @@ REQUIRED = {
     "assumed", "tiny",
 }  # fmt: skip
 OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
+TINY = {"set", "minutes", "claims", "success", "n_min", "select", "metric"}
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,19 @@ def check(table: Mapping[str, Any]) -> None:
         raise ConfigError(f"table/{name}.yaml: table.{min(missing)} is missing")
     if unknown := set(table) - REQUIRED - OPTIONAL:
         raise ConfigError(f"table/{name}.yaml: table.{min(unknown)}: no such key")
+    for key in ("runs", "cells", "claims"):
+        if not isinstance(table[key], list):
+            raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
+    tiny = table["tiny"]
+    if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
+        raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
+    if unknown := set(tiny) - TINY:
+        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key")
+    for part in (table, tiny):
+        conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
+        for condition in filter(None, conditions):
+            if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):
+                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}: valid/accuracy >= 0.99")
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):

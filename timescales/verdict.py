@@ -191,6 +191,8 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
 def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Claim:
     """Judge one conclusion. Raises ConfigError for a line that is none."""
     told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
+    if not isinstance(told.get("claim"), str):
+        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
     found = Claim(told["claim"])
     text, _, place = told["claim"].partition("@")
     here = [row for row in rows if tables.matches(row["axes"], conditions(place))]
