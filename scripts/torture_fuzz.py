@@ -32,7 +32,8 @@ import train  # noqa: E402
 from timescales import cli, compose, schema  # noqa: E402
 
 if TYPE_CHECKING:
-    from torture import Report, Torture
+    from torture import Torture
+    from torture_bench import Report
 
 # Plain files of which no digest is known, since no whole copy was at hand.
 UNKNOWN = ("GloVe, text", "text8")
@@ -176,7 +177,7 @@ def _late(number: int, frame: FrameType | None) -> None:
 
 def fuzz(torture: Torture) -> tuple[Report, str]:
     """Random overrides: composed, and of the valid ones some take a step."""
-    from torture import Report
+    from torture_bench import Report
 
     report = Report()
     for number, (outcome, line, words) in composed(torture, torture.times(10_000), False, "compositions"):
@@ -265,7 +266,7 @@ def corpora(torture: Torture) -> tuple[Report, str]:
     """Data sets and caches that are cut or changed: read whole, refused in one line, or made anew."""
     import synthetic
     import texts
-    from torture import Report, plain, same, spoil
+    from torture_bench import Report, plain, same, spoil
 
     from timescales.data import cifar, glove, imdb, mnist, text
 
