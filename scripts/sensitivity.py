@@ -98,10 +98,8 @@ def main() -> None:
         for k, change in enumerate([] if options.no_run else tries):
             print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
             command = [sys.executable, str(ROOT / "train.py"), f"table={table['name']}", "profile=tiny", *change]
-            if subprocess.run([*command, "logger=none", *options.overrides], check=False).returncode not in (
-                0,
-                1,
-            ):  # 1: some runs failed
+            done = subprocess.run([*command, "logger=none", *options.overrides], check=False)
+            if done.returncode not in (0, 1):  # 1: some runs failed
                 sys.exit("interrupted: the same command continues")
         found = gather(table, composer)
     folder = store.RESULTS / table["name"]
