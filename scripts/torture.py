@@ -83,11 +83,13 @@ class Torture:
             whole, seconds, operations = self.undisturbed(name)
             cwd, rng = self.folder / f"kill {series}", self.random("kill", series)
             for k in range(min(4, kills - done)):
-                most = (
-                    operations if k == 3 else max(1, operations // 3)
-                )  # the last of a series may come in the run's end
-                at = rng.randint(1, most) if (series + k) % 2 else None
-                case = self.bench.train(name, cwd, at=at, seconds=None if at else rng.uniform(0.1, 0.7) * seconds)
+                if k == 3:  # in the run's end: the best weights, the last record
+                    how: dict[str, Any] = {"at": rng.randint(1, 10), "since": "best.pt"}
+                elif (series + k) % 2:
+                    how = {"at": rng.randint(1, max(1, operations // 3))}
+                else:
+                    how = {"seconds": rng.uniform(0.1, 0.7) * seconds}
+                case = self.bench.train(name, cwd, **how)
                 if case.status is None:
                     done += 1
                     bar.update()
@@ -110,7 +112,8 @@ class Torture:
         report.words.append(f"Where the kills landed:\n\n| file: operation | kills |\n|---|---:|\n{words}")
         return report, (
             "A run is killed up to four times with SIGKILL, by turns after a random time and within a random operation "
-            "on a file (a file is then written to its half), and each time the same command is given again; at last "
+            "on a file (a file is then written to its half), the fourth time while its end is written, and each time "
+            "the same command is given again; at last "
             "it is left to end. Compared with a run that nobody disturbed, bit by bit: the record's "
             f"{', '.join(SAME)}; `curve.csv`; every tensor and number of `last.pt` and `best.pt` but the seconds; the "
             "caches of corpora. No temporary file may be left, and every file must parse. Checkpoints at every step."

@@ -76,8 +76,8 @@ class Case(NamedTuple):
 class Files:
     """Stands between `timescales.files` and the disk: counts operations, and ends the process or raises in one."""
 
-    def __init__(self, place: mmap.mmap, at: int | None = None, error: int | None = None) -> None:
-        self.place, self.at, self.error, self.file, self.count = place, at, error, "", 0
+    def __init__(self, place: mmap.mmap, at: int | None = None, error: int | None = None, since: str = "") -> None:
+        self.place, self.at, self.error, self.since, self.file, self.count = place, at, error, since, "", 0
         self.make, self.open = files._temporary, open
 
     def install(self) -> None:
@@ -93,12 +93,13 @@ class Files:
         self.place[80:88] = self.count.to_bytes(8, "little")
 
     def pass_by(self, operation: str, can_fail: bool = True) -> None:
-        """One operation; it may be the last."""
-        self.count += 1
+        """One operation; it may be the last. Counted from the first on the file `since`, if that is named."""
+        self.since = "" if self.file == self.since else self.since
+        self.count += not self.since
         if self.error is not None and self.at is not None and self.count > self.at:
             return  # a parent shall find where it was
         self.say(f"{self.file}: {operation}")
-        if self.count == self.at:
+        if self.count == self.at and not self.since:
             if self.error is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             elif can_fail:
@@ -176,16 +177,16 @@ class Bench:
     def run(
         self, words: list[str], cwd: Path, *, at: int | None = None, error: int | None = None,
         seconds: float | None = None, before: Callable[[], None] | None = None, limit: float = 120.0,
-        program: str = "train.py",
+        program: str = "train.py", since: str = "",
     ) -> Case:  # fmt: skip
-        """Run a program of the repository with these words; kill it in its at-th operation on a file, or after some
-        seconds; with `error`, raise that there instead."""
+        """Run a program of the repository with these words; kill it in its at-th operation on a file (since the first
+        on the file `since`), or after some seconds; with `error`, raise that there instead."""
         cwd.mkdir(parents=True, exist_ok=True)
         said = self.folder / "said.txt"
         self.place[:88] = b"starting".ljust(80) + bytes(8)
         process = os.fork()
         if process == 0:
-            self._child(words, cwd, said, Files(self.place, at, error), before, program)
+            self._child(words, cwd, said, Files(self.place, at, error, since), before, program)
         until, ended, status = time.monotonic() + (limit if seconds is None else seconds), 0, 0
         while not ended and time.monotonic() < until:
             ended, status = os.waitpid(process, os.WNOHANG)
