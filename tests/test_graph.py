@@ -675,7 +675,8 @@ def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
         assert len({row._replace(ms=0.0) for row in choice.measured()}) == len(choice.measured())
         found = {row.engine for row in choice.measured() if row.cell == "lstm"}
         assert found == {"graph", "cudnn", "eager"}
-        fastest = min((row for row in choice.measured() if row.cell == "lstm"), key=lambda row: row.ms)
+        here = [row for row in choice.measured() if (row.cell, row.S, row.device) == ("lstm", 8, "H200")]
+        fastest = min(here, key=lambda row: row.ms)
         assert choice.ranking("lstm", 8, 4, 8, "H200")[0] == fastest.engine
     finally:
         choice.measured.cache_clear()
