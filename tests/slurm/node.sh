@@ -4,6 +4,7 @@
 #   tests/slurm/node.sh down DIR
 # Needs root. SLURM is installed by apt if it is not there.
 set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin # where daemons are, and runuser
 DIR=$2
 NAME=$(uname -n | cut -d. -f1)
 
