@@ -99,7 +99,7 @@ def table_view(
     entity: str, project: str, found: report.Report, profile: str | None, composer: compose.Composer
 ) -> views.Workspace:
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
-    table = found.table if profile is None else found.tiny_table()
+    table = found.table if profile is None else tables.twin(found.table)
     every = tables.expand(dict(found.table), profile)
     axes = dict.fromkeys(key for run in every for key in run.axes if key != "seed")
     varied = [key for key in axes if len({json.dumps(run.axes.get(key)) for run in every}) > 1 or key == "model"]

@@ -20,14 +20,12 @@ from tqdm import tqdm  # noqa: E402
 from timescales import cli, compose, cost, record, report, schema, store, tables  # noqa: E402
 
 
-def status(
-    name: str, composer: compose.Composer, measured: dict[str, float], unknown: dict[str, Any]
-) -> list[list[Any]]:
+def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:
     """The lines of a table, one for each profile; puts configurations whose cost is not known into `unknown`."""
     table, committed, lines = compose.table(name), store.committed(), []
     for profile in report.PROFILES:
         count: Counter[str] = Counter()
-        seconds, todo, why = dict(measured), [], []
+        ended, todo, why = [], [], []
         for run in tables.expand(table, profile):
             try:
                 cfg = composer(run.overrides)
@@ -43,9 +41,10 @@ def status(
             old = record.stale(found) if found else bool(row) and store.stale(row)
             count["stale" if old else "committed" if not found and row else state] += 1
             if state in store.ENDED:
-                seconds[kind] = found["seconds"] if found else row["seconds"]
+                ended.append((kind, found or row))
             else:
                 todo.append((kind, cfg))
+        seconds = cost.prices(ended)
         unknown |= {kind: cfg for kind, cfg in todo if kind not in seconds}
         dear = sum(kind not in seconds for kind, _ in todo)
         hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
@@ -68,10 +67,9 @@ def main() -> None:
     options = parser.parse_args()
     with compose.composing() as composer:
         names = options.table or cli.choices("table")
-        seconds = cost.known()
         unknown: dict[str, Any] = {}
         try:
-            lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, seconds, unknown)]
+            lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.measure:
@@ -80,7 +78,7 @@ def main() -> None:
                     cost.write([cost.measure(kind, schema.resolved(cfg))])
                 except schema.ConfigError as error:
                     tqdm.write(f"{schema.slug(cfg)}: {error}")
-            lines = [line for name in names for line in status(name, composer, cost.known(), {})]
+            lines = [line for name in names for line in status(name, composer, {})]
     head = ["table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not"]
     widths = [max(len(str(row[k])) for row in [head, *lines]) for k in range(len(head))]
     for row in [head, *lines]:

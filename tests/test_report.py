@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from timescales import plots, report, schema, store, tables, verdict
+from timescales.analysis import bins
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = {
@@ -48,7 +49,8 @@ def judged(found, printed=None, **table):
         (rows([0.90, 0.90, 0.90]), {"value": None}, {}, "blank"),
         (rows([0.90, 0.90]) + rows([None], status="diverged"), {}, {}, "unstable (1 of 3 failed)"),
         (rows([0.90, 0.90, 0.90]) + rows([None], status="diverged"), {"failed": 1}, {}, "match"),
-        (rows([None, None], status="failed"), {}, {}, "unstable (2 of 2 failed)"),
+        (rows([None, None], status="diverged"), {}, {}, "unstable (2 of 2 failed)"),
+        (rows([0.90, 0.90]) + rows([None], status="diverged"), {"failed": 1}, {"n_min": 4}, "match (n=2)"),
         # bimodal: with the paper's success condition the failures are counted and left out of the mean, ...
         (rows([0.90, 0.901, 0.899, 0.1]), {}, {"success": "valid/accuracy > 0.5"}, "unstable (1 of 4 failed)"),
         (rows([0.90, 0.901, 0.899, 0.1]), {"failed": 1}, {"success": "valid/accuracy > 0.5"}, "match"),
@@ -112,7 +114,10 @@ def test_best_stable_learning_rate():
         ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.80, 0.81, 0.82], "refuted"),
         ("plstm ~ lstm", [0.9], [0.902], "in order"),
         ("plstm ~ lstm", [0.9], [0.92], "reversed"),
-        ("plstm ~ lstm", [0.9], [0.92, 0.88], "holds"),  # one draw against a spread of .028
+        ("plstm ~ lstm", [0.9], [0.92, 0.88], "holds"),
+        ("plstm ~ lstm", [0.9, 0.8], [0.75, 0.7], "in order"),  # too few to tell is not the same: p = .15
+        ("plstm > lstm", [0.8, 0.8], [0.9, 0.9], "refuted"),  # without any spread
+        ("plstm > lstm", [0.9, 0.9], [0.8, 0.8], "holds"),
         ("plstm > lstm", [0.9], [0.8, 0.801, 0.802], "holds"),
         ("plstm > lstm @ task=smnist", [0.9], [0.8], "open"),
         ("task=copy model=plstm > task=copy model=lstm @ seed=0", [0.9], [0.8], "in order"),
@@ -144,7 +149,9 @@ def test_claims_on_another_metric_and_on_failing():
     assert found.detail == "102.5 (n=2) against 1000 (n=2)"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
-    assert verdict.claim("lstm fails", table, runs).verdict == "holds (n=2)"
+    assert verdict.claim("lstm fails", table, runs).verdict == "reversed (n=2)"  # half of them
+    assert verdict.claim("lstm fails", table, [*runs, *rows([0.1], "lstm")]).verdict == "holds"
+    assert verdict.claim("plstm fails", table, runs).verdict == "refuted (n=2)"
     assert verdict.claim("plstm never fails", table, runs).verdict == "holds (n=2)"
     assert verdict.claim("lstm never fails", table, runs).verdict == "refuted (n=2)"
     assert verdict.claim("plstm fails @ model=ur", table, runs).verdict == "open"
@@ -186,6 +193,43 @@ def test_runs_that_fail_count_where_a_claim_says_so():
         row["steps to valid/accuracy >= 0.9"] = 300 if row["axes"]["model"] == "lstm" else 100 + row["seed"]
     steps = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
     assert verdict.claim(steps, table, found).verdict == "holds"
+
+
+def test_a_claim_may_ask_for_a_factor():
+    found = rows([0.9, 0.901]) + rows([0.5, 0.501], "lstm")
+    assert verdict.claim({"claim": "plstm > lstm", "times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    twice = verdict.claim({"claim": "plstm > lstm", "times": 2}, TABLE, found)
+    assert (twice.verdict, twice.detail) == ("refuted (n=2)", "90.05 (n=2) against 50.05 (n=2)")
+    low = {"claim": "lstm > plstm", "better": "lower"}
+    assert verdict.claim(low | {"times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    assert verdict.claim(low | {"times": 2}, TABLE, found).verdict == "refuted (n=2)"
+
+
+def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
+    """2,000 words in 20 blocks; a tenth of a nat a word, in every block, is certain, and none is no difference."""
+
+    def run(model, nats, **axes):
+        sums = np.array([[25 * (n + 0.001 * k) for n in nats] for k in range(20)])
+        text = bins.to_text(bins.Blocks(sums, np.full((20, 4), 25)))
+        ppl = bins.named(bins.perplexities(bins.from_text(text)))
+        row = rows([0.5], model, **axes)[0] | {"blocks": text}
+        return row | {f"probe/bins/{name}": value for name, value in ppl.items()}
+
+    table = {**TABLE, "better": "lower", "unit": "perplexity", "n_min": 1, "tolerance": 0.01, "probe": ["bins"]}
+    found = [run("lstm", [2.0, 3.0, 5.1, 7.0]), run("mts", [2.0, 3.1, 5.0, 6.9], **{"model.layer1_bias": "eq5"})]
+    assert bins.p_lower(found[1]["blocks"], found[0]["blocks"], "100_1K") == 0.0
+
+    def said(text, name, **more):
+        return verdict.claim({"claim": text, "metric": f"probe/bins/{name}"} | more, table, found).verdict
+
+    assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "holds"
+    assert said("mts > lstm", "100_1K") == "open"  # they differ in the bias, which the claim does not name
+    assert said("lstm > mts model.layer1_bias=eq5", "100_1K") == "refuted"
+    assert said("mts model.layer1_bias=eq5 ~ lstm", "above_10K", tolerance=0.01) == "holds"
+    assert said("mts model.layer1_bias=eq5 ~ lstm", "1K_10K", tolerance=0.01) == "refuted"
+    for row in found:
+        row["blocks"] = None
+    assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "in order"
 
 
 def test_stale_runs_say_nothing():
@@ -343,6 +387,23 @@ def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made,
     assert len(made().rows["paper"]) == 5
 
 
+def test_a_run_that_broke_off_is_no_result_and_hides_none(made, tmp_path):
+    """An error of ours says nothing of a model: its cell stays open, and what was committed of the run stays."""
+    report.write(made())
+    path = next((tmp_path / "runs").glob("*plstm-s1-paper*/record.json"))
+    broken = json.loads(path.read_text()) | {"status": "failed", "error": "MemoryError: no more"}
+    path.write_text(json.dumps(broken))
+    found = made()
+    assert [row["status"] for row in found.rows["paper"]] == ["finished"] * 6
+    assert found.cells[0].n == 3
+    rows_file = tmp_path / "results" / "made_up" / "runs.csv"
+    lines = [line for line in rows_file.read_text().splitlines() if broken["id"] not in line]
+    rows_file.write_text("\n".join(lines) + "\n")
+    found = made()
+    assert (len(found.rows["paper"]), found.cells[0].n, found.cells[0].failed) == (5, 2, 0)
+    assert found.verdict == "open"
+
+
 def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     import shutil
 
@@ -352,6 +413,18 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     assert [c.verdict for c in found.cells] == ["missing"]
     assert found.verdict == "open"
     assert found.shown_here() == "order shown"
+
+
+def test_a_picture_names_its_cells_and_reaches_over_decades(monkeypatch):
+    from matplotlib.figure import Figure
+
+    cells = [{"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
+             {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"}]  # fmt: skip
+    found = report.Report({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []}, {"paper": 6})
+    one = Figure().subplots()
+    plots._cells(one, found, "paper", found.table)
+    assert [text.get_text() for text in one.get_yticklabels()] == ["frequent: plstm", "rare: plstm"]
+    assert one.get_xscale() == "log"
 
 
 def test_the_picture_is_drawn(made):
@@ -370,19 +443,20 @@ def test_the_picture_is_drawn(made):
     [
         ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
         ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
-        ("steps to valid/accuracy >= 0.99", 40),
+        ("steps to valid/accuracy >= 0.99", 90),  # never: all that it might have taken, not the 40 after which it ended
     ],
 )  # fmt: skip
 def test_what_a_table_reads_from_a_record(name, value):
     curve = [{"step": 10, "valid/accuracy": 0.1, "valid/loss": 1.0},
              {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
-             {"step": 30, "valid/accuracy": 0.7, "valid/loss": 0.05}]  # fmt: skip
+             {"step": 30, "epoch": 1.0, "valid/accuracy": 0.7, "valid/loss": 0.05}]  # fmt: skip
     record = {
         "metrics": {"test/accuracy": 0.9},
         "last": {"test/accuracy": 0.8},
         "curve": curve,
         "steps": 40,
         "probes": {"a/b": 3.0},
+        "config": {"loop": {"max_epochs": 3, "max_steps": 100}},
     }
     assert store.metric(record, name) == value
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from timescales import cli, compose, record, schema, store, tables
+from timescales import cli, compose, record, schema, store, tables, verdict
 
 TABLE = {
     "name": "t",
@@ -285,6 +285,19 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
+    with pytest.raises(schema.ConfigError, match="no run is in the claim .plstm > lstm"):
+        verdict.check({**whole, "claims": ["plstm > lstm @ task.sampling=sync_10"]})
+    with pytest.raises(schema.ConfigError, match="no run is in the claim 'ur fails'"):
+        verdict.check({**whole, "tiny": {**whole["tiny"], "claims": ["ur fails"]}})
+    with pytest.raises(schema.ConfigError, match="'plstm ~ lstm' has a metric of its own: say in its unit"):
+        verdict.check({**whole, "claims": [{"claim": "plstm ~ lstm", "metric": "test/loss"}]})
+
+
+def test_a_twin_reads_what_it_selects():
+    whole = compose.table("chien_table3")
+    assert verdict.metrics(whole) == ["last test/accuracy"]
+    twin = {**whole, "tiny": {**whole["tiny"], "select": "best"}}
+    assert verdict.metrics(twin) == ["last test/accuracy", "best test/accuracy"]
 
 
 def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):

@@ -91,6 +91,5 @@ def table(name: str) -> dict[str, Any]:
     if not isinstance(node, dict) or node.get("name") != name:
         raise ConfigError(f"{path}: it must have table.name: {name}")
     tables.check(node)
-    for said in (*node["claims"], *node["tiny"].get("claims", [])):
-        verdict.claim(said, node, [])  # one that cannot be read is named before anything is trained
+    verdict.check(node)  # what cannot be judged is named before anything is trained
     return node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timescales import record, store
@@ -30,10 +31,17 @@ def known() -> dict[str, float]:
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
-def cheapest() -> dict[str, float]:
-    """Seconds that a run takes at most, by kind, on the fastest of the machines that were timed."""
+def prices(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
+    """Seconds that a run takes, by kind: those of the longest of these that finished on the whole data, else an upper
+    bound from a few steps on the fastest machine that was timed. runs: the kind and the row (or record) of each.
+    """
     ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
-    return {row["kind"]: float(row["seconds"]) for row in ordered}
+    found = {row["kind"]: float(row["seconds"]) for row in ordered}
+    spent: dict[str, float] = {}
+    for kind, row in runs:
+        if row["status"] == "finished" and not row["partial"]:
+            spent[kind] = max(row["seconds"], spent.get(kind, 0.0))
+    return found | spent
 
 
 def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:

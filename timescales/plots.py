@@ -120,7 +120,7 @@ def draw(found: report.Report) -> Path | None:
     rows = max(len(found.cells) if "paper" in drawn else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
     figure, axes = new(len(panels), 7.0 * len(panels), 0.26 * rows + 1.8 if drawn else 4.2)
     for (name, settings), one in zip(panels, axes, strict=True):
-        table = {**(found.table if name == "paper" else found.tiny_table()), "figure": settings}
+        table = {**(found.table if name == "paper" else tables.twin(found.table)), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
         one.set_title(
             f"{found.table['title']}\n{'paper size' if name == 'paper' else 'tiny twin'}", loc="left", fontsize=10
@@ -161,7 +161,10 @@ def _legend(one: Any) -> None:
 def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
     """A line for each cell (or configuration): the paper's value with its spread, and every seed of ours."""
     if profile == "paper":
-        lines = [(_name(c.printed.get("where", {}), list(c.printed.get("where", {}))), c) for c in found.cells]
+        lines = [
+            (": ".join(filter(None, [c.printed.get("label"), _name(where, list(where))])), c)
+            for c in found.cells for where in [c.printed.get("where", {})]
+        ]  # fmt: skip
     else:
         rows, keys = found.rows[profile], _varying(found.rows[profile])
         names = dict.fromkeys(_name(row["axes"], keys) for row in rows)
@@ -180,6 +183,9 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         for _, value in cell.values:
             one.plot(value, k, "o", zorder=4, color=colour(printed["where"]), ms=5, alpha=0.75)
     one.set_yticks(range(len(lines)), [text for text, _ in lines], fontsize=8)
+    numbers = [cell.printed["value"] for _, cell in lines if cell.printed["value"] is not None]
+    if numbers and 0 < 30 * min(numbers) < max(numbers):  # such as perplexities of frequent and of rare words
+        one.set_xscale("log")
     paper = "diamonds: the paper, with its spread; " if any(c.printed["value"] is not None for _, c in lines) else ""
     one.set_xlabel(f"{table['metric']} ({table['unit']})\n{paper}dots: ours, one a seed", fontsize=9)
     one.set_ylim(len(lines) - 0.4, -0.6)

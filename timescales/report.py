@@ -30,20 +30,12 @@ class Report:
     left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
 
     def __post_init__(self) -> None:
-        tiny = self.tiny_table()
+        tiny = tables.twin(self.table)
         self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
         self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
         self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
         self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
         self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
-
-    def tiny_table(self) -> dict[str, Any]:
-        """The table as its tiny twin judges: with its own claims, success condition, metric."""
-        return {
-            **self.table,
-            "claims": [],
-            **{k: v for k, v in self.table["tiny"].items() if k not in ("set", "minutes")},
-        }
 
     def shown_here(self) -> str:
         """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?"""
@@ -54,16 +46,12 @@ class Report:
         return word + verdict.partial(self.rows["tiny"])
 
     def prices(self, asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str]) -> None:
-        """Find out what the open runs of paper size will take: by finished ones of their kind, or results/speed.csv.
+        """Find out what the open runs of paper size will take (`cost.prices`).
 
         asked: all runs, each with its slug; kinds: by a run's id (`schema.kind`).
         """
         ended = {row["id"] for row in self.rows["paper"] if row["status"] in store.ENDED and not row["stale"]}
-        spent: dict[str, float] = {}
-        for row in self.rows["paper"]:
-            if row["status"] == "finished" and not row["partial"]:
-                spent[kinds[row["id"]]] = max(row["seconds"], spent.get(kinds[row["id"]], 0.0))
-        seconds = cost.cheapest() | spent
+        seconds = cost.prices((kinds[row["id"]], row) for row in self.rows["paper"])
         ids = [(run.axes, slug.rpartition("-")[2]) for run, slug in asked]
         self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
 
@@ -85,7 +73,8 @@ def _runs(count: int) -> str:
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
     """The report of a table from the runs it asks for, each with its slug; `runs` is by profile.
 
-    A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/.
+    A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/. One that goes on
+    or broke off with an error has no result yet: it is open.
     """
     own = {row["id"]: row for row in store.read_rows(store.RESULTS / table["name"] / "runs.csv")}
     committed = store.committed() | own
@@ -95,14 +84,15 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
         for run, slug in asked:
             mine = record.read(Path("runs") / slug) if local else None
             known = committed.get(slug.rpartition("-")[2])
-            if mine is not None and mine["status"] == "interrupted":
-                mine = None  # no result yet
+            if mine is not None and mine["status"] not in store.ENDED:
+                mine = None
             if mine is not None and known is not None and mine["partial"] and not known["partial"]:
                 mine = None  # the same run is committed on the whole data
             row = _row(table, run, profile, mine, known)
-            if row is not None:
-                blocks = Path("runs") / slug / "blocks.csv"
-                row["blocks"] = blocks.read_text() if mine is not None and blocks.is_file() else None
+            if row is not None and row["status"] in store.ENDED:
+                folder = store.RESULTS / table["name"] / "blocks"
+                blocks = Path("runs") / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
+                row["blocks"] = blocks.read_text() if blocks.is_file() else None
                 found[profile].append(row)
     return Report(table, found, {profile: len(asked) for profile, asked in runs.items()})
 
@@ -243,11 +233,10 @@ def _bootstrap(report: Report) -> list[str]:
     body = []
     pairs: dict[str, dict[str, str]] = {}
     for row in report.rows["paper"]:
-        path = store.RESULTS / report.table["name"] / "blocks" / f"{row['id']}.csv"
-        text = row.get("blocks") or (path.read_text() if path.is_file() else None)
-        if text is not None:
-            where = ", ".join(f"{key}={say(value)}" for key, value in row["axes"].items() if key != "model")
-            pairs.setdefault(where, {})[row["axes"]["model"]] = text
+        if row.get("blocks"):
+            axes = {key: value for key, value in row["axes"].items() if key.partition(".")[0] != "model"}
+            where = ", ".join(f"{key}={say(value)}" for key, value in axes.items())
+            pairs.setdefault(where, {})[row["axes"]["model"]] = row["blocks"]
     for where, texts in pairs.items():
         if {"lstm", "mts"} <= set(texts):
             found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
@@ -272,7 +261,7 @@ def _tiny(report: Report) -> list[str]:
     """The tiny twin: a row for each configuration, its mean, and its own claims."""
     import pandas
 
-    table = report.tiny_table()
+    table = tables.twin(report.table)
     name = verdict.full_name(table["metric"], table)
     unit = verdict.scale({}, table)
     frame = pandas.DataFrame([

@@ -40,17 +40,26 @@ def row(
 def metric(found: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
-    None if it has none. A run that never reaches the threshold counts as all its steps.
+    None if it has none. A run that never reaches the threshold counts as all the steps that it might have taken, also
+    where its task ended it as failed before.
     """
     if name.startswith("steps to "):
         key, sign, threshold = name.removeprefix("steps to ").split()
         compare = operator.ge if sign == ">=" else operator.le
         points = (point for point in found["curve"] if point.get(key) is not None)
-        return next((point["step"] for point in points if compare(point[key], float(threshold))), found.get("steps"))
+        reached = next((point["step"] for point in points if compare(point[key], float(threshold))), None)
+        return allowed(found) if reached is None else reached
     if name.startswith("probe/"):
         return found.get("probes", {}).get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)
     return found["metrics" if which == "best" else "last"].get(key)
+
+
+def allowed(found: Mapping[str, Any]) -> int:
+    """The steps that a record's run takes if nothing ends it before."""
+    loop, last = found["config"]["loop"], found["curve"][-1]
+    by_epochs = round(last["step"] / last["epoch"] * loop["max_epochs"])
+    return by_epochs if loop.get("max_steps") is None else min(by_epochs, loop["max_steps"])
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -105,6 +105,12 @@ def spell(value: Any) -> str:
     return text
 
 
+def twin(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table as its tiny twin judges: with its own claims, success condition, metric."""
+    own = {key: value for key, value in table["tiny"].items() if key not in ("set", "minutes")}
+    return {**table, "claims": [], **own}
+
+
 def group(axes: Mapping[str, Any]) -> str:
     """What runs share that differ in the seed alone, as a key."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)

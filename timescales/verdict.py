@@ -1,10 +1,11 @@
 """What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
 
 A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
-`~` "no different from" (within the tolerance, or not significant); after `@` comes where it is said. "lstm fails" and
-"plstm never fails" are about the table's `success`; in comparisons runs that fail it are left out, unless it says
-`failures: count` or compares steps to a threshold. Where runs differ in something else than the seed, the claim must
-hold in each group of them.
+`~` "no different from" (within the tolerance); after `@` comes where it is said. `times: 10` asks for that factor.
+"lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`; in comparisons runs
+that fail it are left out, unless it says `failures: count` or compares steps to a threshold. Where runs differ in
+something else than the seed, the claim must hold in each group of them. Of single runs that were measured on the same
+words (`bins`) the bootstrap over blocks of words decides, as in the paper.
 """
 
 from __future__ import annotations
@@ -54,11 +55,14 @@ class Claim:
 
 def metrics(table: Mapping[str, Any]) -> list[str]:
     """The names of all values that a table reads from a run, as `store.metric` knows them."""
-    entries = [*table["cells"], *table["claims"], *table["tiny"].get("claims", []), table["tiny"]]
-    names = [table["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
-    names += [condition.split()[0] for condition in (table.get("success"), table["tiny"].get("success")) if condition]
-    names += [name for figure in tables.figures(table) for name in figure.get("metrics", [])]
-    return list(dict.fromkeys(full_name(name, table) for name in names))
+    found: dict[str, None] = {}
+    for part, cells in ((table, table["cells"]), (tables.twin(table), [])):
+        entries = [*cells, *part["claims"]]
+        names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
+        names += [part["success"].split()[0]] if part.get("success") else []
+        names += [name for figure in tables.figures(part) for name in figure.get("metrics", [])]
+        found |= dict.fromkeys(full_name(name, part) for name in names)
+    return list(found)
 
 
 def full_name(metric: str, table: Mapping[str, Any]) -> str:
@@ -132,7 +136,8 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         same = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"]) + 1e-9
     higher = found.mean > printed["value"]
     word = "match" if same else "better" if higher == (better(printed, table) == "higher") else "worse"
-    few = found.n < printed.get("n_min", table["n_min"]) and "compute" not in printed
+    ended = found.n + min(found.failed, printed.get("failed", 0))  # the paper lost these, too
+    few = ended < printed.get("n_min", table["n_min"]) and "compute" not in printed
     return word + (f" (n={found.n})" if few else ""), p
 
 
@@ -142,7 +147,8 @@ def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alte
 
     equal = ours[2] == 1 or theirs[2] == 1
     if ours[1] == theirs[1] == 0.0:
-        return 1.0 if ours[0] == theirs[0] else 0.0
+        right_way = {"two-sided": True, "greater": ours[0] > theirs[0], "less": ours[0] < theirs[0]}[alternative]
+        return 0.0 if right_way and ours[0] != theirs[0] else 1.0
     return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
 
 
@@ -190,30 +196,25 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
 
 def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Claim:
     """Judge one conclusion. Raises ConfigError for a line that is none."""
-    told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
-    if not isinstance(told.get("claim"), str):
-        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
+    told, sides, sign, place = _read(said, table)
     found = Claim(told["claim"])
-    text, _, place = told["claim"].partition("@")
-    here = [row for row in rows if tables.matches(row["axes"], conditions(place))]
+    here = [row for row in rows if tables.matches(row["axes"], place)]
     if any(row["stale"] for row in here):
         found.verdict = "stale"
         return found
-    if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
-        mine = [
-            row for row in here if tables.matches(row["axes"], conditions(fails.group(1))) and row["status"] != "failed"
-        ]
+    if len(sides) == 1:
+        mine = [row for row in here if tables.matches(row["axes"], sides[0])]
         if mine:
             count = sum(not succeeded(row, table) for row in mine)
             found.detail = f"{count} of {len(mine)} runs fail"
-            found.verdict = "holds" if (count > 0) == (fails.group(2) == "fails") else "refuted"
+            if sign == "fails":
+                found.verdict = "holds" if 2 * count > len(mine) else "reversed" if count else "refuted"
+            else:
+                found.verdict = "refuted" if count else "holds"
             fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
             found.verdict += (f" (n={fewest})" if fewest < table["n_min"] else "") + partial(mine)
         return found
-    sides = re.split(r"\s([>~])\s", text)
-    if len(sides) != 3:
-        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")
-    left, sign, right = conditions(sides[0]), sides[1], conditions(sides[2])
+    left, right = sides
     name = full_name(told.get("metric", table["metric"]), table)
     apart = {"seed", *left, *right} | ({"optimizer.lr"} if table.get("reduce", "mean") != "mean" else set())
 
@@ -234,7 +235,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
 
     ours, theirs = by_group(left), by_group(right)
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
-    judged = [_compare([r[name] for r in a], [r[name] for r in b], sign, told, table) for a, b in pairs]
+    judged = [_compare(a, b, name, sign, told, table) for a, b in pairs]
     if not judged:
         return found
     order = ("refuted", "reversed", "in order", "holds")
@@ -249,34 +250,83 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     return found
 
 
+def _read(
+    said: str | Mapping[str, Any], table: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], list[dict[str, Any]], str, dict[str, Any]]:
+    """A claim, its one side ("fails", "never fails") or two, the sign between them, and where it is said."""
+    told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
+    if not isinstance(told.get("claim"), str):
+        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
+    text, _, place = told["claim"].partition("@")
+    if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
+        return told, [conditions(fails.group(1))], fails.group(2), conditions(place)
+    parts = re.split(r"\s([>~])\s", text)
+    if len(parts) != 3:
+        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")
+    return told, [conditions(parts[0]), conditions(parts[2])], parts[1], conditions(place)
+
+
+def check(table: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a claim that cannot be read, that no run can decide, or that lacks its own tolerance."""
+    for part, profile in ((table, None), (tables.twin(table), "tiny")):
+        runs = tables.expand(table, profile)
+        for said in part["claims"]:
+            told, sides, sign, place = _read(said, part)
+            for side in sides:
+                if not any(tables.matches(run.axes, side | place) for run in runs):
+                    raise ConfigError(f"table/{table['name']}.yaml: no run is in the claim {told['claim']!r}")
+            if sign == "~" and "metric" in told and "tolerance" not in told:
+                raise ConfigError(
+                    f"table/{table['name']}.yaml: the claim {told['claim']!r} has a metric of its own: say in its "
+                    "unit which difference is none, tolerance: ..."
+                )
+
+
 def _compare(
-    a: list[float], b: list[float], sign: str, told: Mapping[str, Any], table: Mapping[str, Any]
+    ours: Sequence[Row], theirs: Sequence[Row], name: str, sign: str, told: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[str, float | None, str]:
-    unit = scale(told, table)
+    unit, higher = scale(told, table), better(told, table) == "higher"
+    times = told.get("times", 1.0) if higher else 1.0 / told.get("times", 1.0)
+    a, b = [row[name] for row in ours], [row[name] * times for row in theirs]
     most = table.get("reduce") == "max"
-    best = max if better(told, table) == "higher" else min
+    best = max if higher else min
     mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
     near = abs(mean_a - mean_b) * unit <= told.get("tolerance", table["tolerance"])
-    detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b * unit)} (n={len(b)})"
-    tested = not most and len(a) + len(b) > 2  # a single run is one draw against the other side's spread
+    detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b / times * unit)} (n={len(b)})"
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
-    right_way = mean_a > mean_b if better(told, table) == "higher" else mean_a < mean_b
+    right_way = mean_a > mean_b if higher else mean_a < mean_b
+    single = len(a) == len(b) == 1  # otherwise a single run is one draw against the other side's spread
+
+    def p_of(alternative: str) -> float | None:
+        if most or (single and not _same_words(ours[0], theirs[0], name)):
+            return None
+        if single:
+            from timescales.analysis import bins
+
+            p = bins.p_lower(ours[0]["blocks"], theirs[0]["blocks"], name.rpartition("/")[2])
+            return p if alternative != "two-sided" else min(1.0, 2 * min(p, 1 - p))
+        return welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), alternative)
+
     if sign == "~":
-        if not tested:
+        p = p_of("two-sided")
+        if p is None:
             return ("holds" if near and most else "in order" if near else "reversed"), None, detail
-        p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)))
-        return ("holds" if near or p >= ALPHA else "refuted"), p, detail
+        return ("holds" if near else "refuted" if p < ALPHA else "in order"), p, detail
     if most and right_way and not near:  # maxima have no spread: the tolerance decides
         return "holds", None, detail
-    if not tested:
+    p = p_of("greater" if higher else "less")
+    if p is None:
         return ("in order" if right_way else "reversed"), None, detail
-    greater = "greater" if better(told, table) == "higher" else "less"
-    p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), greater)
     return (
         ("holds" if p < ALPHA else "in order" if right_way else "reversed" if p < 1 - ALPHA else "refuted"),
         p,
         detail,
     )
+
+
+def _same_words(a: Row, b: Row, name: str) -> bool:
+    """Whether two runs' perplexities can be compared block by block of the words that they were measured on."""
+    return name.startswith("probe/bins/") and "/train/" not in name and bool(a.get("blocks") and b.get("blocks"))
 
 
 def conditions(text: str) -> dict[str, Any]:

@@ -107,6 +107,13 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, see
     return of_baseline - of_other
 
 
+def p_lower(first: str, second: str, name: str) -> float:
+    """p that the first run's perplexity in a bin (or of "all" words) is not lower than the second's: the share of
+    resamples in which it is not. Both are blocks.csv of runs on the same words."""
+    found = differences(from_text(second), from_text(first))[:-1, (*NAMES, "all").index(name)]
+    return float((found <= 0.0).mean())
+
+
 def summary(found: Floats) -> dict[str, Floats]:
     """Of differences (n, 5): mean, standard deviation, the ends of the 95 % interval and of the authors', (5,) each.
 
