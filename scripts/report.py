@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import cli, compose, files, report, schema, store, tables  # noqa: E402
+from timescales import cli, compose, cost, files, report, schema, store, tables  # noqa: E402
 
 
 def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
@@ -77,6 +77,10 @@ def main() -> None:
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
             for line in found.missing:
                 print(f"  cannot run here: {line}")
+            if found.dropped:
+                print(
+                    f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"
+                )
         if options.config_dir:
             return
         everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
@@ -106,6 +110,11 @@ def check(reports: list[report.Report], whole: bool) -> None:
         ours = report.markdown(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
         if ours != (path.read_text() if path.is_file() else None):
             wrong.append(os.path.relpath(path, ROOT))
+    timed = {row["kind"] for row in cost.rows()}
+    if whole and (unknown := timed - set().union(*(found.kinds for found in reports))):
+        sys.exit(
+            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed; give them theirs"
+        )
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")
     if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):

@@ -146,6 +146,7 @@ def test_claims_on_another_metric_and_on_failing():
     faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
     found = verdict.claim(faster, TABLE, slow + fast)
     assert found.verdict == "holds (n=2)"
+    assert found.text == "plstm > lstm (steps to valid/accuracy >= 0.9)"
     assert found.detail == "102.5 (n=2) against 1000 (n=2)"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])

@@ -285,7 +285,7 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
-    with pytest.raises(schema.ConfigError, match="no run is in the claim .plstm > lstm"):
+    with pytest.raises(schema.ConfigError, match=r"no run is in the claim .plstm > lstm"):
         verdict.check({**whole, "claims": ["plstm > lstm @ task.sampling=sync_10"]})
     with pytest.raises(schema.ConfigError, match="no run is in the claim 'ur fails'"):
         verdict.check({**whole, "tiny": {**whole["tiny"], "claims": ["ur fails"]}})

@@ -28,6 +28,8 @@ class Report:
     asked: dict[str, int]  # runs by profile
     missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
     left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
+    dropped: int = 0  # committed runs that the table does not ask for any more
+    kinds: set[str] = field(default_factory=set)  # of all its runs, see `schema.kind`
 
     def __post_init__(self) -> None:
         tiny = tables.twin(self.table)
@@ -50,6 +52,7 @@ class Report:
 
         asked: all runs, each with its slug; kinds: by a run's id (`schema.kind`).
         """
+        self.kinds = set(kinds.values())
         ended = {row["id"] for row in self.rows["paper"] if row["status"] in store.ENDED and not row["stale"]}
         seconds = cost.prices((kinds[row["id"]], row) for row in self.rows["paper"])
         ids = [(run.axes, slug.rpartition("-")[2]) for run, slug in asked]
@@ -94,7 +97,9 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
                 blocks = Path("runs") / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
                 row["blocks"] = blocks.read_text() if blocks.is_file() else None
                 found[profile].append(row)
-    return Report(table, found, {profile: len(asked) for profile, asked in runs.items()})
+    asked_for = {slug.rpartition("-")[2] for asked in runs.values() for _, slug in asked}
+    counts = {profile: len(asked) for profile, asked in runs.items()}
+    return Report(table, found, counts, dropped=len(set(own) - asked_for))
 
 
 def _row(

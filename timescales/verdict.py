@@ -197,7 +197,8 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
 def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Claim:
     """Judge one conclusion. Raises ConfigError for a line that is none."""
     told, sides, sign, place = _read(said, table)
-    found = Claim(told["claim"])
+    own = ([str(told["metric"])] if "metric" in told else []) + ([f"{told['times']} times"] if "times" in told else [])
+    found = Claim(told["claim"] + (f" ({', '.join(own)})" if own else ""))
     here = [row for row in rows if tables.matches(row["axes"], place)]
     if any(row["stale"] for row in here):
         found.verdict = "stale"
