@@ -306,12 +306,18 @@ def test_stops_by_the_papers_rule_only(make, name):
     ):
         words[epoch, value, whole] = task.stop(epoch, {**dict(zip(keys, (value, whole), strict=True)), "loss": 1.0})
     for (epoch, value, whole), word in words.items():
-        if name not in COPIES:
+        if name not in COPIES or name == "copy_gu":
             assert word is None
         elif value >= 0.999 and whole >= 0.999:
             assert word == "solved"
         else:
             assert word == ("failed" if epoch > 200 and value < 0.2 else None)
+
+
+def test_copy_as_gu_et_al_have_it_ends_by_steps_alone():
+    solved = {"accuracy": 1.0, "sequence_accuracy": 1.0, "loss": 0.0}
+    assert Copy(T=5, layout="gu").stop(1, solved) is None
+    assert Copy(T=5, layout="paper").stop(1, solved) == "solved"
 
 
 @each_task
