@@ -9,8 +9,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people
-    reduce                  optional: over the runs of a cell: mean (default), max, or best_lr, the mean at the best learning
-                            rate at which none diverged
+    reduce                  optional: over the runs of a cell: mean (default), max, or best_lr, the mean at the best
+                            learning rate at which none diverged
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: a difference that is none, where the paper prints no spread
