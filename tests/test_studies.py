@@ -120,6 +120,8 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     assert any((a != b).any() for a, b in zip(found.model.parameters(), found.initial.parameters(), strict=True))
     before = (run / "record.json").read_text()
     analysis.study(found, "timescale_law")
+    with pytest.raises(ConfigError, match=r"run has not ended: let it finish, or continue it with resume=true"):
+        analysis.measure(run, "timescale_law")  # its answer would outlive these weights
     assert (run / "record.json").read_text() == before  # the run itself may be writing it
 
 

@@ -212,9 +212,12 @@ def load(directory: Path) -> Run:
 def measure(directory: Path, name: str) -> dict[str, float]:
     """Put a question to the finished run in a directory, at its best weights; the answer is kept in its record.
 
-    Raises ConfigError as `load` does, or if the question is not one for the run's model and task.
+    Raises ConfigError as `load` does, for a run that has not ended, or if the question is not one for the run's model
+    and task.
     """
     run = load(directory)
+    if run.record["status"] == "interrupted":  # the answer would stay when the weights are others
+        raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then ask again")
     answer = importlib.import_module(f"timescales.analysis.{name}").measure(run.model, run.task)
     for file, text in getattr(answer, "files", {}).items():
         write_atomic(directory / file, text.encode())
