@@ -32,7 +32,7 @@ from timescales.awd import AWDModel
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import IMDB, Copy, Words
+from timescales.tasks import IMDB, Adding, Characters, Copy, Frequency, Words
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
@@ -382,6 +382,29 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
     assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
+
+
+@pytest.mark.parametrize("name", ["characters", "frequency", "adding"])
+def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
+    """Of a text whose segments each begin anew, its first; of what is drawn in batches, that of evaluation's batch."""
+    texts.write_words(tmp_path / "ptb", texts.PTB)
+    sizes = {"train_size": 1, "valid_size": 1, "test_size": 3}
+    task = {
+        "characters": lambda: Characters(data_root=str(tmp_path), length=20, state="reset", allow_partial=True,
+                                         batch_size=4),
+        "frequency": lambda: Frequency(**sizes, sampling="async"),
+        "adding": lambda: Adding(T=20, **sizes),
+    }[name]()  # fmt: skip
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(task.spec.width, 5), task.spec).eval()
+    batch = next(iter(task.batches("test")))
+    gates, read = gate_maps.window(model, task)
+    exists = task.exists(batch)[:, 0]
+    torch.testing.assert_close(read, batch.x[exists, 0], rtol=0, atol=0)
+    seen = []
+    with activations.watched(model, lambda layer, act: seen.append(act.forget[0].detach().double())):
+        model(batch)
+    torch.testing.assert_close(gates[0], torch.stack(seen)[exists], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("pad", ["end", "front"])

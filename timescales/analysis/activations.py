@@ -13,7 +13,7 @@ from torch import Tensor
 from timescales.analysis import progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Batch, Task
+from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.task import EVAL_BATCH
 
 SEQUENCES = 1000  # of the test split: enough for means over all their steps
@@ -97,6 +97,13 @@ def part(batch: Batch, own: slice) -> Batch:
     """Some of a batch's sequences, to be read by a model; their targets are left out."""
     mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
     return Batch(batch.x[:, own], batch.x[:, own], mask, dt)
+
+
+def sequence(task: Task, k: int) -> Batch:
+    """Test sequence k alone, as a batch; of a text, its first segment. Sliced from the batch that evaluation reads:
+    not every task draws its sequences one by one."""
+    batch = task.batch("test", 0, 0, 0, k + 1) if isinstance(task, Copy) else next(iter(task.batches("test")))
+    return part(batch, slice(k, k + 1))
 
 
 def timescale(forget: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import needs_forget_gates, watched
+from timescales.analysis.activations import needs_forget_gates, sequence, watched
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
@@ -54,7 +54,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
     """
     needs_forget_gates(model)
     carried, state = getattr(task.spec, "carried", False), None
-    batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [task.batch("test", 0, 0, 0, 1)]
+    batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [sequence(task, 0)]
     for batch in batches[:-1]:
         state = model(batch, state).state
     gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]

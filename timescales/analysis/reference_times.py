@@ -12,10 +12,10 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import part, watched
+from timescales.analysis.activations import sequence, watched
 from timescales.analysis.reset_units import SEQUENCES, has_age
 from timescales.model import SequenceModel
-from timescales.tasks import Batch, Copy, Task, VariableCopy
+from timescales.tasks import Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the time gone by
@@ -74,13 +74,6 @@ def chosen(task: Task) -> dict[str, int]:
         delays = task.delays("test")[:SEQUENCES]
         return {"short": int(delays.argmin()), "long": int(delays.argmax())}
     return {"sequence": 0}
-
-
-def sequence(task: Task, k: int) -> Batch:
-    """Test sequence k alone, as a batch; of a text, its first segment. Sliced from the batch that evaluation reads:
-    not every task draws its sequences one by one."""
-    batch = task.batch("test", 0, 0, 0, k + 1) if isinstance(task, Copy) else next(iter(task.batches("test")))
-    return part(batch, slice(k, k + 1))
 
 
 @torch.no_grad()
