@@ -28,7 +28,7 @@ from timescales.analysis import (
 from timescales.cells.gates import refine_gradient_bounds
 from timescales.engine import eager
 from timescales.schema import ConfigError
-from timescales.tasks import Batch, Dyck2, Frequency, VariableCopy
+from timescales.tasks import IMDB, Batch, Dyck2, Frequency, VariableCopy
 
 
 def run_of(model, task, initial=None, seed=0, directory="nowhere", **settings):
@@ -354,7 +354,7 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------------- lengths
 
 
-class Reviews:
+class Reviews(IMDB):
     """800 texts of which the model is right about those whose number is no multiple of its own."""
 
     def __init__(self, wrong):
@@ -407,10 +407,10 @@ def test_texts_of_all_seeds_count_together(tmp_path):
     for row, a, b in zip(found.rows, *alone, strict=True):
         assert (row["n"], row["right"]) == (a["n"] + b["n"], a["right"] + b["right"])
     assert analysis.write(found, tmp_path, "length_accuracy")[1].is_file()
-    task = copy_task()
-    model = model_for(task)
-    with pytest.raises(ConfigError, match="for texts of different length"):
-        length_accuracy.study(model, task, run_of(model, task))
+    for task in (copy_task(), brackets()):  # strings of brackets have lengths too, but the claim is not of them
+        model = model_for(task)
+        with pytest.raises(ConfigError, match=f"for texts of different length .imdb., not for {type(task).__name__}"):
+            length_accuracy.study(model, task, run_of(model, task))
 
 
 # ---------------------------------------------------------------------------------------------- brackets
