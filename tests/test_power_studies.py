@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import synthetic
 import torch
 from scipy import stats
 from test_analysis import copy_task, hold, model_for
@@ -27,6 +28,7 @@ from timescales.analysis import (
 )
 from timescales.cells.gates import refine_gradient_bounds
 from timescales.engine import eager
+from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import IMDB, Batch, Dyck2, Frequency, VariableCopy
 
@@ -107,6 +109,30 @@ def test_traces_are_the_literal_ones(task):
         torch.testing.assert_close(found.ages, ages, rtol=0, atol=1e-9)
         k_t = reference_times.trace(model, task, k).reference
         torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("pad", ["end", "front"])
+@pytest.mark.parametrize("readout", ["last_step", "true_length"])
+def test_padding_has_no_age(tmp_path, monkeypatch, pad, readout):
+    """The age of a review's unit counts from its first word to its last, whatever padding the model reads."""
+    synthetic.stand_alone(monkeypatch, tmp_path)
+    synthetic.write_corpora(tmp_path)
+    task = IMDB(data_root=str(tmp_path), allow_partial=True, steps=50, valid_size=40, pad=pad, readout=readout)
+    torch.manual_seed(0)
+    model = SequenceModel(PLSTM(task.spec.width, 3), task.spec).double().eval()
+    hold(model, reset=[-50.0, 0.0, 50.0])
+    n = int(task.lengths["test"][0])
+    assert 5 < n < 50
+    found = reference_times.trace(model, task, 0)
+    t = torch.arange(1, n + 1, dtype=torch.float64)
+    torch.testing.assert_close(found.time, t, rtol=0, atol=0)
+    # d' = (1 - r)(d + 1) from 0: t itself for r = 0, and 1 - 2^-t for r = 1/2.
+    torch.testing.assert_close(found.ages, torch.stack([t, 1 - 0.5**t, 0 * t], 1), rtol=0, atol=1e-9)
+    run = run_of(model, task)
+    run.config["task"]["name"] = "imdb"
+    answer = reference_times.study(model, task, run)
+    assert answer.values == {"late/sequence": 1.0}
+    assert [row["sequence/age"] for row in answer.rows] == pytest.approx([n, 1 - 0.5**n, 0.0], abs=1e-9)
 
 
 def test_ages_before_each_sequences_own_signal():
