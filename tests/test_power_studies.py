@@ -1,5 +1,6 @@
 """Studies of power-law models and of gates: against literal twins and closed forms, on tiny models."""
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -32,15 +33,18 @@ from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import IMDB, Batch, Dyck2, Frequency, VariableCopy
 
+DIRECTORIES = itertools.count()
 
-def run_of(model, task, initial=None, seed=0, directory="nowhere", **settings):
+
+def run_of(model, task, initial=None, seed=0, directory=None, **settings):
     """A run that lies on no disk."""
     name = {PLSTM: "plstm", LSTM: "lstm", URLSTM: "ur"}.get(type(model.rnn), "gated")
     found = {
-        "config": {"task": {"name": "copy", "T": getattr(task, "T", None)}, "model": {"name": name, **settings}},
+        "config": {"task": {"name": "copy", "T": getattr(task, "T", None)}, "model": {"name": name, **settings},
+                   "loop": {}},
         "seed": seed, "steps": 10, "status": "finished",
     }  # fmt: skip
-    return analysis.Run(Path(directory), found, model, initial or model, task)
+    return analysis.Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def studied(module, model, task, folder, initial=None):
@@ -75,6 +79,38 @@ def test_runs_are_grouped_by_all_but_their_seed():
     ]  # fmt: skip
     assert found[0].colour == plots.COLOURS["plstm"]
     assert [g.name for g in analysis.groups(runs[:3])] == ["plstm", "lstm"]
+
+
+def test_groups_of_runs_are_those_of_their_identity():
+    """Nothing is pooled that a table holds apart, nor held apart that it pools; a run is one, however often given."""
+    task = copy_task()
+    model = model_for(task)
+    changes = [
+        {},
+        {"precision": "tf32"},
+        {"deterministic": True},
+        {"paper": {"name": "gu"}},
+        {"loop": {"clip_norm": 1}},
+    ]
+    runs = [run_of(model, task, directory=f"run{k}") for k in range(10)]
+    for run, change in zip(runs, changes * 2, strict=True):
+        run.config.update(change)
+    for k, run in enumerate(runs[5:]):
+        run.record["seed"] = run.config["seed"] = 1
+        run.config["task"]["allow_partial"] = k % 2 == 0
+        run.config["loop"] = {**run.config["loop"], "checkpoint_every": 5}
+    runs[5].config.update(precision="fp32", deterministic=False)  # as said as unsaid
+    runs[5].config["loop"]["log_every"] = 50
+    found = analysis.groups(runs)
+    assert [[run.directory.name for run in g.runs] for g in found] == [[f"run{k}", f"run{k + 5}"] for k in range(5)]
+    plain = "plstm, deterministic=False, clip_norm=None, paper=None, precision=fp32"
+    assert [g.name for g in found] == [
+        plain, plain.replace("fp32", "tf32"), plain.replace("False", "True"), plain.replace("paper=None", "paper=gu"),
+        plain.replace("clip_norm=None", "clip_norm=1"),
+    ]  # fmt: skip
+    twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
+    assert [g.label for g in analysis.groups([*twice, runs[5]])] == ["plstm (2 runs)"]
+    assert analysis.titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
 
 
 # ---------------------------------------------------------------------------------------------- reference times

@@ -3,6 +3,7 @@
 import csv
 import functools
 import importlib
+import itertools
 import math
 import os
 from collections import Counter
@@ -172,10 +173,13 @@ def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
     return model
 
 
+DIRECTORIES = itertools.count()
+
+
 def run_of(model, task, initial=None, name="mts"):
-    config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}}
+    config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}, "loop": {}}
     found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
-    return analysis.Run(Path("nowhere"), found, model, initial or model, task)
+    return analysis.Run(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def slow_changes(model, task, layer, units):
