@@ -1,5 +1,6 @@
 """Corpora: found, counted, cached; what is missing, damaged or partial says so."""
 
+import gzip
 import io
 import os
 import pickle
@@ -298,6 +299,22 @@ def test_glove_vectors(tmp_path, place):
 def test_a_glove_file_of_another_size_is_named(tmp_path):
     (tmp_path / "glove.6B.100d.txt").write_text("film 1.0 2.0\n")
     with pytest.raises(ValueError, match="has not 100 numbers a line"):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: b"<html>moved</html>"])
+def test_a_damaged_file_of_vectors_is_named(tmp_path, capsys, change):
+    import fetch_data
+
+    path = synthetic.write_glove(tmp_path / "glove.6B.100d.txt.gz")
+    path.write_bytes(change(path.read_bytes()))
+    said = rf"{re.escape(str(path))} cannot be read as GloVe \(.+\): delete it and fetch it again"
+    with pytest.raises(ValueError, match=said):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+    assert not fetch_data.look(glove.CORPUS, str(tmp_path), True)
+    assert re.fullmatch(rf"glove: {said}\n", capsys.readouterr().out)
+    path.write_bytes(gzip.compress(b"film 1.0 two\n"))
+    with pytest.raises(ValueError, match=said):
         glove.vectors(["film"], tmp_path, allow_partial=True)
 
 
