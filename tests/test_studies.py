@@ -351,6 +351,29 @@ def test_routing_of_a_run(root, tmp_path):
         routing.study(model, copy, run_of(model, copy))
 
 
+def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
+    monkeypatch.setattr(routing, "GROUP", 2)
+    monkeypatch.setattr(routing, "OF", 46)  # a small layer for the paper's, with as many groups
+    task = words(root)
+
+    def drawn(size, **changes):
+        model = language_model(task, MTSLSTM, (6, size, 5))
+        run = run_of(model, task)
+        for key, value in changes.items():
+            part, _, key = key.partition("_")
+            run.config[part][key] = value
+        figure = Figure()
+        found = routing.study(model, task, run)
+        found.draw(figure)
+        assert len(found.rows) == 23
+        return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
+
+    assert drawn(46) == 4
+    assert drawn(45) == 0  # as many groups, the last of one unit
+    for changes in ({"model_alpha": 1.0}, {"model_name": "lstm"}, {"task_corpus": "markov_ptb"}, {"task_name": "wt2"}):
+        assert drawn(46, **changes) == 0, changes
+
+
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
