@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import synthetic
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from test_analysis import copy_task, hold, model_for
 
@@ -392,6 +393,21 @@ def test_ablation_of_several_seeds_is_their_mean(tmp_path):
     assert row["standard_error"] == pytest.approx(statistics.stdev(accuracies) / math.sqrt(3))
     assert {"plstm/random/mean", "plstm/later_first/mean"} < set(found.values)
     assert analysis.write(found, tmp_path, "ablation")[1].is_file()
+
+
+def test_groups_of_one_model_are_told_apart(monkeypatch):
+    monkeypatch.setattr(ablation, "ORDERS", 2)
+    monkeypatch.setattr(ablation, "SEQUENCES", 4)
+    task = copy_task()
+    runs = [run_of(model_for(task), task, alpha=alpha) for alpha in (1, 2)]
+    figure = Figure()
+    ablation.compare(runs).draw(figure)
+    lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("plstm")]
+    kinds = ("at random", "later-reset units first")
+    labels = [f"plstm, alpha={alpha} (1 run), {words}" for alpha in (1, 2) for words in kinds]
+    assert [line.get_label() for line in lines] == labels
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "--", "--"]
+    assert [line.get_markerfacecolor() for line in lines] == [plots.COLOURS["plstm"], "white"] * 2
 
 
 def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):

@@ -27,6 +27,7 @@ from timescales.analysis import (
     gate_maps,
     mutual_information,
     routing,
+    timescale_law,
     word_ablation,
 )
 from timescales.awd import AWDModel
@@ -482,6 +483,39 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
     assert found.values["layer1/spearman"] == pytest.approx(1.0)
     assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
     assert analysis.write(found, tmp_path, "assigned")[1].is_file()
+
+
+def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
+    """At the layer's own scale and quantiles, of which the authors' end with a unit that never remembers."""
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+    torch.manual_seed(0)
+    model = SequenceModel(MTSLSTM(10, 9, alpha=0.56, scale=2.0, quantiles="authors"), task.spec).double().eval()
+    run = run_of(model, task)
+    run.config["model"].update(scale=2.0, quantiles="authors")
+    figure = Figure()
+    assigned.study(model, task, run).draw(figure)
+    curves = {line.get_label(): line.get_ydata() for line in figure.axes[-1].get_lines()}
+    assert len(curves) == len(assigned.ALPHAS)
+    for alpha in (0.56, 1.0):
+        times = stats.invgamma(alpha, scale=2.0).isf([k / 9 for k in range(1, 9)])
+        assert curves[f"alpha {alpha}"][:-1] == pytest.approx(times, rel=1e-4)
+        assert math.isnan(curves[f"alpha {alpha}"][-1])
+
+
+@pytest.mark.parametrize("module", [timescale_law, word_ablation])
+def test_four_runs_of_one_model_are_told_apart(root, module):
+    task = words(root)
+    model = language_model(task, LSTM, (6, 5))
+    figure = Figure()
+    module.compare([run_of(model, task, name="lstm") for _ in range(4)]).draw(figure)
+    for one in figure.axes:
+        assert all(line.get_linewidth() > 0 for line in one.get_lines())
+        looks = {}  # by what is drawn: the runs have the same words
+        for line in one.get_lines():
+            if "lstm, seed 0" in line.get_label():
+                looks.setdefault(line.get_label(), set()).add((line.get_linewidth(), line.get_marker()))
+        assert looks
+        assert all(len(found) == 4 for found in looks.values())
 
 
 def test_correlations_are_scipys():

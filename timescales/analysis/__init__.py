@@ -125,6 +125,10 @@ class Study:
     notes: Sequence[str] = ()
 
 
+# Of the first, second, ... run in pictures whose line styles tell something else; models may share a colour.
+MARKERS = ("", "o", "s", "^", "D", "v", "x")
+
+
 class Group(NamedTuple):
     """Runs that differ in their seed alone; `name` says what tells them from the others, `style` is their line's."""
 
