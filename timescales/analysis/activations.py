@@ -67,7 +67,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     cell refines are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
-    carried = getattr(task.spec, "carried", False)
+    carried = task.spec.carried
     total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
     weights: list[Iterator[Tensor]] = []  # of the batch now read: for each layer, each step's (B, 1)
 

@@ -54,7 +54,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
     Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
-    carried, state = getattr(task.spec, "carried", False), None
+    carried, state = task.spec.carried, None
     batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [sequence(task, 0)]
     for batch in batches[:-1]:
         state = model(batch, state).state

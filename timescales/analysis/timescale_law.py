@@ -6,7 +6,7 @@ add up to the power law E[e^(-t/T)] = (t + 1)^(-alpha).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -115,10 +115,10 @@ def normal_cdf(times: Tensor) -> Tensor:
     return torch.special.ndtr((times.double() - GRID.unsqueeze(1)) / SIGMA)
 
 
-def kolmogorov_smirnov(times: Tensor, cdf: object) -> Tensor:
+def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor:
     """Largest distance between the empirical distribution of times (n,) and each row of cdf(times): (len(GRID),)."""
     n = len(times)
-    law = cdf(times.sort().values)  # type: ignore[operator]
+    law = cdf(times.sort().values)
     above = (
         torch.arange(1, n + 1, dtype=torch.float64) / n
     )  # the empirical one just after each time; just before: - 1/n
