@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +64,9 @@ def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Name
     return ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
 
 
-def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: object) -> list[str]:
+def ask(
+    wanted: list[str], folder: Path, options: argparse.Namespace, question: Callable[[str], analysis.Study]
+) -> list[str]:
     """Write each question's answer into a folder and print its values.
 
     An error that nobody expected is said in a line, and the other questions are still asked: returns those that failed.
@@ -71,7 +74,7 @@ def ask(wanted: list[str], folder: Path, options: argparse.Namespace, question: 
     skipped, failed = [], []
     for name in wanted:
         try:
-            found = question(name)  # type: ignore[operator]
+            found = question(name)
             paths = analysis.write(found, folder, name, options.svg)
         except ConfigError:
             if options.only:

@@ -39,13 +39,13 @@ def wheels() -> None:
 
 def digits() -> None:
     """MNIST's four idx files, gzipped."""
-    paths = mnist.find(data_root(None))
-    if paths is None:
+    found = mnist.CORPUS.find(data_root(None))
+    if found is None:
         print(f"MNIST is not under {data_root(None)}: left out (set TIMESCALES_DATA)")
         return
     target = PACK / "data" / "MNIST" / "raw"
     target.mkdir(parents=True)
-    for path in paths:
+    for path in mnist.files(found):
         if path.suffix == ".gz":
             shutil.copy(path, target)
         else:

@@ -1,5 +1,6 @@
 """Corpora: found, counted, cached; what is missing, damaged or partial says so."""
 
+import gzip
 import io
 import os
 import pickle
@@ -8,12 +9,14 @@ import sys
 import tarfile
 import types
 import zipfile
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 import synthetic
 import torch
 
+from timescales import record
 from timescales.data import cifar, glove, imdb
 from timescales.data.cache import cached, content_hash
 from timescales.data.corpus import Corpus, whole
@@ -301,6 +304,22 @@ def test_a_glove_file_of_another_size_is_named(tmp_path):
         glove.vectors(["film"], tmp_path, allow_partial=True)
 
 
+@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: b"<html>moved</html>"])
+def test_a_damaged_file_of_vectors_is_named(tmp_path, capsys, change):
+    import fetch_data
+
+    path = synthetic.write_glove(tmp_path / "glove.6B.100d.txt.gz")
+    path.write_bytes(change(path.read_bytes()))
+    said = rf"{re.escape(str(path))} cannot be read as GloVe \(.+\): delete it and fetch it again"
+    with pytest.raises(ValueError, match=said):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+    assert not fetch_data.look(glove.CORPUS, str(tmp_path), True)
+    assert re.fullmatch(rf"glove: {said}\n", capsys.readouterr().out)
+    path.write_bytes(gzip.compress(b"film 1.0 two\n"))
+    with pytest.raises(ValueError, match=said):
+        glove.vectors(["film"], tmp_path, allow_partial=True)
+
+
 def test_glove_is_unpacked_from_its_zip(tmp_path, monkeypatch, online):
     def write(path):
         synthetic.write_glove(path.parent / "other.txt")
@@ -340,6 +359,36 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     assert [words[k] for k in fourth] == from_tar["test"][3][1].split()
     assert reviews["test"].labels.tolist() == labels
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+
+
+def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
+    """Without spaCy what was made before is still read: so is what was kept without a version."""
+    path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)
+
+    def types_of(version, tokens):
+        def installed(name):
+            if version is None:
+                raise PackageNotFoundError(name)
+            return version
+
+        monkeypatch.setattr("importlib.metadata.version", installed)
+        monkeypatch.setattr(imdb, "tokenizer", lambda: tokens)
+        return imdb.load(tmp_path, allow_partial=True)[0]
+
+    def never(text):
+        pytest.fail("the tokens of this version were made before")
+
+    first = types_of("3.8.1", str.split)
+    assert "good" in first
+    assert record.provenance()["versions"]["spacy"] == "3.8.1"
+    assert types_of("3.8.1", never) == first
+    assert types_of("3.8.2", list)[:3] == [" ", "0", "1"]  # letters: rules that changed
+    assert types_of("3.8.1", never) == first
+    words = types_of(None, lambda text: ["kept", *text.split()])
+    assert words == sorted({"kept", *first})
+    assert "spacy" not in record.provenance()["versions"]
+    key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
+    assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"].split("\0") == words
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:500], lambda data: b"", lambda data: b"<html>moved</html>"])

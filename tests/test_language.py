@@ -175,6 +175,8 @@ def test_steps_of_epochs_of_different_lengths(root):
     expected = [(epoch, k) for epoch, n in enumerate(counts) for k in range(n)]
     assert [other.position(step) for step in range(len(expected))] == expected
     assert [task.start_of(epoch) for epoch in range(31)] == [sum(counts[:epoch]) for epoch in range(31)]
+    with pytest.raises(NotImplementedError, match="epochs have different numbers of windows: ask start_of"):
+        task.steps_per_epoch()
 
 
 def test_evaluation_reads_windows_of_one_length(root):

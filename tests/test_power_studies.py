@@ -1,5 +1,6 @@
 """Studies of power-law models and of gates: against literal twins and closed forms, on tiny models."""
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -8,7 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import synthetic
 import torch
+from matplotlib.figure import Figure
 from scipy import stats
 from test_analysis import copy_task, hold, model_for
 
@@ -27,18 +30,22 @@ from timescales.analysis import (
 )
 from timescales.cells.gates import refine_gradient_bounds
 from timescales.engine import eager
+from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Batch, Dyck2, Frequency, VariableCopy
+from timescales.tasks import IMDB, Batch, Dyck2, Frequency, VariableCopy
+
+DIRECTORIES = itertools.count()
 
 
-def run_of(model, task, initial=None, seed=0, directory="nowhere", **settings):
+def run_of(model, task, initial=None, seed=0, directory=None, **settings):
     """A run that lies on no disk."""
     name = {PLSTM: "plstm", LSTM: "lstm", URLSTM: "ur"}.get(type(model.rnn), "gated")
     found = {
-        "config": {"task": {"name": "copy", "T": getattr(task, "T", None)}, "model": {"name": name, **settings}},
+        "config": {"task": {"name": "copy", "T": getattr(task, "T", None)}, "model": {"name": name, **settings},
+                   "loop": {}},
         "seed": seed, "steps": 10, "status": "finished",
     }  # fmt: skip
-    return analysis.Run(Path(directory), found, model, initial or model, task)
+    return analysis.Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def studied(module, model, task, folder, initial=None):
@@ -75,6 +82,38 @@ def test_runs_are_grouped_by_all_but_their_seed():
     assert [g.name for g in analysis.groups(runs[:3])] == ["plstm", "lstm"]
 
 
+def test_groups_of_runs_are_those_of_their_identity():
+    """Nothing is pooled that a table holds apart, nor held apart that it pools; a run is one, however often given."""
+    task = copy_task()
+    model = model_for(task)
+    changes = [
+        {},
+        {"precision": "tf32"},
+        {"deterministic": True},
+        {"paper": {"name": "gu"}},
+        {"loop": {"clip_norm": 1}},
+    ]
+    runs = [run_of(model, task, directory=f"run{k}") for k in range(10)]
+    for run, change in zip(runs, changes * 2, strict=True):
+        run.config.update(change)
+    for k, run in enumerate(runs[5:]):
+        run.record["seed"] = run.config["seed"] = 1
+        run.config["task"]["allow_partial"] = k % 2 == 0
+        run.config["loop"] = {**run.config["loop"], "checkpoint_every": 5}
+    runs[5].config.update(precision="fp32", deterministic=False)  # as said as unsaid
+    runs[5].config["loop"]["log_every"] = 50
+    found = analysis.groups(runs)
+    assert [[run.directory.name for run in g.runs] for g in found] == [[f"run{k}", f"run{k + 5}"] for k in range(5)]
+    plain = "plstm, deterministic=False, clip_norm=None, paper=None, precision=fp32"
+    assert [g.name for g in found] == [
+        plain, plain.replace("fp32", "tf32"), plain.replace("False", "True"), plain.replace("paper=None", "paper=gu"),
+        plain.replace("clip_norm=None", "clip_norm=1"),
+    ]  # fmt: skip
+    twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
+    assert [g.label for g in analysis.groups([*twice, runs[5]])] == ["plstm (2 runs)"]
+    assert analysis.titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
+
+
 # ---------------------------------------------------------------------------------------------- reference times
 
 
@@ -107,6 +146,30 @@ def test_traces_are_the_literal_ones(task):
         torch.testing.assert_close(found.ages, ages, rtol=0, atol=1e-9)
         k_t = reference_times.trace(model, task, k).reference
         torch.testing.assert_close(k_t, time.unsqueeze(1) - ages, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("pad", ["end", "front"])
+@pytest.mark.parametrize("readout", ["last_step", "true_length"])
+def test_padding_has_no_age(tmp_path, monkeypatch, pad, readout):
+    """The age of a review's unit counts from its first word to its last, whatever padding the model reads."""
+    synthetic.stand_alone(monkeypatch, tmp_path)
+    synthetic.write_corpora(tmp_path)
+    task = IMDB(data_root=str(tmp_path), allow_partial=True, steps=50, valid_size=40, pad=pad, readout=readout)
+    torch.manual_seed(0)
+    model = SequenceModel(PLSTM(task.spec.width, 3), task.spec).double().eval()
+    hold(model, reset=[-50.0, 0.0, 50.0])
+    n = int(task.lengths["test"][0])
+    assert 5 < n < 50
+    found = reference_times.trace(model, task, 0)
+    t = torch.arange(1, n + 1, dtype=torch.float64)
+    torch.testing.assert_close(found.time, t, rtol=0, atol=0)
+    # d' = (1 - r)(d + 1) from 0: t itself for r = 0, and 1 - 2^-t for r = 1/2.
+    torch.testing.assert_close(found.ages, torch.stack([t, 1 - 0.5**t, 0 * t], 1), rtol=0, atol=1e-9)
+    run = run_of(model, task)
+    run.config["task"]["name"] = "imdb"
+    answer = reference_times.study(model, task, run)
+    assert answer.values == {"late/sequence": 1.0}
+    assert [row["sequence/age"] for row in answer.rows] == pytest.approx([n, 1 - 0.5**n, 0.0], abs=1e-9)
 
 
 def test_ages_before_each_sequences_own_signal():
@@ -332,6 +395,21 @@ def test_ablation_of_several_seeds_is_their_mean(tmp_path):
     assert analysis.write(found, tmp_path, "ablation")[1].is_file()
 
 
+def test_groups_of_one_model_are_told_apart(monkeypatch):
+    monkeypatch.setattr(ablation, "ORDERS", 2)
+    monkeypatch.setattr(ablation, "SEQUENCES", 4)
+    task = copy_task()
+    runs = [run_of(model_for(task), task, alpha=alpha) for alpha in (1, 2)]
+    figure = Figure()
+    ablation.compare(runs).draw(figure)
+    lines = [line for line in figure.axes[0].get_lines() if line.get_label().startswith("plstm")]
+    kinds = ("at random", "later-reset units first")
+    labels = [f"plstm, alpha={alpha} (1 run), {words}" for alpha in (1, 2) for words in kinds]
+    assert [line.get_label() for line in lines] == labels
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "--", "--"]
+    assert [line.get_markerfacecolor() for line in lines] == [plots.COLOURS["plstm"], "white"] * 2
+
+
 def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(generalisation, "SEQUENCES", 50)
     task = copy_task(T=6)
@@ -354,7 +432,7 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------------------------- lengths
 
 
-class Reviews:
+class Reviews(IMDB):
     """800 texts of which the model is right about those whose number is no multiple of its own."""
 
     def __init__(self, wrong):
@@ -407,10 +485,10 @@ def test_texts_of_all_seeds_count_together(tmp_path):
     for row, a, b in zip(found.rows, *alone, strict=True):
         assert (row["n"], row["right"]) == (a["n"] + b["n"], a["right"] + b["right"])
     assert analysis.write(found, tmp_path, "length_accuracy")[1].is_file()
-    task = copy_task()
-    model = model_for(task)
-    with pytest.raises(ConfigError, match="for texts of different length"):
-        length_accuracy.study(model, task, run_of(model, task))
+    for task in (copy_task(), brackets()):  # strings of brackets have lengths too, but the claim is not of them
+        model = model_for(task)
+        with pytest.raises(ConfigError, match=f"for texts of different length .imdb., not for {type(task).__name__}"):
+            length_accuracy.study(model, task, run_of(model, task))
 
 
 # ---------------------------------------------------------------------------------------------- brackets

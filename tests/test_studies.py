@@ -3,6 +3,7 @@
 import csv
 import functools
 import importlib
+import itertools
 import math
 import os
 from collections import Counter
@@ -26,13 +27,14 @@ from timescales.analysis import (
     gate_maps,
     mutual_information,
     routing,
+    timescale_law,
     word_ablation,
 )
 from timescales.awd import AWDModel
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import IMDB, Copy, Words
+from timescales.tasks import IMDB, Adding, Characters, Copy, Frequency, Words
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ["task=copy", "task.T=5", "model.hidden_size=8", "task.train_size=64", "task.valid_size=16",
@@ -120,6 +122,8 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     assert any((a != b).any() for a, b in zip(found.model.parameters(), found.initial.parameters(), strict=True))
     before = (run / "record.json").read_text()
     analysis.study(found, "timescale_law")
+    with pytest.raises(ConfigError, match=r"run has not ended: let it finish, or continue it with resume=true"):
+        analysis.measure(run, "timescale_law")  # its answer would outlive these weights
     assert (run / "record.json").read_text() == before  # the run itself may be writing it
 
 
@@ -170,10 +174,13 @@ def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
     return model
 
 
+DIRECTORIES = itertools.count()
+
+
 def run_of(model, task, initial=None, name="mts"):
-    config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}}
+    config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}, "loop": {}}
     found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
-    return analysis.Run(Path("nowhere"), found, model, initial or model, task)
+    return analysis.Run(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def slow_changes(model, task, layer, units):
@@ -345,6 +352,29 @@ def test_routing_of_a_run(root, tmp_path):
         routing.study(model, copy, run_of(model, copy))
 
 
+def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
+    monkeypatch.setattr(routing, "GROUP", 2)
+    monkeypatch.setattr(routing, "OF", 46)  # a small layer for the paper's, with as many groups
+    task = words(root)
+
+    def drawn(size, **changes):
+        model = language_model(task, MTSLSTM, (6, size, 5))
+        run = run_of(model, task)
+        for key, value in changes.items():
+            part, _, key = key.partition("_")
+            run.config[part][key] = value
+        figure = Figure()
+        found = routing.study(model, task, run)
+        found.draw(figure)
+        assert len(found.rows) == 23
+        return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
+
+    assert drawn(46) == 4
+    assert drawn(45) == 0  # as many groups, the last of one unit
+    for changes in ({"model_alpha": 1.0}, {"model_name": "lstm"}, {"task_corpus": "markov_ptb"}, {"task_name": "wt2"}):
+        assert drawn(46, **changes) == 0, changes
+
+
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (46, 5))
@@ -375,11 +405,34 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     model = language_model(task, LSTM, (230, 5))
     rows = gate_maps.study(model, task, run_of(model, task)).rows
     times = model.rnn.layers[0].timescales().detach().double()
-    assert [row["units"] for row in rows] == [2] * 115 + [1] * 5
+    assert [row["units"] for row in rows] == [2] * 115 + [2, 2, 1]  # as many in each layer, whatever its own size
     gates, _ = gate_maps.window(model, task)
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
     assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
+
+
+@pytest.mark.parametrize("name", ["characters", "frequency", "adding"])
+def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
+    """Of a text whose segments each begin anew, its first; of what is drawn in batches, that of evaluation's batch."""
+    texts.write_words(tmp_path / "ptb", texts.PTB)
+    sizes = {"train_size": 1, "valid_size": 1, "test_size": 3}
+    task = {
+        "characters": lambda: Characters(data_root=str(tmp_path), length=20, state="reset", allow_partial=True,
+                                         batch_size=4),
+        "frequency": lambda: Frequency(**sizes, sampling="async"),
+        "adding": lambda: Adding(T=20, **sizes),
+    }[name]()  # fmt: skip
+    torch.manual_seed(0)
+    model = SequenceModel(LSTM(task.spec.width, 5), task.spec).eval()
+    batch = next(iter(task.batches("test")))
+    gates, read = gate_maps.window(model, task)
+    exists = task.exists(batch)[:, 0]
+    torch.testing.assert_close(read, batch.x[exists, 0], rtol=0, atol=0)
+    seen = []
+    with activations.watched(model, lambda layer, act: seen.append(act.forget[0].detach().double())):
+        model(batch)
+    torch.testing.assert_close(gates[0], torch.stack(seen)[exists], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("pad", ["end", "front"])
@@ -430,6 +483,39 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
     assert found.values["layer1/spearman"] == pytest.approx(1.0)
     assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
     assert analysis.write(found, tmp_path, "assigned")[1].is_file()
+
+
+def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
+    """At the layer's own scale and quantiles, of which the authors' end with a unit that never remembers."""
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+    torch.manual_seed(0)
+    model = SequenceModel(MTSLSTM(10, 9, alpha=0.56, scale=2.0, quantiles="authors"), task.spec).double().eval()
+    run = run_of(model, task)
+    run.config["model"].update(scale=2.0, quantiles="authors")
+    figure = Figure()
+    assigned.study(model, task, run).draw(figure)
+    curves = {line.get_label(): line.get_ydata() for line in figure.axes[-1].get_lines()}
+    assert len(curves) == len(assigned.ALPHAS)
+    for alpha in (0.56, 1.0):
+        times = stats.invgamma(alpha, scale=2.0).isf([k / 9 for k in range(1, 9)])
+        assert curves[f"alpha {alpha}"][:-1] == pytest.approx(times, rel=1e-4)
+        assert math.isnan(curves[f"alpha {alpha}"][-1])
+
+
+@pytest.mark.parametrize("module", [timescale_law, word_ablation])
+def test_four_runs_of_one_model_are_told_apart(root, module):
+    task = words(root)
+    model = language_model(task, LSTM, (6, 5))
+    figure = Figure()
+    module.compare([run_of(model, task, name="lstm") for _ in range(4)]).draw(figure)
+    for one in figure.axes:
+        assert all(line.get_linewidth() > 0 for line in one.get_lines())
+        looks = {}  # by what is drawn: the runs have the same words
+        for line in one.get_lines():
+            if "lstm, seed 0" in line.get_label():
+                looks.setdefault(line.get_label(), set()).add((line.get_linewidth(), line.get_marker()))
+        assert looks
+        assert all(len(found) == 4 for found in looks.values())
 
 
 def test_correlations_are_scipys():

@@ -45,6 +45,7 @@ def digits_root(tmp_path_factory):
 
 @pytest.fixture
 def no_download(monkeypatch):
+    monkeypatch.setattr("timescales.data.corpus._ask", lambda url: None)
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
 
@@ -518,7 +519,7 @@ REAL = {"train": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], "test": [7, 2, 1, 0, 4, 1, 4, 9
 
 def test_digits_at_full_size(tmp_path):
     """On the real files where TIMESCALES_DATA has them, else on files of the same size made here."""
-    real = bool(os.environ.get("TIMESCALES_DATA")) and mnist.find(data_root(None)) is not None
+    real = bool(os.environ.get("TIMESCALES_DATA")) and mnist.CORPUS.find(data_root(None)) is not None
     root = data_root(None) if real else tmp_path
     if not real:
         write_mnist(tmp_path / "MNIST" / "raw", 60_000, 10_000)
@@ -526,7 +527,7 @@ def test_digits_at_full_size(tmp_path):
     assert images.shape == (60_000, 784)
     assert test_images.shape == (10_000, 784)
     assert images.dtype == labels.dtype == torch.uint8
-    found = mnist.find(root)[0]
+    found = mnist.files(mnist.CORPUS.find(root))[0]
     data = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
     if real:
         assert hashlib.md5(data).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
@@ -646,6 +647,25 @@ def fake_torchvision(monkeypatch, MNIST):
     module.MNIST = MNIST
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", module)
+    monkeypatch.setattr("timescales.data.corpus._ask", lambda url: None)
+
+
+def test_without_network_nothing_is_tried(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(MissingData, match=r"\(HF_HUB_OFFLINE is set\)\. .* `python scripts/fetch_data\.py mnist`"):
+        mnist.load(tmp_path)
+
+
+def test_idx_files_lie_in_one_folder(tmp_path):
+    """torchvision leaves both kinds: one of each will do, and what is not there is missed."""
+    folder = write_mnist(tmp_path / "mnist", 30, 10)
+    write_mnist(folder, 30, 10, ".gz")
+    (folder / mnist.FILES[0]).unlink()
+    assert [p.name for p in mnist.files(mnist.CORPUS.find(tmp_path))] == [f"{mnist.FILES[0]}.gz", *mnist.FILES[1:]]
+    for suffix in ("", ".gz"):
+        (folder / f"{mnist.FILES[1]}{suffix}").unlink()
+    with pytest.raises(ValueError, match="mnist has 3 of MNIST's four idx files: put the others beside them"):
+        mnist.load(tmp_path)
 
 
 def test_a_failed_download_says_why(tmp_path, monkeypatch):

@@ -140,6 +140,28 @@ def test_words_are_tokenised_once(tmp_path, monkeypatch):
     assert first[3:] == again[3:]
 
 
+def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    calls = Counter()
+
+    def counting(name, function):
+        def counted(*arguments):
+            calls[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(text, name, counted)
+
+    counting("_words", text._words)
+    counting("_characters", text._characters)
+    text.words("ptb", tmp_path, allow_partial=True)
+    text.ptb_characters(tmp_path, allow_partial=True)
+    assert calls == {"_words": 1, "_characters": 1}
+    path = text.PTB.find(tmp_path)
+    found = [list(corpus.count(path).items()) for corpus in (text.PTB, text.PTB_CHARACTERS)]
+    numbers = [("words", 7, 3, 4, 8, "5c1930d7ed2f93aa"), ("characters", 14, 5, 5, 13, "2d7bd85386884d0f")]
+    assert found == [list(text._counts(*of).items()) for of in numbers]
+
+
 def test_download(tmp_path, monkeypatch):
     """Rows of the Hub become lines, empty ones too; text8's rows are one text."""
     asked = []

@@ -207,7 +207,7 @@ def provenance() -> dict[str, Any]:
     import torch  # called by a run that trains, which has it already
 
     versions = {}
-    for package in ("timescales", "torch", "numpy", "hydra-core"):
+    for package in ("timescales", "torch", "numpy", "hydra-core", "spacy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     machine = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()

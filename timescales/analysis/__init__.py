@@ -20,14 +20,13 @@ import csv
 import functools
 import importlib
 import io
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timescales import record
+from timescales import record, schema
 from timescales.files import write_atomic
 from timescales.schema import ConfigError
 
@@ -126,6 +125,10 @@ class Study:
     notes: Sequence[str] = ()
 
 
+# Of the first, second, ... run in pictures whose line styles tell something else; models may share a colour.
+MARKERS = ("", "o", "s", "^", "D", "v", "x")
+
+
 class Group(NamedTuple):
     """Runs that differ in their seed alone; `name` says what tells them from the others, `style` is their line's."""
 
@@ -141,24 +144,24 @@ class Group(NamedTuple):
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Runs by configuration without the seed. A name is the model's and what differs among the runs of that model."""
+    """Runs by `schema.group`, those that differ in their seed alone; of a directory given twice, one.
+
+    A name is the model's and what differs among the groups of that model.
+    """
     from timescales import plots
 
-    def settings(run: Run) -> dict[str, str]:
-        parts = ("model", "task", "optimizer", "loop")
-        found = {f"{part}.{k}": json.dumps(v) for part in parts for k, v in run.config.get(part, {}).items()}
-        return {key: value for key, value in found.items() if key != "loop.checkpoint_every"}  # changes no number
-
     found: dict[str, list[Run]] = {}
-    for run in runs:
-        model, own = run.config["model"]["name"], settings(run)
-        kin = [settings(other) for other in runs if other.config["model"]["name"] == model]
-        keys = sorted({key for other in kin for key in other if any(one.get(key) != other[key] for one in kin)})
-        words = [f"{key.split('.')[-1]}={json.loads(own[key])}" for key in keys if key in own]
-        found.setdefault(", ".join([model, *words]), []).append(run)
+    for run in {run.directory.resolve(): run for run in runs}.values():
+        found.setdefault(schema.group(run.config), []).append(run)
+    settings = {key: _settings(members[0].config) for key, members in found.items()}
     used: dict[str, int] = {}
     made = []
-    for name, members in found.items():
+    for group, members in found.items():
+        own = settings[group]
+        kin = [other for other in settings.values() if other["model.name"] == own["model.name"]]
+        keys = sorted({key for other in kin for key in other if any(one.get(key) != other[key] for one in kin)})
+        words = [f"{key.split('.')[-1]}={own[key]}" for key in keys if key in own]
+        name = ", ".join([own["model.name"], *words])
         colour = members[0].colour
         style = plots.STYLES[used.get(colour, 0) % len(plots.STYLES)]
         used[colour] = used.get(colour, 0) + 1
@@ -166,13 +169,27 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     return made
 
 
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's identity is made of but its seed, flat."""
+    parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
+    parts["loop"] = vars(schema.Loop()) | config["loop"]
+    found = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
+    found |= {key: config.get(key, getattr(schema.Trunk, key)) for key in ("precision", "deterministic")}
+    found["paper"] = config.get("paper", {}).get("name")
+    changes_no_number = [f"task.{key}" for key in schema.NOT_IDENTITY_TASK]
+    changes_no_number += [f"loop.{key}" for key in schema.NOT_IDENTITY_LOOP]
+    return {key: value for key, value in found.items() if key not in changes_no_number}
+
+
 def titles(runs: Sequence[Run]) -> list[str]:
     """For each run what tells it from the others: its group's name, and its seed where the group has several."""
     found = {}
     for group in groups(runs):
         for run in group.runs:
-            found[id(run)] = group.name + (f", seed {run.record['seed']}" if len(group.runs) > 1 else "")
-    return [found[id(run)] for run in runs]
+            found[run.directory.resolve()] = group.name + (
+                f", seed {run.record['seed']}" if len(group.runs) > 1 else ""
+            )
+    return [found[run.directory.resolve()] for run in runs]
 
 
 def names(*functions: str) -> list[str]:
@@ -212,9 +229,12 @@ def load(directory: Path) -> Run:
 def measure(directory: Path, name: str) -> dict[str, float]:
     """Put a question to the finished run in a directory, at its best weights; the answer is kept in its record.
 
-    Raises ConfigError as `load` does, or if the question is not one for the run's model and task.
+    Raises ConfigError as `load` does, for a run that has not ended, or if the question is not one for the run's model
+    and task.
     """
     run = load(directory)
+    if run.record["status"] == "interrupted":  # the answer would stay when the weights are others
+        raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then ask again")
     answer = importlib.import_module(f"timescales.analysis.{name}").measure(run.model, run.task)
     for file, text in getattr(answer, "files", {}).items():
         write_atomic(directory / file, text.encode())

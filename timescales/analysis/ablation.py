@@ -63,7 +63,10 @@ def named(found: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
     return values
 
 
-LOOKS = {"random": ("-", "at random"), "later_first": ("--", "later-reset units first")}
+LOOKS: dict[str, tuple[dict[str, Any], str]] = {
+    "random": ({"lw": 1.8, "ms": 3}, "at random"),
+    "later_first": ({"lw": 1.2, "ms": 4.5, "mfc": "white"}, "later-reset units first"),
+}
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
@@ -73,7 +76,8 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     rows = rows_of(found, model.rnn.hidden_size)
     values = named(found, model.rnn.hidden_size)
     title = "Copy task: accuracy with units silenced, mean and standard error of 10 orders"
-    return Study(title, rows, values, lambda figure: draw(figure, [(run.config["model"]["name"], run.colour, rows)]))
+    line = (run.config["model"]["name"], run.colour, "-", rows)
+    return Study(title, rows, values, lambda figure: draw(figure, [line]))
 
 
 def compare(runs: Sequence[Run]) -> Study:
@@ -88,7 +92,7 @@ def compare(runs: Sequence[Run]) -> Study:
             own = [row["accuracy"] for row in rows if row["silenced"] == kind]
             values[f"{group.name}/{kind}/mean"] = sum(own) / len(own)
     rows = [{"run": group.name, **row} for group, own in found for row in own]
-    lines = [(group.label, group.colour, own) for group, own in found]
+    lines = [(group.label, group.colour, group.style, own) for group, own in found]
     return Study("Copy task: accuracy with units silenced", rows, values, lambda figure: draw(figure, lines))
 
 
@@ -111,20 +115,20 @@ def over_runs(each: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     return rows
 
 
-def draw(figure: Any, found: Sequence[tuple[str, str, Sequence[dict[str, Any]]]]) -> None:
-    """Accuracy over the number of silenced units: a colour a model, broken lines for later-reset units first."""
+def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
+    """Accuracy over the number of silenced units: colour and line a configuration's, hollow later-reset units first."""
     (one,) = plots.panels(figure, width=7.5, height=4.6)
-    for name, colour, rows in found:
-        for kind, (style, words) in LOOKS.items():
+    for name, colour, style, rows in found:
+        for kind, (look, words) in LOOKS.items():
             own = [row for row in rows if row["silenced"] == kind]
             if not own:
                 continue
             x, y, e = ([row[key] for row in own] for key in ("units", "accuracy", "standard_error"))
-            one.plot(x, y, style, color=colour, lw=1.8, marker="o", ms=3, label=f"{name}, {words}")
+            one.plot(x, y, ls=style, color=colour, marker="o", label=f"{name}, {words}", **look)
             low, high = ([a + sign * b for a, b in zip(y, e, strict=True)] for sign in (-1, 1))
             one.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
     one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
-    sizes = sorted({row["of"] for _, _, rows in found for row in rows})
+    sizes = sorted({row["of"] for *_, rows in found for row in rows})
     one.set(xlabel=f"units silenced (h = 0), of {' or '.join(map(str, sizes))}", ylabel="accuracy of the ten answers")
     one.set(ylim=(0, 1.03), xlim=(0, None))
     one.legend(frameon=False, fontsize=8)

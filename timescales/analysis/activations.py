@@ -13,7 +13,7 @@ from torch import Tensor
 from timescales.analysis import progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Batch, Task
+from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.task import EVAL_BATCH
 
 SEQUENCES = 1000  # of the test split: enough for means over all their steps
@@ -67,7 +67,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     cell refines are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
-    carried = getattr(task.spec, "carried", False)
+    carried = task.spec.carried
     total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
     weights: list[Iterator[Tensor]] = []  # of the batch now read: for each layer, each step's (B, 1)
 
@@ -97,6 +97,13 @@ def part(batch: Batch, own: slice) -> Batch:
     """Some of a batch's sequences, to be read by a model; their targets are left out."""
     mask, dt = (None if v is None else v[:, own] for v in (batch.mask, batch.dt))
     return Batch(batch.x[:, own], batch.x[:, own], mask, dt)
+
+
+def sequence(task: Task, k: int) -> Batch:
+    """Test sequence k alone, as a batch; of a text, its first segment. Sliced from the batch that evaluation reads:
+    not every task draws its sequences one by one."""
+    batch = task.batch("test", 0, 0, 0, k + 1) if isinstance(task, Copy) else next(iter(task.batches("test")))
+    return part(batch, slice(k, k + 1))
 
 
 def timescale(forget: Tensor) -> Tensor:

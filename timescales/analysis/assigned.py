@@ -86,11 +86,13 @@ def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: 
         said = "" if math.isnan(r) else f", rank correlation {r:.3f}"
         one.set_title(f"layer {layer}, {len(assigned):,} units{said}", loc="left", fontsize=9)
     if mts:
-        own, H = run.config["model"]["alpha"], len(pairs[min(1, len(pairs) - 1)][0])
+        settings, assigned = run.config["model"], pairs[min(1, len(pairs) - 1)][0]
+        own, law = settings["alpha"], {key: settings[key] for key in ("scale", "quantiles") if key in settings}
         others = [alpha for alpha in ALPHAS if alpha != own]
         shades = plots.shades(len(others))
         for alpha, shade in sorted([*zip(others, shades, strict=True), (own, run.colour)], key=lambda pair: pair[0]):
-            axes[-1].plot(range(1, H + 1), InverseGamma(alpha).timescales(H), color=shade,
+            times = assigned if alpha == own else InverseGamma(alpha, **law).timescales(len(assigned))
+            axes[-1].plot(range(1, len(times) + 1), times.where(times > 0, torch.nan), color=shade,
                           lw=2.5 if alpha == own else 1.2, label=f"alpha {alpha}")  # fmt: skip
         axes[-1].set(yscale="log", xlabel="unit", ylabel="assigned time scale (steps)")
         axes[-1].set_title("what each alpha assigns", loc="left", fontsize=9)

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import needs_forget_gates, watched
+from timescales.analysis.activations import needs_forget_gates, sequence, watched
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory above, long below"
 LABELLED = 100  # steps at most whose words can be read below the picture
 WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
-NEIGHBOURS, OF = 10, 1150  # units averaged in a row, of the paper's layers; of other sizes in proportion
+NEIGHBOURS, OF = 10, 1150  # units averaged in a row, in every layer; where the widest has another size, in proportion
 
 
 def study(model: SequenceModel, task: Task, run: Run) -> Study:
@@ -30,6 +30,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     gates, read = window(model, task)
     rows: list[dict[str, Any]] = []
     values: dict[str, float] = {}
+    neighbours = max(1, round(max(cell.hidden_size for cell in model.rnn.layers) * NEIGHBOURS / OF))
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
         means = forget.mean(0)
         values |= {
@@ -37,7 +38,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
             f"layer{layer}/mean": float(means.mean()),
         }
         began = cell.timescales().detach().cpu().double()
-        for units in means.argsort(stable=True).split(max(1, round(forget.shape[1] * NEIGHBOURS / OF))):
+        for units in means.argsort(stable=True).split(neighbours):
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
             row = {"layer": layer, "units": len(units), "median_timescale": float(began[units].median())}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
@@ -53,8 +54,8 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
     Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
-    carried, state = getattr(task.spec, "carried", False), None
-    batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [task.batch("test", 0, 0, 0, 1)]
+    carried, state = task.spec.carried, None
+    batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [sequence(task, 0)]
     for batch in batches[:-1]:
         state = model(batch, state).state
     gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]

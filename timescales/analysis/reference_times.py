@@ -12,10 +12,10 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import part, watched
+from timescales.analysis.activations import sequence, watched
 from timescales.analysis.reset_units import SEQUENCES, has_age
 from timescales.model import SequenceModel
-from timescales.tasks import Batch, Copy, Task, VariableCopy
+from timescales.tasks import Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the time gone by
@@ -76,26 +76,28 @@ def chosen(task: Task) -> dict[str, int]:
     return {"sequence": 0}
 
 
-def sequence(task: Task, k: int) -> Batch:
-    """Test sequence k alone, as a batch; of a text, its first segment. Sliced from the batch that evaluation reads:
-    not every task draws its sequences one by one."""
-    batch = task.batch("test", 0, 0, 0, k + 1) if isinstance(task, Copy) else next(iter(task.batches("test")))
-    return part(batch, slice(k, k + 1))
-
-
 @torch.no_grad()
 def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> Trace:
     """Every unit's age after each step of test sequence k; units of several layers stand side by side.
 
-    Steps that do not exist are left out. Raises ConfigError for a model whose units have no age.
+    Steps that do not exist are left out, and ages count from the first that does, also where the model reads padding
+    before it. Raises ConfigError for a model whose units have no age.
     """
     has_age(model)
     batch = sequence(task, k)
     ages: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-    with watched(model, lambda layer, act: ages[layer].append(act.age[0].cpu())):
+    kept: list[list[Tensor]] = [[] for _ in model.rnn.layers]  # the share of its age that each step leaves a unit
+
+    def read(layer: int, act: Any) -> None:
+        ages[layer].append(act.age[0].cpu())
+        kept[layer].append(1.0 - act.reset[0].cpu())
+
+    with watched(model, read):
         model(batch)
-    found = torch.cat([torch.stack(steps) for steps in ages], -1)
-    exists = torch.ones(len(found), dtype=torch.bool) if batch.mask is None else batch.mask[:, 0].bool().cpu()
+    found, left = (torch.cat([torch.stack(steps) for steps in layers], -1) for layers in (ages, kept))
+    exists = task.exists(batch)[:, 0].cpu()
+    if (first := int(exists.int().argmax())) and batch.mask is None:
+        found[first:] -= found[first - 1] * left[first:].cumprod(0)  # what is left of the padding's age
     gaps = torch.ones(len(found)) if batch.dt is None else batch.dt[:, 0].cpu()
     time, found = gaps[exists].double().cumsum(0), found[exists]
     if isinstance(task, Copy):

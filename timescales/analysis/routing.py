@@ -21,6 +21,7 @@ from timescales.tasks import Task
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once of the paper's second layer; of other sizes in proportion
+ALPHA = 0.56  # of the inverse gamma law of the paper's time scales
 WORDS = ("above 10,000", "1,000 to 10,000", "100 to 1,000", "below 100", "all words")
 LOGITS = 4_000_000  # at once: 16 MB; larger pieces of memory are handed back and fetched again every time
 
@@ -61,7 +62,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
         most = max(rows, key=lambda row: row[f"ratio {words}"])
         values |= {f"{name}/largest": most[f"ratio {words}"], f"{name}/median_timescale": most["median"]}
-    return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows))
+    return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows, len(times)))
 
 
 @torch.no_grad()
@@ -97,13 +98,16 @@ def perplexities(model: SequenceModel, task: Any, layer: int, groups: Sequence[T
     return (sums / counts).exp().cpu()
 
 
-def draw(figure: Any, run: Run, rows: Sequence[dict[str, Any]]) -> None:
-    """Ratios by group; the paper's beside them where it silenced the same groups of the same model."""
+def draw(figure: Any, run: Run, rows: Sequence[dict[str, Any]], units: int) -> None:
+    """Ratios by group; the paper's beside them where it silenced the same groups of the same model on the same text.
+
+    units: how many the silenced layer has.
+    """
+    model, task = run.config["model"], run.config["task"]
     own = (
-        run.config["model"]["name"] == "mts"
-        and len(rows) == len(PRINTED[0])
-        and run.config["task"]["name"] == "ptb_word"
-    )
+        (model["name"], model.get("alpha"), units) == ("mts", ALPHA, OF)
+        and (task["name"], task.get("corpus")) == ("ptb_word", "ptb")
+    )  # fmt: skip
     (one,) = plots.panels(figure, width=9.0)
     for k, shade in enumerate(plots.shades(len(bins.NAMES))):
         one.plot([row[f"ratio {WORDS[k]}"] for row in rows], "o-", color=shade, ms=4, lw=1.8, label=WORDS[k])

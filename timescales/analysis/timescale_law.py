@@ -6,14 +6,14 @@ add up to the power law E[e^(-t/T)] = (t + 1)^(-alpha).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study
+from timescales.analysis import MARKERS, Run, Study
 from timescales.analysis.activations import mean_forget, timescale
 from timescales.inits import inverse_gamma_isf
 from timescales.model import SequenceModel
@@ -64,21 +64,25 @@ def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
     left, right = plots.panels(figure, 2, width=13.0)
     for k, (run, times) in enumerate(found):
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
-        width = 3.0 - 1.2 * k  # runs of one model have one colour
+        width = max(0.6, 3.0 - 1.2 * k)  # runs of one model have one colour, and line styles are the laws'
+        look: dict[str, Any] = {"marker": MARKERS[k % len(MARKERS)], "ms": 4}
+        often = max(1, len(times) // 12)
         name = run.title if len(found) > 1 else f"{len(times):,} units, measured"
         ordered = times.sort(descending=True).values
-        left.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, lw=width, label=name)
+        left.plot(share, ordered.where(ordered > 0, torch.nan), color=run.colour, lw=width, label=name,
+                  markevery=often, **look)  # fmt: skip
         laws = {
             f"inverse gamma, alpha {best['alpha']:.1f}": inverse_gamma_isf(share, best["alpha"]),
             f"normal, mean {best['mu']:.1f}, sd {SIGMA}": best["mu"] + SIGMA * torch.special.ndtri(1.0 - share),
         }
         for (words, law), (_, _, style) in zip(laws.items(), PRINTED, strict=True):
-            left.plot(share, law, ls=style, color="black", lw=width / 2, label=f"best {words}")
+            left.plot(share, law, ls=style, color="black", lw=width / 2, label=f"best {words}", markevery=often, **look)
         for words, cdf, (_, _, style) in zip(
             ("inverse gamma, by alpha", "normal, by mean"), (inverse_gamma_cdf, normal_cdf), PRINTED, strict=True
         ):
             label = f"{words};\n{run.title}" if len(found) > 1 else words
-            right.plot(GRID, kolmogorov_smirnov(times, cdf), color=run.colour, ls=style, lw=width, label=label)
+            right.plot(GRID, kolmogorov_smirnov(times, cdf), color=run.colour, ls=style, lw=width, label=label,
+                       markevery=4, **look)  # fmt: skip
     if found[0][0].config["task"]["name"] == "ptb_word":
         for words, value, style in PRINTED:
             right.axvline(value, color="#999999", ls=style, lw=1, label=f"the paper's {words}")
@@ -111,10 +115,10 @@ def normal_cdf(times: Tensor) -> Tensor:
     return torch.special.ndtr((times.double() - GRID.unsqueeze(1)) / SIGMA)
 
 
-def kolmogorov_smirnov(times: Tensor, cdf: object) -> Tensor:
+def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor:
     """Largest distance between the empirical distribution of times (n,) and each row of cdf(times): (len(GRID),)."""
     n = len(times)
-    law = cdf(times.sort().values)  # type: ignore[operator]
+    law = cdf(times.sort().values)
     above = (
         torch.arange(1, n + 1, dtype=torch.float64) / n
     )  # the empirical one just after each time; just before: - 1/n

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales import plots
-from timescales.analysis import Run, Study, progress
+from timescales.analysis import MARKERS, Run, Study, progress
 from timescales.engine.eager import project
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -164,8 +164,9 @@ def draw(figure: Any, found: Sequence[tuple[Run, Sequence[dict[str, Any]]]]) -> 
             mine = [row for row in rows if row["layer"] == layer and row["units"] == "all"]
             name = f"layer {layer}" + (f"; {run.title}" if len(found) > 1 else "")
             axes[0].plot(
-                [r["distance"] for r in mine], [r["change"] for r in mine], ls=style, lw=2.2 - 0.8 * number,
-                color=run.colour, label=name,
+                [r["distance"] for r in mine], [r["change"] for r in mine], ls=style,
+                lw=max(0.6, 2.2 - 0.8 * number), marker=MARKERS[number % len(MARKERS)], ms=4,
+                markevery=max(1, len(mine) // 12), color=run.colour, label=name,
             )  # fmt: skip
     if len(found) == 1:
         groups: dict[str, list[dict[str, Any]]] = {}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus, whole
+from timescales.data.corpus import Corpus, reason, whole
 
 SIZE = 100
 FILE = "glove.6B.100d.txt"
@@ -47,15 +47,15 @@ def _read(path: Path, words: list[str]) -> dict:
 
     wanted = {word: row for row, word in enumerate(words)}
     rows, values, n = [], [], 0
-    try:
-        for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
-            n += 1
-            word, _, numbers = line.rstrip("\n").partition(" ")
-            if word in wanted:
-                rows.append(wanted[word])
+    for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
+        n += 1
+        word, _, numbers = line.rstrip("\n").partition(" ")
+        if word in wanted:
+            rows.append(wanted[word])
+            try:
                 values.append(np.array(numbers.split(" "), np.float32))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as GloVe ({error}): delete it and fetch it again") from error
+            except ValueError as error:
+                raise ValueError(_unreadable(path, error)) from error
     if any(len(value) != SIZE for value in values):
         raise ValueError(f"{path} has not {SIZE} numbers a line: delete it and fetch it again")
     matrix = torch.from_numpy(np.stack(values)) if values else torch.empty(0, SIZE)
@@ -63,8 +63,16 @@ def _read(path: Path, words: list[str]) -> dict:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
-        yield from file
+    """A line a vector. Raises ValueError for a file that is damaged."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
+            yield from file
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ValueError(_unreadable(path, error)) from error
+
+
+def _unreadable(path: Path, error: Exception) -> str:
+    return f"{path} cannot be read as GloVe ({reason(error)}): delete it and fetch it again"
 
 
 def _download(base: Path) -> None:

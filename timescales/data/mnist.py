@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from timescales.data.corpus import Corpus, digest
-from timescales.data.root import MissingData, data_root
 
 FILES = (
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
@@ -26,8 +25,12 @@ def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor,
     root: see `data_root`. Raises MissingData, saying where it looked, if the files are not there and cannot be
     downloaded, and ValueError for a file that is not what its name says.
     """
-    base = data_root(root)
-    paths = find(base) or _download(base)
+    return read(CORPUS.locate(root))
+
+
+def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `load` returns, of the four files of which one is given. Raises ValueError if one is missing or damaged."""
+    paths = files(path)
     arrays = [read_idx(path) for path in paths]
     for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
@@ -36,14 +39,14 @@ def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor,
     return train.flatten(1), train_labels, test.flatten(1), test_labels
 
 
-def find(base: Path) -> list[Path] | None:
-    """The four files in one of the usual folders under base, raw or .gz; None if any is missing."""
-    for folder in FOLDERS:
-        found = [p for name in FILES for p in (base / folder / name, base / folder / f"{name}.gz") if p.is_file()]
-        names = [p.name.removesuffix(".gz") for p in found]
-        if set(names) == set(FILES):
-            return [found[names.index(name)] for name in FILES]
-    return None
+def files(path: Path) -> list[Path]:
+    """The four files, raw or .gz, that lie beside one of them. Raises ValueError if any is missing."""
+    found: list[Path] = []
+    for name in FILES:
+        found += [p for p in (path.with_name(name), path.with_name(f"{name}.gz")) if p.is_file()][:1]
+    if len(found) < len(FILES):
+        raise ValueError(f"{path.parent} has {len(found)} of MNIST's four idx files: put the others beside them")
+    return found
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -61,27 +64,10 @@ def read_idx(path: Path) -> np.ndarray:
     return body.reshape(shape).copy()
 
 
-def _fetch(base: Path) -> None:
-    from torchvision.datasets import MNIST
+def _download(base: Path) -> None:
+    from torchvision.datasets import MNIST  # checks md5 sums
 
     MNIST(str(base), train=True, download=True)
-
-
-def _download(base: Path) -> list[Path]:
-    """Fetch MNIST into base with torchvision, which checks md5 sums."""
-    try:
-        _fetch(base)
-    # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
-    except (ImportError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise MissingData(
-            f"MNIST is not under {base.resolve()} (looked in {', '.join(FOLDERS)}) and could not be downloaded "
-            f"({reason}). Put the four idx files (raw or .gz) into {base.resolve() / FOLDERS[0]}, "
-            "or give another place with data_root=DIR or TIMESCALES_DATA"
-        ) from error
-    found = find(base)
-    assert found is not None, "torchvision reported success but left no files"
-    return found
 
 
 def partial(arrays: tuple[Tensor, ...]) -> list[str]:
@@ -95,19 +81,12 @@ def _counted(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
     return {"training images": len(images), "test images": len(test_images), "digest": held}
 
 
-def _count(path: Path) -> dict[str, int | str]:
-    paths = [p for name in FILES for p in (path.parent / name, path.parent / f"{name}.gz") if p.is_file()]
-    if len(paths) < len(FILES):
-        raise ValueError(f"{path.parent} has {len(paths)} of MNIST's four idx files: put the others beside them")
-    return _counted(load(path.parent))
-
-
 CORPUS = Corpus(
     name="mnist",
     title="MNIST",
-    patterns=tuple(f"{folder}/{FILES[0]}*" for folder in FOLDERS),
+    patterns=tuple(f"{folder}/{FILES[-1]}*" for folder in FOLDERS),  # the last to be downloaded
     counts={"training images": 60_000, "test images": 10_000, "digest": "06b0d1f124c4e5fa"},
-    count=_count,
+    count=lambda path: _counted(read(path)),
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",
-    download=_fetch,
+    download=_download,
 )

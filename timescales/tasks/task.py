@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SPLITS = ("train", "valid", "test")
-EVAL_BATCH = 500  # evaluation needs no gradients: one size for every task, whatever it trains with
+EVAL_BATCH = 500  # sequences; without gradients one size does, whatever training has. Texts are read in streams.
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,10 @@ class Words(Task):
         used = int((first < rows - 2).sum())
         return list(zip(first[:used].tolist(), drawn[:used].tolist(), strict=True))
 
+    def steps_per_epoch(self) -> int:
+        """Raises NotImplementedError: no number is that of every epoch."""
+        raise NotImplementedError("epochs have different numbers of windows: ask start_of(epoch + 1) - start_of(epoch)")
+
     def start_of(self, epoch: int) -> int:
         """Training steps before an epoch; epochs have different numbers of windows."""
         while len(self._starts) <= epoch:
