@@ -299,9 +299,26 @@ def test_frozen_recurrent_weights_stay_but_are_dropped(root):
     assert moved == {name for name in before if "weight_hh" not in name}
     with optimizer.eval_weights():
         assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if "weight_hh" in name)
-    cell = model.rnn.layers[0]
-    assert not torch.equal(cell.weights().hh, cell.weights().hh)  # dropped anew each time
-    assert torch.equal(cell.eval().weights().hh, cell.weight_hh)
+    x = model.vectors[batch.x]
+    assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # dropped anew each time
+
+
+def test_looking_at_time_scales_changes_no_numbers(root, tmp_path):
+    """W&B's logger looks at every validation, others never."""
+    curves = []
+    for looks in (False, True):
+        task = words(root)
+        model = model_for(task, layers=2)
+
+        def log(values, step, looks=looks, model=model):
+            if looks and "valid/loss" in values:
+                model.rnn.timescales()
+
+        (directory := tmp_path / str(looks)).mkdir()
+        settings = Loop(max_steps=8, log_every=2, eval_every=2)
+        curves.append(loop.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).curve)
+    assert len(curves[0]) == 4
+    assert curves[0] == curves[1]
 
 
 def mts(task, hidden):

@@ -240,6 +240,21 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     close(single(x)[0], build(kind)(x)[0])
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ExpRNN"])
+def test_only_the_forward_pass_drops_recurrent_weights(kind):
+    rnn = layered(kind)
+    for cell in rnn.layers:
+        cell.weight_drop = 0.5
+    before = torch.get_rng_state()
+    rnn.timescales()
+    assert all(torch.equal(cell.weights().hh, cell.weight_hh) for cell in rnn.layers)
+    assert torch.equal(torch.get_rng_state(), before)
+    x, _ = random_input()
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.eval()
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+
+
 def test_dropout_drops_and_scales_the_layer_below():
     """With the second layer an identity-like probe: its input is 0 or twice the first layer's output."""
     rnn = build("LSTM", I, H, 2, dropout=0.5).train()

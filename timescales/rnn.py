@@ -82,7 +82,10 @@ class RNN(nn.Module):
                 x = self.between(x)
             run = engines.pick(self.engine, cell, x, masked=mask is not None)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
-            x, after = run(cell, x, cell.weights(), before, dt, mask)
+            weights = cell.weights()
+            # Here alone: who else reads weights must neither draw random numbers nor see some of them dropped.
+            weights = weights._replace(hh=nn.functional.dropout(weights.hh, cell.weight_drop, cell.training))
+            x, after = run(cell, x, weights, before, dt, mask)
             states.append(after)
         return (x.transpose(0, 1) if self.batch_first else x), tuple(states)
 
