@@ -406,3 +406,12 @@ def test_fused_by_name_says_why_it_cannot(monkeypatch):
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     LSTM(3, 4)(torch.randn(2, 2, 3))
+
+
+@pytest.mark.parametrize("kind", [LSTM, PLSTM])
+def test_called_directly_it_reads_no_other_type_as_float32(kind):
+    (cell,) = kind(3, 8).layers
+    x, state = torch.randn(5, 2, 3), cell.initial_state(2)
+    fused.run(cell, x, cell.weights(), state)
+    with pytest.raises(AssertionError):
+        fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))

@@ -355,6 +355,16 @@ def test_wrong_shapes_are_refused_with_their_mend(arguments, mend):
         rnn(*arguments)
 
 
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("field", [0, 1])
+def test_a_state_of_another_type_or_place_is_refused_with_its_mend(engine, field):
+    rnn = timescales.LSTM(I, H, 2, engine=engine)
+    for other in ({"dtype": torch.float64}, {"dtype": torch.float16}, {"device": "meta"}):
+        state = [LSTMCell.State(*(torch.zeros(B, H, **(other if k == field else {})) for k in (0, 1)))] * 2
+        with pytest.raises(ValueError, match=r"state of layer 0 is .*\.to\('cpu', torch\.float32\)"):
+            rnn(X, state)
+
+
 # --- copies and files ---------------------------------------------------------------------------------------------
 
 

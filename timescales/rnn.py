@@ -107,6 +107,10 @@ class RNN(nn.Module):
             if getattr(entry, "_fields", None) != cell.State._fields or any(v.shape != shape for v in entry):
                 fields = ", ".join(cell.State._fields)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
+            dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
+            if other := [v for v in entry if (v.dtype, v.device) != (dtype, device)]:
+                raise ValueError(f"state of layer {k} is {other[0].dtype} on {other[0].device}, not as the weights: "
+                                 f"give each of its fields .to({str(device)!r}, {dtype})")  # fmt: skip
 
     def timescales(self) -> list[Tensor]:
         """Characteristic times in steps, (H,) for each layer."""

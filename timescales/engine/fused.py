@@ -263,6 +263,7 @@ def run(
     if other is not None:
         bias = bias + other
     tensors = (x, ih, hh, bias, kernel.power, *state)
+    assert all(t is None or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in tensors), "read as raw memory"
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     age = getattr(state, "age", None)
     output, h, c, age = Fused.apply(kernel, keep, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)  # type: ignore[no-untyped-call]
