@@ -128,6 +128,9 @@ def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
             if value != harmless[key]:
                 raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {MENDS[key]}")
             continue
+        parent = type(rnn).__mro__[1]
+        if key in inspect.signature(parent).parameters:
+            raise ValueError(f"{type(rnn).__name__} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
         known = [p for p in inspect.signature(type(rnn)).parameters if p != "unknown"]
         near = difflib.get_close_matches(key, known, 1)
         raise ValueError(f"{type(rnn).__name__} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
