@@ -102,6 +102,18 @@ def test_equals_eager(name, shape):
         compare(model, x, state, d, m, last)
 
 
+@pytest.mark.parametrize("engine", ["eager", "fused"])
+@pytest.mark.parametrize("rows", ["reset", "cell", "output", "power"])
+def test_what_is_not_a_number_stays_so(engine, rows):
+    model = PLSTM(3, 4, engine=engine)
+    (cell,) = model.layers
+    with torch.no_grad():
+        (cell.power if rows == "power" else cell.bias[cell.rows(rows)]).fill_(float("nan"))
+    output, (state,) = model(torch.randn(6, 2, 3))
+    assert output.isnan().all()
+    assert state.h.isnan().all()
+
+
 @pytest.mark.parametrize("gate", GATED)
 def test_gated_equals_eager(gate):
     S, B, inputs, H = 7, 5, 3, 37
