@@ -413,6 +413,24 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("unknown", "kept"),
+    [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)], ids=str,
+)  # fmt: skip
+def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
+    compiler = tmp_path / "compiler"
+    refused = "|".join(unknown) or "none"
+    compiler.write_text(f"""#!/bin/sh
+for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit 1;; esac; out=$word; done
+echo "$@" > "$out"
+""")
+    compiler.chmod(0o755)
+    fused.compile_to(tmp_path / "fused.so", [str(compiler)])
+    used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
+    assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
+    assert not set(unknown) & set(used)
+
+
 def test_fused_by_name_says_why_it_cannot(monkeypatch):
     monkeypatch.setattr(fused, "library", lambda: "no C++ compiler found (g++); install one or set CXX")
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
