@@ -531,6 +531,12 @@ def test_to_torch_carries_what_the_laws_did(name):
     close(ours.to_torch()(x)[0], ours(x)[0])
 
 
+def test_dropped_weights_are_not_what_to_torch_gives():
+    ours = timescales.LSTM(I, H)
+    ours.layers[0].weight_drop = 0.5
+    assert torch.equal(ours.to_torch().weight_hh_l0, ours.layers[0].weight_hh)
+
+
 def test_from_torch_keeps_training_and_dropout():
     theirs = nn.LSTM(I, H, 2, dropout=0.5).double().eval()
     x = random_input()[0]

@@ -22,6 +22,7 @@ from timescales.data.cache import cached, content_hash
 from timescales.data.corpus import Corpus, whole
 from timescales.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
 from timescales.data.root import MissingData, data_root
+from timescales.engine import fused
 from timescales.files import cache_dir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
@@ -109,6 +110,15 @@ def test_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_dir() == tmp_path / ".cache" / "timescales"
+
+
+@pytest.mark.parametrize("said", ["", "~/elsewhere", "relative", "/absolute"])
+def test_the_users_cache_is_the_fused_engines_too(monkeypatch, tmp_path, said):
+    """Engines may not import it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", said)
+    assert fused.cache_directory() == cache_dir()
+    assert "~" not in str(cache_dir())
 
 
 # --- finding, downloading, counting -------------------------------------------------------------------------------

@@ -102,6 +102,18 @@ def test_equals_eager(name, shape):
         compare(model, x, state, d, m, last)
 
 
+@pytest.mark.parametrize("engine", ["eager", "fused"])
+@pytest.mark.parametrize("rows", ["reset", "cell", "output", "power"])
+def test_what_is_not_a_number_stays_so(engine, rows):
+    model = PLSTM(3, 4, engine=engine)
+    (cell,) = model.layers
+    with torch.no_grad():
+        (cell.power if rows == "power" else cell.bias[cell.rows(rows)]).fill_(float("nan"))
+    output, (state,) = model(torch.randn(6, 2, 3))
+    assert output.isnan().all()
+    assert state.h.isnan().all()
+
+
 @pytest.mark.parametrize("gate", GATED)
 def test_gated_equals_eager(gate):
     S, B, inputs, H = 7, 5, 3, 37
@@ -401,8 +413,35 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
 
 
+@pytest.mark.parametrize(
+    ("unknown", "kept"),
+    [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)], ids=str,
+)  # fmt: skip
+def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
+    compiler = tmp_path / "compiler"
+    refused = "|".join(unknown) or "none"
+    compiler.write_text(f"""#!/bin/sh
+for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit 1;; esac; out=$word; done
+echo "$@" > "$out"
+""")
+    compiler.chmod(0o755)
+    fused.compile_to(tmp_path / "fused.so", [str(compiler)])
+    used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
+    assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
+    assert not set(unknown) & set(used)
+
+
 def test_fused_by_name_says_why_it_cannot(monkeypatch):
     monkeypatch.setattr(fused, "library", lambda: "no C++ compiler found (g++); install one or set CXX")
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     LSTM(3, 4)(torch.randn(2, 2, 3))
+
+
+@pytest.mark.parametrize("kind", [LSTM, PLSTM])
+def test_called_directly_it_reads_no_other_type_as_float32(kind):
+    (cell,) = kind(3, 8).layers
+    x, state = torch.randn(5, 2, 3), cell.initial_state(2)
+    fused.run(cell, x, cell.weights(), state)
+    with pytest.raises(AssertionError):
+        fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))

@@ -59,6 +59,16 @@ def test_ur_is_its_composition():
         assert all(torch.equal(a, b) for a, b in zip(rnn.timescales(), whole.timescales(), strict=True))
 
 
+def test_a_ur_unit_whose_gate_rounds_to_one_never_forgets():
+    """As in the composition; -1 / ln 1 would be minus infinity."""
+    whole, parts = timescales.URLSTM(I, H), timescales.GatedRNN(I, H, gate="ur")
+    for rnn in (whole, parts):
+        with torch.no_grad():
+            rnn.layers[0].gate_bias.zero_()
+            rnn.layers[0].bias.fill_(20.0)
+        assert rnn.timescales()[0].tolist() == [math.inf] * H
+
+
 @pytest.mark.parametrize("gate", ["c", "u", "-"])
 def test_gates_that_are_laws_of_an_lstms_bias(gate):
     """Gu ties the two biases in one trained vector, Tallec and Ollivier write them; at equal values nothing differs."""

@@ -109,7 +109,7 @@ def test_inverse_gamma_quantiles_are_the_distribution(width, alpha):
     assert stats.kstest(T.numpy(), stats.invgamma(alpha, scale=2.0).cdf).statistic <= 1 / (width + 1) + 1e-9
 
 
-@pytest.mark.parametrize("alpha", [0.1, 0.56, 1.0, 1.4, 5.0, 20.0, 50.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.56, 1.0, 1.4, 5.0, 20.0, 50.0, 1e4])
 @pytest.mark.parametrize("scale", [1.0, 0.25, 30.0])
 def test_isf_equals_scipys(alpha, scale):
     q = torch.cat([torch.logspace(-8, -1, 30), torch.linspace(0.1, 0.999, 50)]).double()
@@ -350,6 +350,8 @@ def test_forget_law_reads(spec, law):
         ({"law": "inverse_gamma", "alpha": math.nan}, "above 0"),
         ({"law": "inverse_gamma", "alpha": math.inf}, "above 0"),
         ({"law": "inverse_gamma", "alpha": "large"}, "above 0"),
+        ({"law": "inverse_gamma", "alpha": 0.04}, "between 0.05 and 10000"),
+        ({"law": "inverse_gamma", "alpha": 1e6}, "between 0.05 and 10000"),
         ({"law": "inverse_gamma", "quantiles": "both"}, "interior or authors"),
         ({"law": "assigned", "timescales": []}, "above 0"),
         ({"law": "assigned", "timescales": [3, 0]}, "above 0"),

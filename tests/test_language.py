@@ -9,7 +9,7 @@ import texts
 import torch
 from torch.nn import functional as F
 
-from timescales import LSTM, MTSLSTM, PLSTM, loop
+from timescales import LSTM, MTSLSTM, PLSTM, build, loop, record
 from timescales.awd import AWDModel, LockedDropout
 from timescales.data.text import SPLITS
 from timescales.model import SequenceModel
@@ -301,9 +301,46 @@ def test_frozen_recurrent_weights_stay_but_are_dropped(root):
     assert moved == {name for name in before if "weight_hh" not in name}
     with optimizer.eval_weights():
         assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if "weight_hh" in name)
-    cell = model.rnn.layers[0]
-    assert not torch.equal(cell.weights().hh, cell.weights().hh)  # dropped anew each time
-    assert torch.equal(cell.eval().weights().hh, cell.weight_hh)
+    x = model.vectors[batch.x]
+    assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # dropped anew each time
+
+
+def test_looking_at_time_scales_changes_no_numbers(root, tmp_path):
+    """W&B's logger looks at every validation, others never."""
+    curves = []
+    for looks in (False, True):
+        task = words(root)
+        model = model_for(task, layers=2)
+
+        def log(values, step, looks=looks, model=model):
+            if looks and "valid/loss" in values:
+                model.rnn.timescales()
+
+        (directory := tmp_path / str(looks)).mkdir()
+        settings = Loop(max_steps=8, log_every=2, eval_every=2)
+        curves.append(loop.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).curve)
+    assert len(curves[0]) == 4
+    assert curves[0] == curves[1]
+
+
+@pytest.mark.parametrize(("name", "masks"), [("lstm", 1), ("ur", 2), ("plstm", 1), ("mts", 1)])
+def test_a_run_draws_at_its_start_what_recorded_runs_drew(root, tmp_path, train, name, masks):
+    """One mask a layer, two of UR: then it is trained as `fit` trains it."""
+    config = ["task=ptb_word", f"model={name}", "model.hidden_size=[7,6,5]", "model.num_layers=3", "task.embedding=5",
+              "task.batch_size=3", "task.length=12", "task.allow_partial=true", "loop.max_steps=4", "loop.eval_every=2",
+              "logger=none", "device=cpu", f"data_root={root}", f"run_dir={tmp_path / 'run'}"]  # fmt: skip
+    done = train(*config)
+    assert done.status == 0, done
+    found = record.read(tmp_path / "run")
+    model, task, optimizer = build.build(found["config"])
+    for cell in model.rnn.layers:
+        for _ in range(masks):
+            F.dropout(cell.weight_hh, 0.5)
+    (tmp_path / "fit").mkdir()
+    settings = Loop(**found["config"]["loop"])
+    progress = loop.fit(model, task, optimizer, lambda values, step: None, settings, tmp_path / "fit")
+    assert len(progress.curve) == 2
+    assert found["curve"] == progress.curve
 
 
 def mts(task, hidden):

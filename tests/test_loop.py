@@ -157,6 +157,24 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
     assert math.isfinite(outcome["metrics"]["test/loss"])  # of the best weights before
 
 
+@pytest.mark.parametrize(("bad_step", "log_every", "found"), [(8, 6, 8), (10, 6, 10), (7, 100, 7), (None, 3, 10)])
+def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, monkeypatch, bad_step, log_every, found):
+    """Validations come at steps 5 and 10, before the losses since the last log step were looked at."""
+    original, evaluate, trained = Copy.loss, loop.evaluate, []
+
+    def loss(self, logits, batch):
+        trained.extend([1] * torch.is_grad_enabled())
+        return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
+
+    def validated(*args):
+        return evaluate(*args) | ({"loss": math.nan} if len(trained) == 10 else {})
+
+    monkeypatch.setattr(Copy, "loss", loss)
+    monkeypatch.setattr(loop, "evaluate", validated)
+    progress, *_ = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=log_every))
+    assert (progress.stopped, progress.step, progress.diverged_at) == ("diverged", 10, found)
+
+
 def test_a_finished_fit_resumes_to_nothing(tmp_path):
     before, model, _ = fit(tmp_path / "run", Loop(max_epochs=1))
     after, again, _ = fit(tmp_path / "run", Loop(max_epochs=1), lambda *a: pytest.fail("a step was taken"))

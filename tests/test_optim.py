@@ -109,6 +109,16 @@ def test_averaging_is_torchs_asgd(scaled):
     assert torch.equal(unused, torch.ones(2, dtype=torch.float64))  # no gradient: no decay, no average
 
 
+def test_the_average_is_begun_once(monkeypatch):
+    w, _, optimizer = problem(NTASGD, lr=0.1)
+    optimizer.param_groups[0]["averaging"] = True
+    clones, original = [], torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda self: clones.append(self) or original(self))
+    for k, _ in enumerate(gradients(w)):
+        optimizer.step()
+        assert len(clones) == 1, k
+
+
 def test_weights_come_back_after_evaluation():
     w, _, optimizer = problem(NTASGD, lr=0.1)
     with optimizer.eval_weights():  # nothing averaged yet

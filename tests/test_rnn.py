@@ -240,6 +240,21 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     close(single(x)[0], build(kind)(x)[0])
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ExpRNN"])
+def test_only_the_forward_pass_drops_recurrent_weights(kind):
+    rnn = layered(kind)
+    for cell in rnn.layers:
+        cell.weight_drop = 0.5
+    before = torch.get_rng_state()
+    rnn.timescales()
+    assert all(torch.equal(cell.weights().hh, cell.weight_hh) for cell in rnn.layers)
+    assert torch.equal(torch.get_rng_state(), before)
+    x, _ = random_input()
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.eval()
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+
+
 def test_dropout_drops_and_scales_the_layer_below():
     """With the second layer an identity-like probe: its input is 0 or twice the first layer's output."""
     rnn = build("LSTM", I, H, 2, dropout=0.5).train()
@@ -301,6 +316,9 @@ def test_torchs_defaults_may_be_spelled_out(kind):
         (lambda: timescales.LSTM(I, H, 2, forget_init=[1.0]), "forget_init lists 1"),
         (lambda: timescales.LSTM(I, H, 1, frozen=[("input",), ()]), "frozen lists 2"),
         (lambda: timescales.LSTM(I, 0), "hidden_size"),
+        (lambda: timescales.ChronoLSTM(I, H, T_max=9, forget_init=1.0), "ChronoLSTM chooses forget_init .* to LSTM"),
+        (lambda: timescales.MTSLSTM(I, H, frozen=("input",)), r"frozen itself: give frozen=\('input',\) to LSTM"),
+        (lambda: timescales.MTSLSTM(I, H, 3, forget_init=[1.0] * 3), "MTSLSTM chooses forget_init itself"),
         (lambda: RNN([]), "at least 1"),
         (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4"),
     ],
@@ -338,6 +356,16 @@ def test_wrong_shapes_are_refused_with_their_mend(arguments, mend):
     rnn = timescales.LSTM(I, H, 2)
     with pytest.raises(ValueError, match=mend):
         rnn(*arguments)
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("field", [0, 1])
+def test_a_state_of_another_type_or_place_is_refused_with_its_mend(engine, field):
+    rnn = timescales.LSTM(I, H, 2, engine=engine)
+    for other in ({"dtype": torch.float64}, {"dtype": torch.float16}, {"device": "meta"}):
+        state = [LSTMCell.State(*(torch.zeros(B, H, **(other if k == field else {})) for k in (0, 1)))] * 2
+        with pytest.raises(ValueError, match=r"state of layer 0 is .*\.to\('cpu', torch\.float32\)"):
+            rnn(X, state)
 
 
 # --- copies and files ---------------------------------------------------------------------------------------------

@@ -200,6 +200,30 @@ def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch
     assert loop.where(tmp_path) == (0 if reason else 1)
 
 
+@pytest.mark.parametrize("error", [None, OSError("this one's checkpoint is damaged")], ids=str)
+def test_what_may_be_stacked_is_asked_of_the_first_that_trains(tmp_path, capsys, error):
+    overrides = [*COPY, "model=gru", "+model.head_size=4", "+model.head_dropout=0.5", "loop.max_epochs=1"]
+    runs = [begun(overrides, tmp_path / str(seed), seed) for seed in (0, 1, 2)]  # each built before any is trained
+    dead = [next(model.parameters()).clone() for _, model, *_ in runs]
+
+    def first():  # its training has ended before, or fails as it begins
+        if error is not None:
+            raise error
+        return "ended"
+        yield
+
+    if error is None:
+        assert stack.together([first(), *(run for run, *_ in runs[1:])])[0] == "ended"
+    else:
+        with pytest.raises(OSError, match="damaged"):
+            stack.together([first(), *(run for run, *_ in runs[1:])])
+    said = capsys.readouterr().err
+    assert "3 seeds, one after another: training draws random numbers" in said
+    assert [torch.equal(w, next(model.parameters())) for w, (_, model, *_) in zip(dead, runs, strict=True)] == [
+        True, False, False
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_seconds_are_of_the_time_in_which_a_run_is_answered(tmp_path, monkeypatch, alike):
     clock = [0.0]

@@ -42,7 +42,7 @@ def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
     """The T that an InvGamma(alpha, scale) variable exceeds with probability q; float64, same shape as q in [0, 1].
 
     T = scale / G with G ~ Gamma(alpha, 1), so P(T > t) = P(G < scale / t); the Gamma quantile is found by
-    bisection on log G. q = 0 gives inf, q = 1 gives 0.
+    bisection on log G, for alpha from .05 to 10000. q = 0 gives inf, q = 1 gives 0.
     """
     q = q.to(torch.float64)
     a = torch.full_like(q, alpha)
@@ -153,6 +153,8 @@ class InverseGamma(Law):
     def __post_init__(self) -> None:
         if not all(is_number(value) and value > 0 for value in (self.alpha, self.scale)):
             raise ValueError(f"inverse_gamma needs numbers alpha and scale above 0, not {self.alpha!r}, {self.scale!r}")
+        if not 0.05 <= self.alpha <= 1e4:  # beyond, quantiles leave float64 or the bracket of inverse_gamma_isf
+            raise ValueError(f"inverse_gamma needs an alpha between 0.05 and 10000, not {self.alpha!r}")
         if self.quantiles not in ("interior", "authors"):
             raise ValueError(f"inverse_gamma quantiles must be interior or authors, not {self.quantiles!r}")
 

@@ -161,9 +161,8 @@ def training(
                     numbers = torch.stack(losses).tolist()
                     losses = []
                     values["train/loss_nats"] = math.fsum(numbers) / len(numbers)
-                    if bad := [k for k, number in enumerate(numbers) if not math.isfinite(number)]:
-                        progress.stopped = "diverged"
-                        progress.diverged_at = progress.step - len(numbers) + 1 + bad[0]
+                    if (bad := first_bad(numbers, progress.step)) is not None:
+                        progress.stopped, progress.diverged_at = "diverged", bad
                 due = progress.step % settings.eval_every == 0 if settings.eval_every else done == 0
                 if not progress.stopped and (due or progress.step == last_step):
                     with optim.eval_weights(optimizer):
@@ -176,7 +175,8 @@ def training(
                     epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
                     progress.curve.append({"step": progress.step, "epoch": epochs} | values)
                     if not math.isfinite(found["loss"]):
-                        progress.stopped, progress.diverged_at = "diverged", progress.step
+                        bad = first_bad([float(loss) for loss in losses], progress.step)
+                        progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
                     elif improved:
                         progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
                         progress.since_best = 0
@@ -201,6 +201,11 @@ def training(
                 if ending:
                     break
     return progress
+
+
+def first_bad(losses: Sequence[float], step: int) -> int | None:
+    """Of the losses of the steps up to `step` (inclusive) the first that is not finite: its step, or None."""
+    return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
 def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:

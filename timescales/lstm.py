@@ -81,6 +81,7 @@ class ChronoLSTM(LSTM):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
+        refuse(self, unknown)
         super().__init__(
             input_size, hidden_size, num_layers, batch_first, dropout,
             forget_init={"law": "chrono", "T_max": T_max}, frozen=frozen, engine=engine, **unknown,
@@ -115,6 +116,7 @@ class MTSLSTM(LSTM):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
+        refuse(self, unknown)
         if num_layers not in (1, 3):
             raise ValueError(f"MTSLSTM has 1 or 3 layers, not {num_layers}; for others give LSTM a list of forget_init")
         if freeze_gates not in ("if", "ifgo"):

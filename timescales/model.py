@@ -16,7 +16,8 @@ from timescales.tasks.task import Batch, Spec
 
 class Output(NamedTuple):
     """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
-    raw, dropped: the last layer's output (S, B, H) without and with dropout, where a task's penalty reads them."""
+    raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
+    task's penalty."""
 
     logits: Tensor
     state: tuple[Any, ...]

@@ -48,8 +48,10 @@ class NTASGD(Optimizer):
                     continue
                 p.add_(p.grad.add(p, alpha=group["weight_decay"]), alpha=-rate)
                 if group["averaging"]:
-                    average = self.state[p].setdefault("average", p.clone())
-                    average.lerp_(p, weight)
+                    state = self.state[p]
+                    if "average" not in state:  # no setdefault: it would clone at every step
+                        state["average"] = p.clone()
+                    state["average"].lerp_(p, weight)
             if group["averaging"]:
                 group["rate"] = group["lr"]
                 group["averaged"] += 1

@@ -89,7 +89,10 @@ class GRU(RNN):
 
 
 class PGRU(RNN):
-    """Power-law GRU; see `PGRUCell` for the equations and `PLSTMCell` for the meaning of each argument."""
+    """Power-law GRU; see `PGRUCell` for the equations and `PLSTMCell` for the meaning of each argument.
+
+    epsilon_form is "paper" here; an RNN of PGRUCells has the other one too.
+    """
 
     def __init__(
         self,

@@ -82,7 +82,10 @@ class RNN(nn.Module):
                 x = self.between(x)
             run = engines.pick(self.engine, cell, x, masked=mask is not None)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
-            x, after = run(cell, x, cell.weights(), before, dt, mask)
+            weights = cell.weights()
+            # Here alone: who else reads weights must neither draw random numbers nor see some of them dropped.
+            weights = weights._replace(hh=nn.functional.dropout(weights.hh, cell.weight_drop, cell.training))
+            x, after = run(cell, x, weights, before, dt, mask)
             states.append(after)
         return (x.transpose(0, 1) if self.batch_first else x), tuple(states)
 
@@ -104,6 +107,10 @@ class RNN(nn.Module):
             if getattr(entry, "_fields", None) != cell.State._fields or any(v.shape != shape for v in entry):
                 fields = ", ".join(cell.State._fields)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
+            dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
+            if other := [v for v in entry if (v.dtype, v.device) != (dtype, device)]:
+                raise ValueError(f"state of layer {k} is {other[0].dtype} on {other[0].device}, not as the weights: "
+                                 f"give each of its fields .to({str(device)!r}, {dtype})")  # fmt: skip
 
     def timescales(self) -> list[Tensor]:
         """Characteristic times in steps, (H,) for each layer."""
@@ -121,6 +128,9 @@ def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
             if value != harmless[key]:
                 raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {MENDS[key]}")
             continue
+        parent = type(rnn).__mro__[1]
+        if key in inspect.signature(parent).parameters:
+            raise ValueError(f"{type(rnn).__name__} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
         known = [p for p in inspect.signature(type(rnn)).parameters if p != "unknown"]
         near = difflib.get_close_matches(key, known, 1)
         raise ValueError(f"{type(rnn).__name__} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))

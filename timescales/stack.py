@@ -37,16 +37,18 @@ TRIED = 4  # steps of a sequence on which a model shows that it can be stacked
 def together(runs: Sequence[loop.Training]) -> list[Any]:
     """Do what several runs of one configuration ask for, stacked where that is possible; returns what they return.
 
-    Says in one line why it is not possible. An error in one run ends it alone, and is raised when the others have
-    ended; KeyboardInterrupt, when all that have begun have met the request and saved.
+    Says in one line why it is not possible. An error of one run's own (its data, log, checkpoint) ends it alone, one of
+    a step or validation that it shares ends all that share it; errors are raised when the others have ended,
+    KeyboardInterrupt when all that have begun have met the request and saved.
     """
     members = [_Member(run) for run in runs]
     with Interrupt() as interrupt:
-        members[0].go_on()
-        reason = members[0].why_alone()
-        for member in members[1:] if reason is None else ():
-            if not interrupt.requested:
+        reason, asked = None, False
+        for member in members:
+            if reason is None and not interrupt.requested:
                 member.go_on()
+                if not asked and member.asked is not None:  # of those before it nothing was left to train
+                    reason, asked = member.why_alone(), True
         reason = reason or _unlike([m.asked for m in members if m.asked]) or _side_by_side(members)
         if reason is not None:
             print(f"{len(members)} seeds, one after another: {reason}", file=sys.stderr)

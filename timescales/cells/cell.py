@@ -30,8 +30,8 @@ class Cell(nn.Module):
     (the output) first; `biases` is 2 where torch has two bias vectors, else 1. All parameters start uniform on
     +-1/sqrt(H), drawn in torch's order, so that an LSTM built after the same seed equals torch.nn.LSTM's.
     Where the shapes below say G*H, a cell whose gates have fewer rows (`height`) has the sum of its gates' heights.
-    `weight_drop` is the share of the recurrent weights that training drops, other ones in every forward pass (Merity
-    et al. 2018): a model may set it.
+    `weight_drop` is the share of the recurrent weights that `RNN.forward` drops in training, other ones in every pass
+    (Merity et al. 2018): a model may set it.
     """
 
     gates: ClassVar[tuple[str, ...]]
@@ -93,11 +93,10 @@ class Cell(nn.Module):
         return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
 
     def weights(self) -> Weights:
-        """The weight values to use now; gradients flow from them to the parameters."""
-        hh = nn.functional.dropout(self.weight_hh, self.weight_drop, self.training)
+        """The weight values to use now, none dropped; gradients flow from them to the parameters."""
         if self.biases == 2:
-            return Weights(self.weight_ih, hh, self.bias_ih, self.bias_hh)
-        return Weights(self.weight_ih, hh, self.bias)
+            return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return Weights(self.weight_ih, self.weight_hh, self.bias)
 
     def bias_total(self, gate: str) -> Tensor:
         """A gate's pre-activation at zero input and state, (..., H)."""

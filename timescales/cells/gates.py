@@ -107,4 +107,4 @@ class URLSTMCell(LSTMCell):
 
     def timescales(self) -> Tensor:
         g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
-        return -1.0 / g.log()
+        return 1.0 / g.log().abs()  # a g that rounds to 1 never forgets: inf, not the -inf of -1 / log 1

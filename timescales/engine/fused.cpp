@@ -111,6 +111,7 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
 }
 
 // log(1 + x) for x >= 0, to a few 1e-7 of itself at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
+// What is not a number stays so: its bits would give a number.
 static INLINE Reg log_one_plus(Reg x) {
     Reg u = x + 1.0f;
     Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
@@ -121,7 +122,8 @@ static INLINE Reg log_one_plus(Reg x) {
     Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
     Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
     Reg poly = high * (ff * ff) + low;
-    return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
+    Reg value = exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
+    return (x == x) ? value : x;
 }
 
 static INLINE Reg at_least_zero(Reg x) { return maximum(Reg{}, x); }

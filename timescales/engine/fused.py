@@ -61,7 +61,7 @@ class BuildError(Exception):
 
 def cache_directory() -> Path:
     """Where compiled libraries are kept: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "timescales"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"  # as files.cache_dir
 
 
 @functools.cache
@@ -134,7 +134,8 @@ def compile_to(file: Path, compiler: list[str]) -> None:
         shutil.rmtree(left_by_a_kill, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
         made = Path(scratch) / file.name
-        for left_out in ((), ("-fopenmp",), ("-fopenmp", "-march=native")):  # without OpenMP: one thread
+        # Without OpenMP: one thread; without the processor's own instructions: narrow vectors.
+        for left_out in ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")):
             command = [*compiler, *(flag for flag in FLAGS if flag not in left_out), str(SOURCE), "-o", str(made)]
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode == 0:
@@ -263,6 +264,7 @@ def run(
     if other is not None:
         bias = bias + other
     tensors = (x, ih, hh, bias, kernel.power, *state)
+    assert all(t is None or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in tensors), "read as raw memory"
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     age = getattr(state, "age", None)
     output, h, c, age = Fused.apply(kernel, keep, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)  # type: ignore[no-untyped-call]
