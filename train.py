@@ -69,14 +69,13 @@ def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
 
 def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
-    from timescales import awd, build, loggers, loop
+    from timescales import build, loggers, loop
 
     directory = held.directory
     record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
         settings, begun = schema.Loop(**config["loop"]), loop.where(directory, task.partial)
-        awd.masks_at_start(model)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(

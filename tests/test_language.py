@@ -9,7 +9,7 @@ import texts
 import torch
 from torch.nn import functional as F
 
-from timescales import LSTM, MTSLSTM, PLSTM, build, loop, record
+from timescales import LSTM, MTSLSTM, PLSTM, loop
 from timescales.awd import AWDModel, LockedDropout
 from timescales.data.text import SPLITS
 from timescales.model import SequenceModel
@@ -321,26 +321,6 @@ def test_looking_at_time_scales_changes_no_numbers(root, tmp_path):
         curves.append(loop.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).curve)
     assert len(curves[0]) == 4
     assert curves[0] == curves[1]
-
-
-@pytest.mark.parametrize(("name", "masks"), [("lstm", 1), ("ur", 2), ("plstm", 1), ("mts", 1)])
-def test_a_run_draws_at_its_start_what_recorded_runs_drew(root, tmp_path, train, name, masks):
-    """One mask a layer, two of UR: then it is trained as `fit` trains it."""
-    config = ["task=ptb_word", f"model={name}", "model.hidden_size=[7,6,5]", "model.num_layers=3", "task.embedding=5",
-              "task.batch_size=3", "task.length=12", "task.allow_partial=true", "loop.max_steps=4", "loop.eval_every=2",
-              "logger=none", "device=cpu", f"data_root={root}", f"run_dir={tmp_path / 'run'}"]  # fmt: skip
-    done = train(*config)
-    assert done.status == 0, done
-    found = record.read(tmp_path / "run")
-    model, task, optimizer = build.build(found["config"])
-    for cell in model.rnn.layers:
-        for _ in range(masks):
-            F.dropout(cell.weight_hh, 0.5)
-    (tmp_path / "fit").mkdir()
-    settings = Loop(**found["config"]["loop"])
-    progress = loop.fit(model, task, optimizer, lambda values, step: None, settings, tmp_path / "fit")
-    assert len(progress.curve) == 2
-    assert found["curve"] == progress.curve
 
 
 def mts(task, hidden):

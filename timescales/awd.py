@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from timescales.cells import URLSTMCell
 from timescales.model import Output, SequenceModel
 from timescales.rnn import RNN
 from timescales.tasks.task import Batch, Spec
@@ -27,15 +26,6 @@ class LockedDropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
-
-
-def masks_at_start(model: SequenceModel) -> None:
-    """Draw masks of recurrent weights and forget them: a new run's time scales were once read off dropped weights, one
-    mask for each layer, two for a `URLSTMCell`, and runs recorded since keep their numbers only if these are drawn."""
-    for cell in model.rnn.layers if isinstance(model, AWDModel) else ():
-        for _ in range(2 if isinstance(cell, URLSTMCell) else 1):
-            if cell.weight_drop:
-                F.dropout(cell.weight_hh.detach(), cell.weight_drop)
 
 
 class AWDModel(SequenceModel):
