@@ -55,9 +55,9 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
         found[words] = []
         for run, slug in runs_of(table, composer, narrow):
             mine = record.read(Path("runs") / slug)
-            if mine is not None and mine["status"] != "interrupted":
+            if mine is not None and mine["status"] in store.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
-            elif (known := committed.get(slug.rpartition("-")[2])) is not None:
+            elif (known := committed.get(slug.rpartition("-")[2])) is not None and known["status"] in store.ENDED:
                 line = known
             else:
                 continue

@@ -106,7 +106,8 @@ def test_the_papers_own_numbers_reproduce_it(name):
     found = report.Report(table, {"paper": rows, "tiny": []}, {"paper": len(rows)})
     wrong = [(c.printed["where"], c.verdict) for c in found.cells if c.verdict not in ("match", "blank")]
     assert not wrong
-    single = table["n_min"] == 1  # one run a side, whose claims are tested on single words: see `bins`
+    # One run a side, whose claims are tested on the words themselves; maxima that are nearer than their tolerance.
+    single = table["n_min"] == 1 or table.get("reduce") == "max"
     assert {c.verdict for c in found.claims} <= ({"holds", "in order"} if single else {"holds"}), [
         (c.text, c.verdict) for c in found.claims
     ]

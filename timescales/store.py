@@ -55,8 +55,10 @@ def metric(found: Mapping[str, Any], name: str) -> float | None:
     return found["metrics" if which == "best" else "last"].get(key)
 
 
-def allowed(found: Mapping[str, Any]) -> int:
-    """The steps that a record's run takes if nothing ends it before."""
+def allowed(found: Mapping[str, Any]) -> int | None:
+    """The steps that a record's run takes if nothing ends it before; those it took if it has no curve to tell by."""
+    if not found["curve"]:
+        return found.get("steps")
     loop, last = found["config"]["loop"], found["curve"][-1]
     by_epochs = round(last["step"] / last["epoch"] * loop["max_epochs"])
     return by_epochs if loop.get("max_steps") is None else min(by_epochs, loop["max_steps"])

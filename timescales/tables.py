@@ -5,7 +5,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     name, title, source     its file's name; what is measured; where it is printed
     runs                    list of grids {key: value or list of values}; their union is the table
     metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
-                            run that never gets there counts as all its steps), or "probe/<name>/<value>" (analysis/)
+                            run that never gets there counts as all it might have taken), or "probe/<name>/<value>"
+                            (analysis/)
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people

@@ -6,6 +6,7 @@ Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from typing import Any, NamedTuple
 
@@ -107,11 +108,24 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, see
     return of_baseline - of_other
 
 
-def p_lower(first: str, second: str, name: str) -> float:
+def p_lower(first: str, second: str, name: str) -> float | None:
     """p that the first run's perplexity in a bin (or of "all" words) is not lower than the second's: the share of
-    resamples in which it is not. Both are blocks.csv of runs on the same words."""
-    found = differences(from_text(second), from_text(first))[:-1, (*NAMES, "all").index(name)]
+    resamples in which it is not.
+
+    Both are blocks.csv texts. None for a bin without words, and for runs that were measured on different words.
+    """
+    try:
+        found = _resampled(first, second)[:, (*NAMES, "all").index(name)]
+    except ValueError:
+        return None
+    if not np.isfinite(found).all():
+        return None
     return float((found <= 0.0).mean())
+
+
+@functools.lru_cache(maxsize=16)  # a table's claims ask for five bins of the same two runs
+def _resampled(first: str, second: str) -> Floats:
+    return differences(from_text(second), from_text(first))
 
 
 def summary(found: Floats) -> dict[str, Floats]:
