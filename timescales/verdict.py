@@ -49,7 +49,7 @@ class Claim:
     """One conclusion and what our runs say of it."""
 
     text: str
-    # holds, in order, reversed, refuted, open (also of `~`: too few seeds to tell); " (n=2)" where seeds are few, PARTIAL
+    # holds, in order, reversed, refuted, open (of `~`: too few seeds to tell); " (n=2)" where seeds are few, PARTIAL
     verdict: str = "open"
     p: float | None = None
     detail: str = ""
