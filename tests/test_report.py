@@ -417,6 +417,10 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     assert [c.verdict for c in found.cells] == ["missing"]
     assert found.verdict == "open"
     assert found.shown_here() == "order shown"
+    found.shown = [verdict.Claim("plstm > lstm", "refuted")]
+    assert found.shown_here() == "not in order"  # a size may be the reason: a twin contradicts nobody
+    found.shown = []
+    assert found.shown_here() == "no order expected"
 
 
 def test_a_picture_names_its_cells_and_reaches_over_decades(monkeypatch):

@@ -40,11 +40,18 @@ class Report:
         self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
 
     def shown_here(self) -> str:
-        """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?"""
+        """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?
+
+        If it does not, nothing is contradicted: the size may be the reason.
+        """
         said = {verdict.word_of(c) for c in self.shown}
-        if not said or {"open", "stale"} & said:
-            return "not run" if not self.rows["tiny"] else "open"
-        word = "contradicted" if "refuted" in said else "not in order" if "reversed" in said else "order shown"
+        if not self.rows["tiny"]:
+            return "not run"
+        if not self.shown:
+            return "no order expected"
+        if {"open", "stale"} & said:
+            return "open"
+        word = "not in order" if {"refuted", "reversed"} & said else "order shown"
         return word + verdict.partial(self.rows["tiny"])
 
     def prices(self, asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str]) -> None:
