@@ -12,6 +12,7 @@ import pytest
 from matplotlib import image
 
 from timescales import cli, compose, gallery, plots, report, store
+from timescales.loggers import Curve
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
@@ -147,6 +148,22 @@ def test_a_runs_analyses_are_shown(tmp_path, monkeypatch):
     assert 'alt="analysis, reset units"' in text
     assert "finished: test/accuracy 0.5000" in text
     assert 'class="line m-plstm"' in text
+
+
+def test_a_curve_is_shown_as_its_run_left_it(tmp_path, monkeypatch):
+    """With a checksum on each row."""
+    found = made(tmp_path, monkeypatch)
+    run = tmp_path / "results" / "kept" / "copy-plstm-s0-1"
+    run.mkdir(parents=True)
+    curve = Curve(run / "curve.csv", 0)
+    for step in (5, 10):
+        curve.log({"valid/accuracy": 0.5}, step)
+    curve.finish(None)
+    assert "crc32" in (run / "curve.csv").read_text()
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    text = gallery.page([found])
+    assert "copy-plstm-s0-1" in text
+    assert "valid/accuracy" in text
 
 
 def test_the_nine_gates_of_two_tasks_can_be_told_apart(text):

@@ -219,7 +219,10 @@ def _csv(path: Path, name: str) -> str:
     with path.open(newline="") as file:
         head, *body = list(csv.reader(file)) or [[]]
     if head[:1] == ["step"]:
-        points = [{k: float(v) for k, v in zip(head, line, strict=False) if v} for line in body]
+        from timescales.loggers import Curve
+
+        lines = [dict(zip(head, line, strict=False)) for line in body]
+        points = [{k: float(v) for k, v in line.items() if v and k != Curve.CHECK} for line in lines]
         run = record.read(path.parent)
         shade = _shade(run["config"]["model"]) if run else "other"
         return _charts(path.parent.name, [Line(path.parent.name, shade, points)])
