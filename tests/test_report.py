@@ -525,6 +525,12 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     assert report.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
 
 
+def test_pictures_that_committed_reports_show_are_there():
+    pages = [path for path in (ROOT / "results").glob("*/table.md") if "(figure.png)" in path.read_text()]
+    assert len(pages) >= 20
+    assert [path.parent.name for path in pages if not (path.parent / "figure.png").is_file()] == []
+
+
 def test_committed_reports_are_what_their_runs_give():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],

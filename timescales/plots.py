@@ -107,12 +107,7 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 def draw(found: report.Report) -> Path | None:
     """results/<table>/figure.png: panels for the paper's size and for the tiny twin, where they have runs."""
-    panels = [
-        (name, settings)
-        for name, rows in found.rows.items()
-        for settings in tables.figures(found.table)
-        if rows and (name == "paper" or settings["kind"] != "cells" or found.shown)
-    ]
+    panels = [(name, settings) for name, rows in found.rows.items() for settings in tables.figures(found.table) if rows]
     if not panels:
         return None
     kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
