@@ -118,7 +118,9 @@ def draw(found: report.Report) -> Path | None:
         table = {**(found.table if name == "paper" else tables.twin(found.table)), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
         one.set_title(
-            f"{found.table['title']}\n{'paper size' if name == 'paper' else 'tiny twin'}", loc="left", fontsize=10
+            f"{textwrap.fill(found.table['title'], 72)}\n{'paper size' if name == 'paper' else 'tiny twin'}",
+            loc="left",
+            fontsize=10,
         )
     path = store.RESULTS / found.table["name"] / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
