@@ -251,7 +251,7 @@ def _bootstrap(report: Report) -> list[str]:
             pairs.setdefault(where, {})[row["axes"]["model"]] = row["blocks"]
     for where, texts in pairs.items():
         if {"lstm", "mts"} <= set(texts):
-            found = bins.summary(bins.differences(bins.from_text(texts["lstm"]), bins.from_text(texts["mts"])))
+            found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
             for k, name in enumerate((*bins.NAMES, "all")):
                 value = {key: number(float(values[k])) for key, values in found.items()}
                 body.append([where, name, value["mean"], f"[{value['low']}, {value['high']}]",

@@ -93,13 +93,18 @@ def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.int
     return np.concatenate([drawn, np.ones((1, n), np.int64)])
 
 
+def same_words(a: Blocks, b: Blocks) -> bool:
+    """Whether two runs were measured on the same words, as far as their counts tell."""
+    return np.array_equal(a.counts, b.counts)
+
+
 def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
     """Perplexity of the baseline minus the other model's, by bin and of all words: (resamples + 1, 5).
 
     Both models are judged on the same drawn blocks; a short last block is left out. Raises ValueError if the two were
     not measured on the same words.
     """
-    if baseline.counts.shape != other.counts.shape or (baseline.counts != other.counts).any():
+    if not same_words(baseline, other):
         raise ValueError("the two models were not measured on the same words: compare runs of one corpus")
     whole = baseline.counts.sum(1) == BLOCK
     w = weights(int(whole.sum()), resamples, seed).astype(np.float64)
@@ -114,18 +119,16 @@ def p_lower(first: str, second: str, name: str) -> float | None:
 
     Both are blocks.csv texts. None for a bin without words, and for runs that were measured on different words.
     """
-    try:
-        found = _resampled(first, second)[:, (*NAMES, "all").index(name)]
-    except ValueError:
+    if not same_words(from_text(first), from_text(second)):
         return None
-    if not np.isfinite(found).all():
-        return None
-    return float((found <= 0.0).mean())
+    found = resampled(second, first)[:, (*NAMES, "all").index(name)]
+    return float((found <= 0.0).mean()) if np.isfinite(found).all() else None
 
 
-@functools.lru_cache(maxsize=16)  # a table's claims ask for five bins of the same two runs
-def _resampled(first: str, second: str) -> Floats:
-    return differences(from_text(second), from_text(first))
+@functools.lru_cache(maxsize=16)  # a table's claims and its report ask for five bins of the same two runs
+def resampled(baseline: str, other: str) -> Floats:
+    """`differences` of two blocks.csv texts."""
+    return differences(from_text(baseline), from_text(other))
 
 
 def summary(found: Floats) -> dict[str, Floats]:
