@@ -82,10 +82,13 @@ def test_it_loads_nothing(text):
 
 
 def test_a_verdict_is_a_badge_where_it_stands(text):
-    assert re.search(r'<td data-head="verdict"><span class="badge bad">worse \(n=2\)</span> p.=.0\.015</td>', text)
-    assert {tone for tone in ("good", "partly", "bad", "open") if f'class="badge {tone}"' in text} == {
-        "good", "partly", "bad", "open"
-    }  # fmt: skip
+    """Whatever the committed runs say: this test must outlive their next records."""
+    cells = re.findall(r'<td data-head="verdict">(.*?)</td>', text)
+    assert len(cells) > 200
+    for cell in cells:
+        found = re.fullmatch(r'<span class="badge (good|partly|bad|open)">([^<]+)</span>( p.=.[\d.e-]+)?', cell)
+        assert found, cell
+        assert gallery.badge(found[2]) == cell[: found.end(2) + len("</span>")]
 
 
 @pytest.mark.parametrize(
