@@ -59,6 +59,7 @@ def judged(found, printed=None, **table):
         # the paper's spread decides where it is printed
         (rows([0.911, 0.909, 0.910]), {"sd": 0.1, "n": 5}, {}, "better"),
         (rows([0.92, 0.88, 0.93]), {"sd": 2.0, "n": 5}, {}, "match"),
+        (rows([0.99, 0.99, 0.52, 0.52, 0.52]), {"sd": 0.8, "n": 5}, {"n_min": 5}, "unstable (sd 25.74 against 0.8)"),
         (rows([0.91]), {"sd": 2.0, "n": 5}, {}, "match (n=1)"),
         (rows([0.80]), {"sd": 2.0, "n": 5}, {}, "worse (n=1)"),
         (rows([0.91, 0.92, 0.90]), {"se": 0.9, "n": 5}, {}, "match"),
@@ -90,6 +91,16 @@ def test_one_run_is_one_more_draw_from_the_papers():
     """x = 93 against mean 90, sd 2, n 5: t = 3 / (2 sqrt(1 + 1/5)) with 4 degrees of freedom."""
     t = 3 / (2 * math.sqrt(1.2))
     assert judged(rows([0.93]), {"sd": 2.0, "n": 5}).p == pytest.approx(2 * stats.t.sf(t, 4))
+
+
+def test_where_none_reaches_a_threshold_nobody_is_faster():
+    """All runs count as all the steps they might have taken: two failures prove neither order nor likeness."""
+    name = "steps to valid/accuracy >= 0.99"
+    found = [row | {name: 900} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
+    for said in ("plstm > lstm", "plstm ~ lstm"):
+        assert verdict.claim(said, {**TABLE, "metric": name, "better": "lower"}, found).verdict == "open"
+    found[0][name] = 300
+    assert verdict.claim("plstm > lstm", {**TABLE, "metric": name, "better": "lower"}, found).verdict == "in order"
 
 
 def test_best_stable_learning_rate():

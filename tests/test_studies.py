@@ -24,6 +24,7 @@ from timescales.analysis import (
     bins,
     characteristic_times,
     decay_curves,
+    forgetting,
     gate_maps,
     mutual_information,
     routing,
@@ -125,6 +126,21 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     with pytest.raises(ConfigError, match=r"run has not ended: let it finish, or continue it with resume=true"):
         analysis.measure(run, "timescale_law")  # its answer would outlive these weights
     assert (run / "record.json").read_text() == before  # the run itself may be writing it
+
+
+def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
+    run = tmp_path / "run"
+    assert train("task=adding", "task.T=12", "task.train_size=64", "task.valid_size=16", "task.test_size=16",
+                 "model=gated", "model.hidden_size=8", "loop.max_steps=6", "loop.eval_every=2", "logger=none",
+                 f"run_dir={run}").status == 0  # fmt: skip
+    last = analysis.load(run, "last")
+    kept = torch.load(run / "last.pt", weights_only=True)
+    for key, value in last.model.state_dict().items():
+        assert (value.cpu() == kept["model"][key]).all()
+    assert analysis.measure(run, "forgetting") == forgetting.measure(last.model, last.task)
+    (run / "last.pt").unlink()
+    with pytest.raises(ConfigError, match=r"last\.pt is not there: force=true trains the run again"):
+        analysis.measure(run, "forgetting")
 
 
 def test_the_initial_model_is_the_runs(train, tmp_path):

@@ -49,7 +49,8 @@ class Claim:
     """One conclusion and what our runs say of it."""
 
     text: str
-    # holds, in order, reversed, refuted, open (of `~`: too few seeds to tell); " (n=2)" where seeds are few, PARTIAL
+    # holds, in order, reversed, refuted, open (too few seeds for a `~`, or none reached the threshold); " (n=2)" where
+    # seeds are few, PARTIAL
     verdict: str = "open"
     p: float | None = None
     detail: str = ""
@@ -134,6 +135,9 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         # One run of ours is compared as one more draw from the paper's.
         p = welch((found.mean, found.sd or 0.0, found.n), (printed["value"], sd, n))
         same = p >= ALPHA
+        near = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"])
+        if same and not near and found.sd and wider(found.sd, found.n, sd, n):  # our spread must not make a match
+            return f"unstable (sd {number(found.sd)} against {number(sd)})", p
     else:
         same = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"]) + 1e-9
     higher = found.mean > printed["value"]
@@ -152,6 +156,15 @@ def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alte
         right_way = {"two-sided": True, "greater": ours[0] > theirs[0], "less": ours[0] < theirs[0]}[alternative]
         return 0.0 if right_way and ours[0] != theirs[0] else 1.0
     return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
+
+
+def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
+    """Whether our spread is larger than the paper's by more than chance (F-test of two variances)."""
+    from scipy import stats
+
+    if theirs == 0.0 or n_theirs < 2:
+        return False
+    return bool(stats.f.sf((ours / theirs) ** 2, n_ours - 1, n_theirs - 1) < ALPHA)
 
 
 def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
@@ -304,6 +317,8 @@ def _compare(
     mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
     near = abs(mean_a - mean_b) * unit <= told.get("tolerance", table["tolerance"])
     detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b / times * unit)} (n={len(b)})"
+    if name.startswith("steps to ") and len({*a, *b}) == 1:  # none got there, or all at the same look
+        return "open", None, detail
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
     right_way = mean_a > mean_b if higher else mean_a < mean_b
     if most:  # maxima have no spread: the tolerance decides

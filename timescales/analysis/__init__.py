@@ -198,10 +198,11 @@ def names(*functions: str) -> list[str]:
     return [p.stem for p in paths if any(f"\ndef {function}(" in p.read_text() for function in functions)]
 
 
-def load(directory: Path) -> Run:
+def load(directory: Path, weights: str = "best") -> Run:
     """A run's models and task, on the device there is, in evaluation mode.
 
     The weights are those of its best validation: best.pt's, or, while it goes on or was interrupted, the best so far.
+    With "last" they are those it ended with (of NT-ASGD not the averages).
     Raises ConfigError if they are not there or not of this configuration, or if there is no run.
     """
     from timescales import build, checkpoint
@@ -213,12 +214,13 @@ def load(directory: Path) -> Run:
     model, task, _ = build.build(config)
     initial = copy.deepcopy(model)
     device = next(model.parameters()).device
-    name, key = ("last.pt", "best") if found["status"] == "interrupted" else ("best.pt", "model")
+    name = "last.pt" if weights == "last" or found["status"] == "interrupted" else "best.pt"
+    key = "best" if weights == "best" and name == "last.pt" else "model"
     kept = checkpoint.load(directory / name, (key,), device)
     if kept is None or kept[key] is None:
-        if name == "last.pt":
+        if key == "best":
             raise ConfigError(f"{directory} has no weights to look at before its first validation: let it train on")
-        raise ConfigError(f"{directory}/best.pt is not there: force=true trains the run again")
+        raise ConfigError(f"{directory}/{name} is not there: force=true trains the run again")
     try:
         model.load_state_dict(kept[key])
     except RuntimeError as error:
@@ -227,15 +229,18 @@ def load(directory: Path) -> Run:
 
 
 def measure(directory: Path, name: str) -> dict[str, float]:
-    """Put a question to the finished run in a directory, at its best weights; the answer is kept in its record.
+    """Put a question to the finished run in a directory; the answer is kept in its record.
+
+    It is put to the weights of the best validation, or those that the question's file names as WEIGHTS.
 
     Raises ConfigError as `load` does, for a run that has not ended, or if the question is not one for the run's model
     and task.
     """
-    run = load(directory)
+    question = importlib.import_module(f"timescales.analysis.{name}")
+    run = load(directory, getattr(question, "WEIGHTS", "best"))
     if run.record["status"] == "interrupted":  # the answer would stay when the weights are others
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then ask again")
-    answer = importlib.import_module(f"timescales.analysis.{name}").measure(run.model, run.task)
+    answer = question.measure(run.model, run.task)
     for file, text in getattr(answer, "files", {}).items():
         write_atomic(directory / file, text.encode())
     keep(directory, name, answer)

@@ -13,6 +13,7 @@ from timescales.analysis.activations import mean_forget, timescale
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
+WEIGHTS = "last"  # as in the paper: after training, whether or not the loss was lower before
 QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
 BINS = range(-2, 15)  # time scales of 2^-2 to 2^14 steps, each with half an octave on both sides; the ends are open
 
