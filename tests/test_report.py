@@ -96,11 +96,12 @@ def test_one_run_is_one_more_draw_from_the_papers():
 def test_where_none_reaches_a_threshold_nobody_is_faster():
     """All runs count as all the steps they might have taken: two failures prove neither order nor likeness."""
     name = "steps to valid/accuracy >= 0.99"
-    found = [row | {name: 900} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
+    found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
     for said in ("plstm > lstm", "plstm ~ lstm"):
         assert verdict.claim(said, {**TABLE, "metric": name, "better": "lower"}, found).verdict == "open"
     found[0][name] = 300
-    assert verdict.claim("plstm > lstm", {**TABLE, "metric": name, "better": "lower"}, found).verdict == "in order"
+    claim = verdict.claim("plstm > lstm", {**TABLE, "metric": name, "better": "lower"}, found)
+    assert (claim.verdict, claim.detail) == ("in order", ">700 (n=3) against >900 (n=3)")
 
 
 def test_best_stable_learning_rate():
@@ -462,7 +463,7 @@ def test_the_picture_is_drawn(made):
     [
         ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
         ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
-        ("steps to valid/accuracy >= 0.99", 90),  # never: all that it might have taken, not the 40 after which it ended
+        ("steps to valid/accuracy >= 0.99", store.Over(90)),  # never: all that it might have taken, not the 40 after which it ended
     ],
 )  # fmt: skip
 def test_what_a_table_reads_from_a_record(name, value):
@@ -477,7 +478,18 @@ def test_what_a_table_reads_from_a_record(name, value):
         "probes": {"a/b": 3.0},
         "config": {"loop": {"max_epochs": 3, "max_steps": 100}},
     }
-    assert store.metric(record, name) == value
+    found = store.metric(record, name)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
+    """A number for what computes, ">90" for what reads."""
+    name = "steps to valid/accuracy >= 0.99"
+    (tmp_path / "runs.csv").write_text(store.rows_text([{"id": "a", name: store.Over(90)}, {"id": "b", name: 90}]))
+    assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
+    first, second = (row[name] for row in store.read_rows(tmp_path / "runs.csv"))
+    assert (first, type(first), verdict.number(first)) == (90, store.Over, ">90")
+    assert (second, type(second), verdict.number(second)) == (90, int, "90")
 
 
 def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_path):

@@ -187,6 +187,8 @@ def markdown(report: Report) -> str:
     ]  # fmt: skip
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
+    if any(part["metric"].startswith("steps to ") for part in (table, tables.twin(table))):
+        lines += ["`>3000`: a run that never got there; it counts as all of the 3,000 steps it might have taken.", ""]
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     if report.rows["tiny"]:
@@ -290,7 +292,10 @@ def _tiny(report: Report) -> list[str]:
         values = rows["ours"].dropna() * unit
         ended = f"{(rows['status'] != 'finished').sum()} diverged" if (rows["status"] != "finished").any() else ""
         spread = _with_sd(values.mean(), values.std() if len(values) > 1 else None) if len(values) else ""
-        body.append([*(group if axes else []), spread, len(rows), " ".join(number(v) for v in values), ended,
+        own = [report.rows["tiny"][k][name] for k in values.index]
+        over = any(isinstance(value, store.Over) for value in own)
+        each = " ".join(number(v if isinstance(v, store.Over) else v * unit) for v in own)
+        body.append([*(group if axes else []), ">" * over + spread, len(rows), each, ended,
                      f"{rows['minutes'].mean():.1f}"])  # fmt: skip
     head = [
         *(key.split(".")[-1] for key in axes),

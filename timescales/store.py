@@ -21,6 +21,13 @@ COLUMNS = (
 )  # fmt: skip
 
 
+class Over(int):
+    """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
+
+    def __str__(self) -> str:
+        return f">{int(self)}"
+
+
 def row(
     found: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
 ) -> dict[str, Any]:
@@ -40,15 +47,16 @@ def row(
 def metric(found: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
-    None if it has none. A run that never reaches the threshold counts as all the steps that it might have taken, also
-    where its task ended it as failed before.
+    None if it has none. A run that never reaches the threshold counts as `Over` all the steps that it might have taken,
+    also where its task ended it as failed before.
     """
     if name.startswith("steps to "):
         key, sign, threshold = name.removeprefix("steps to ").split()
         compare = operator.ge if sign == ">=" else operator.le
         points = (point for point in found["curve"] if point.get(key) is not None)
         reached = next((point["step"] for point in points if compare(point[key], float(threshold))), None)
-        return allowed(found) if reached is None else reached
+        steps = allowed(found)
+        return reached if reached is not None or steps is None else Over(steps)
     if name.startswith("probe/"):
         return found.get("probes", {}).get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)
@@ -76,7 +84,7 @@ def _value(key: str, text: str) -> Any:
     if text == "":
         return None if key != "partial" else ""
     if key in ("seed", "steps", "parameters", "threads", "diverged_at") or key.startswith("steps to "):
-        return int(text)
+        return Over(text[1:]) if text.startswith(">") else int(text)
     return text if key in COLUMNS and key != "seconds" else float(text)
 
 

@@ -3,10 +3,10 @@
 A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
 `~` "no different from" (within the tolerance); after `@` comes where it is said. `times: 10` asks for that factor.
 "lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`; in comparisons runs
-that fail it are left out, unless it says `failures: count` or compares steps to a threshold. Where runs differ in
-something else than the seed, the claim must hold in each group of them. Of single runs that were measured on the same
-words (`bins`) the bootstrap over blocks of words says whether they differ, as in the paper; it knows nothing of seeds,
-so it refutes nothing.
+that fail it are left out, unless it says `failures: count` or compares steps to a threshold (`store.Over`). Where runs
+differ in something else than the seed, the claim must hold in each group of them. Of single runs that were measured on
+the same words (`bins`) the bootstrap over blocks of words says whether they differ, as in the paper; it knows nothing
+of seeds, so it refutes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from timescales import tables
+from timescales import store, tables
 from timescales.schema import ConfigError
 
 ALPHA = 0.05
@@ -316,8 +316,11 @@ def _compare(
     best = max if higher else min
     mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
     near = abs(mean_a - mean_b) * unit <= told.get("tolerance", table["tolerance"])
-    detail = f"{number(mean_a * unit)} (n={len(a)}) against {number(mean_b / times * unit)} (n={len(b)})"
-    if name.startswith("steps to ") and len({*a, *b}) == 1:  # none got there, or all at the same look
+    over = [">" if any(isinstance(row[name], store.Over) for row in side) else "" for side in (ours, theirs)]
+    detail = (
+        f"{over[0]}{number(mean_a * unit)} (n={len(a)}) against {over[1]}{number(mean_b / times * unit)} (n={len(b)})"
+    )
+    if all(isinstance(row[name], store.Over) for row in (*ours, *theirs)):  # failures alone tell no order, no likeness
         return "open", None, detail
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
     right_way = mean_a > mean_b if higher else mean_a < mean_b
@@ -369,6 +372,8 @@ def _scalar(text: str) -> Any:
 
 def number(value: float) -> str:
     """A number as people write it in a table."""
+    if isinstance(value, store.Over):
+        return str(value)
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
