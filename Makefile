@@ -36,7 +36,7 @@ reproduce-table3: ## Chien et al. 2021, table 3: frequency discrimination
 	$(MAKE) reproduce TABLE=chien_table3
 
 reproduce: .venv/installed ## any table or figure at paper size, then its report: TABLE=chien_table3 (ARGS="seed=0")
-	$(PY) train.py table=$(TABLE) $(ARGS)
+	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
 tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
@@ -59,7 +59,7 @@ dashboard: .venv/installed ## the project's views at W&B, a front page and one a
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
 
 sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
-	$(PY) scripts/sensitivity.py $(TABLE)
+	$(PY) scripts/sensitivity.py $(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 
 test: .venv/installed lint types ## lint, types and tests
 	$(PY) -m pytest -n 2 -m "not slow and not gpu"

@@ -82,7 +82,7 @@ def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
-    parser.add_argument("overrides", nargs="*", help="of settings that make no other runs of these")
+    parser.add_argument("overrides", nargs="*", default=[], help="of settings that make no other runs of these")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
     options = parser.parse_args()
     with compose.composing() as composer:

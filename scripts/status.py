@@ -15,9 +15,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from timescales import cli, compose, cost, record, report, schema, store, tables  # noqa: E402
+from timescales.data.root import data_root  # noqa: E402
 
 
 def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:
@@ -50,8 +52,9 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
         hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
         known = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
         left = [known] * (dear < len(todo)) + [f"{dear} runs not measured"] * (dear > 0)
-        if table.get("needs") and todo:
-            why.append(f"needs {', '.join(table['needs'])}")
+        absent = [name for name in table.get("needs", []) if CORPORA[name].find(data_root(None)) is None]
+        if absent and todo:
+            why.append(f"python scripts/fetch_data.py {' '.join(absent)}")
         bad = count["diverged"] + count["failed"]
         states = [count[state] for state in ("finished", "committed", "missing", "interrupted", "stale")]
         lines.append([name, profile or "paper", *states, bad, " + ".join(left), "; ".join(dict.fromkeys(why))])

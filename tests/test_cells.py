@@ -537,6 +537,13 @@ def test_dropped_weights_are_not_what_to_torch_gives():
     assert torch.equal(ours.to_torch().weight_hh_l0, ours.layers[0].weight_hh)
 
 
+def test_from_torch_takes_its_own_kind():
+    with pytest.raises(ValueError, match=r"timescales\.LSTM takes a torch\.nn\.LSTM, not GRU"):
+        timescales.LSTM.from_torch(nn.GRU(I, H))
+    with pytest.raises(ValueError, match=r"timescales\.GRU takes a torch\.nn\.GRU, not LSTM"):
+        timescales.GRU.from_torch(nn.LSTM(I, H))
+
+
 def test_from_torch_keeps_training_and_dropout():
     theirs = nn.LSTM(I, H, 2, dropout=0.5).double().eval()
     x = random_input()[0]

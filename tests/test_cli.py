@@ -122,6 +122,9 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("loop.checkpoint_every=-1", "at least 0"),
     ("loop=3", "loop: Invalid type"),
     ("device=cdua", "did you mean cuda?"),
+    ("device=gpu", "did you mean cuda?"),
+    ("--model plstm", "a setting is written model=..., without dashes"),
+    ("table=chien_table3 hydra.sweeper.minutes=0", "error: hydra.sweeper.minutes must be a number above 0, or null"),
     ("engine=egaer", "did you mean eager?"),
     ("precision=half", "precision must be one of fp32, tf32"),
     ("logger.name=wand", "did you mean wandb?"),
@@ -338,6 +341,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
     assert train(*overrides).status == 0
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 1500
+
+
+def test_a_reader_that_goes_early_gets_no_traceback(tmp_path):
+    done = subprocess.run(["bash", "-c", f"{sys.executable} {ROOT}/train.py --help | head -n 1"], capture_output=True,
+                          text=True, cwd=tmp_path, check=True)  # fmt: skip
+    assert done.stdout == "train is powered by Hydra.\n"
+    assert done.stderr == ""
 
 
 def test_shell_completion_knows_the_models(tmp_path):

@@ -97,10 +97,11 @@ def test_where_none_reaches_a_threshold_nobody_is_faster():
     """All runs count as all the steps they might have taken: two failures prove neither order nor likeness."""
     name = "steps to valid/accuracy >= 0.99"
     found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
+    table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
     for said in ("plstm > lstm", "plstm ~ lstm"):
-        assert verdict.claim(said, {**TABLE, "metric": name, "better": "lower"}, found).verdict == "open"
+        assert verdict.claim(said, table, found).verdict == "open"
     found[0][name] = 300
-    claim = verdict.claim("plstm > lstm", {**TABLE, "metric": name, "better": "lower"}, found)
+    claim = verdict.claim("plstm > lstm", table, found)
     assert (claim.verdict, claim.detail) == ("in order", ">700 (n=3) against >900 (n=3)")
 
 
@@ -463,7 +464,8 @@ def test_the_picture_is_drawn(made):
     [
         ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
         ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
-        ("steps to valid/accuracy >= 0.99", store.Over(90)),  # never: all that it might have taken, not the 40 after which it ended
+        # never: all that it might have taken, not the 40 after which it ended
+        ("steps to valid/accuracy >= 0.99", store.Over(90)),
     ],
 )  # fmt: skip
 def test_what_a_table_reads_from_a_record(name, value):

@@ -337,6 +337,9 @@ X = torch.zeros(S, B, I)
         ((torch.zeros(S, I),), "unsqueeze"),
         ((torch.zeros(S, B, I + 1),), "reads 4"),
         ((nn.utils.rnn.pack_padded_sequence(X, [S] * B),), "mask"),
+        ((X.numpy(),), "x must be a tensor, not ndarray"),
+        ((X, None, 2.0), "dt must be a tensor, not float"),
+        ((X, None, None, [True]), "mask must be a tensor, not list"),
         ((X, None, torch.ones(S, B, 1)), "dt must be"),
         ((X, None, torch.ones(B, S)), "dt must be"),
         ((X, None, None, torch.ones(S)), "mask must be"),
@@ -348,8 +351,8 @@ X = torch.zeros(S, B, I)
         ((X, (torch.zeros(2, B, H), torch.zeros(2, B, H))), "state"),  # torch.nn.LSTM's (h, c)
     ],
     ids=[
-        "unbatched", "features", "packed", "dt_rank", "dt_turned", "mask_rank", "no_state", "state_of_3_layers",
-        "state_of_4_sequences", "state_of_1_sequence", "state_of_6_units", "torchs_state",
+        "unbatched", "features", "packed", "numpy", "dt_number", "mask_list", "dt_rank", "dt_turned", "mask_rank",
+        "no_state", "state_of_3_layers", "state_of_4_sequences", "state_of_1_sequence", "state_of_6_units", "torchs_state",
     ],
 )  # fmt: skip
 def test_wrong_shapes_are_refused_with_their_mend(arguments, mend):

@@ -54,7 +54,12 @@ def run(main: Callable[[], object]) -> None:
     sys.argv[1:] = narrowing(sys.argv[1:])
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     try:
+        _refuse_options(sys.argv[1:])
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read our output has gone, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt as interrupt:
         print(f"\ninterrupted {interrupt}: saved; the same command continues (resume=true)", file=sys.stderr)
         sys.exit(130)
@@ -67,6 +72,16 @@ def run(main: Callable[[], object]) -> None:
             raise
         print(f"error: {line}", file=sys.stderr)
         sys.exit(1)
+
+
+def _refuse_options(arguments: list[str]) -> None:
+    """Raise ConfigError for `--model plstm`, which argparse would answer with a page of usage."""
+    from hydra._internal.utils import get_args_parser
+
+    for word in get_args_parser().parse_known_args(arguments)[1]:
+        if word.startswith("-"):
+            key, _, value = word.lstrip("-").partition("=")
+            raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
 
 
 def narrowing(arguments: list[str]) -> list[str]:
@@ -106,6 +121,8 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
 def _line(error: BaseException, overrides: list[str]) -> str | None:
     if isinstance(error, ConfigError):
         return str(error)
+    if isinstance(error.__cause__, ConfigError):  # a plugin's, which Hydra wraps
+        return str(error.__cause__)
     if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
         error = error.__cause__  # of logging, which cannot open the run's train.log
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:

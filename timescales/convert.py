@@ -13,7 +13,10 @@ def from_torch(kind: type[Any], other: nn.LSTM | nn.GRU) -> Any:
 
     Raises ValueError for what has no counterpart here.
     """
-    name = f"torch.nn.{type(other).__name__}"
+    expected = nn.GRU if kind.__name__ == "GRU" else nn.LSTM
+    if not isinstance(other, expected):
+        raise ValueError(f"timescales.{kind.__name__} takes a torch.nn.{expected.__name__}, not {type(other).__name__}")
+    name = f"torch.nn.{expected.__name__}"
     if other.bidirectional or other.proj_size or not other.bias:
         raise ValueError(f"only a one-directional {name} with biases and without proj_size converts")
     rnn = kind(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)

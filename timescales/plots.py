@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -22,14 +23,6 @@ GATES = {
     "-": COLOURS["lstm"], "c": COLOURS["chrono"], "ur": COLOURS["ur"], "o": "#b7950b", "u": "#17a2b8", "r": "#e74c3c",
     "om": "#117864", "or": "#d35400", "um": "#34495e",
 }  # fmt: skip
-
-
-def new(columns: int = 1, width: float = 7.0, height: float = 4.2) -> tuple[Any, list[Any]]:
-    """A figure with axes side by side, without frames."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=110, layout="constrained")
-    return figure, panels(figure, columns, width=width, height=height)
 
 
 STYLES = ("-", "--", ":", "-.")  # of what one model's lines differ in: layers, laws
@@ -107,14 +100,19 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
 
 def draw(found: report.Report) -> Path | None:
     """results/<table>/figure.png: panels for the paper's size and for the tiny twin, where they have runs."""
-    panels = [(name, settings) for name, rows in found.rows.items() for settings in tables.figures(found.table) if rows]
-    if not panels:
+    from matplotlib.figure import Figure
+
+    shown = [(name, settings) for name, rows in found.rows.items() for settings in tables.figures(found.table) if rows]
+    if not shown:
         return None
     kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
-    drawn = {name for name, settings in panels if settings["kind"] == "cells"}
+    drawn = {name for name, settings in shown if settings["kind"] == "cells"}
     rows = max(len(found.cells) if "paper" in drawn else 0, len({tables.group(r["axes"]) for r in found.rows["tiny"]}))
-    figure, axes = new(len(panels), 7.0 * len(panels), 0.26 * rows + 1.8 if drawn else 4.2)
-    for (name, settings), one in zip(panels, axes, strict=True):
+    figure = Figure(dpi=110, layout="constrained")
+    below = len({name for name, _ in shown}) if len(tables.figures(found.table)) > 1 else 1  # a row for each size
+    across, height = len(shown) // below, 0.26 * rows + 1.8 if drawn else 4.2
+    axes = panels(figure, across, below, 7.0 * across, height * below)
+    for (name, settings), one in zip(shown, axes, strict=True):
         table = {**(found.table if name == "paper" else tables.twin(found.table)), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
         one.set_title(
@@ -207,7 +205,9 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
         )  # fmt: skip
         seen.add(text)
     if "chance" in settings and profile == "paper":
-        one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1)
+        one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1, label="chance")
+    if counted := re.match(rf"steps to {re.escape(metric)} .= (\S+)", table["metric"]):
+        one.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
     _legend(one)
 

@@ -92,6 +92,9 @@ class RNN(nn.Module):
     def _check(self, x: Tensor, state: Sequence[Any] | None, dt: Tensor | None, mask: Tensor | None) -> None:
         if isinstance(x, nn.utils.rnn.PackedSequence):
             raise ValueError("packed sequences are not taken: pad them and give mask (S, B), 0 at the padding")
+        for name, value in (("x", x), ("dt", dt), ("mask", mask)):
+            if not isinstance(value, Tensor) and not (value is None and name != "x"):
+                raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
         if x.dim() < 3:
             raise ValueError(f"x must be (S, B, input), not {tuple(x.shape)}; for one sequence use x.unsqueeze(1)")
         if x.shape[-1] != self.input_size:

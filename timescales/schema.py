@@ -218,7 +218,8 @@ def check(cfg: DictConfig) -> None:
             raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
     kinds = ("auto", "cpu", "cuda", "mps")
     if cfg.device.split(":")[0] not in kinds:
-        raise ConfigError(f"device must be auto, cpu, cuda or cuda:N; not {cfg.device}{nearest(cfg.device, kinds)}")
+        near = "; did you mean cuda?" if cfg.device == "gpu" else nearest(cfg.device, kinds)
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
     if cfg.profile is not None and cfg.table is None:
         raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
     if cfg.skip == "committed" and not store.RESULTS.is_dir():
@@ -236,5 +237,5 @@ def check(cfg: DictConfig) -> None:
 
 def nearest(wrong: str, right: Any) -> str:
     """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
-    near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.5)
+    near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""

@@ -21,7 +21,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     claims                  what the paper concludes: see `timescales/verdict.py`
     assumed                 the silence ledger: {key: {said: "...", try: [other values]}}
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
-    needs                   optional: data sets that must be there
+    needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
     figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them (timescales/plots.py)
     tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,

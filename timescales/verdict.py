@@ -311,15 +311,13 @@ def _compare(
 ) -> tuple[str, float | None, str]:
     unit, higher = scale(told, table), better(told, table) == "higher"
     times = told.get("times", 1.0) if higher else 1.0 / told.get("times", 1.0)
-    a, b = [row[name] for row in ours], [row[name] * times for row in theirs]
+    a, b = [row[name] * unit for row in ours], [row[name] * unit * times for row in theirs]
     most = table.get("reduce") == "max"
     best = max if higher else min
     mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
-    near = abs(mean_a - mean_b) * unit <= told.get("tolerance", table["tolerance"])
+    near = abs(mean_a - mean_b) <= told.get("tolerance", table["tolerance"])
     over = [">" if any(isinstance(row[name], store.Over) for row in side) else "" for side in (ours, theirs)]
-    detail = (
-        f"{over[0]}{number(mean_a * unit)} (n={len(a)}) against {over[1]}{number(mean_b / times * unit)} (n={len(b)})"
-    )
+    detail = f"{over[0]}{number(mean_a)} (n={len(a)}) against {over[1]}{number(mean_b / times)} (n={len(b)})"
     if all(isinstance(row[name], store.Over) for row in (*ours, *theirs)):  # failures alone tell no order, no likeness
         return "open", None, detail
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]

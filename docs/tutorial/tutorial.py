@@ -110,7 +110,8 @@ shell(f"python train.py --config-dir {MINE} table=decay_waves profile=tiny logge
 shell(f"python scripts/report.py --config-dir {MINE} decay_waves")
 
 # %% [markdown]
-# The report has every run behind every number, the verdict on the claim, and Welch's p:
+# The report has every run behind every number, the verdict on the claim, and Welch's p. It takes the last epoch
+# (`select: last`); the lines above say a run's best one:
 
 # %%
 report = (MINE / "results" / "decay_waves" / "table.md").read_text()
