@@ -352,7 +352,8 @@ X = torch.zeros(S, B, I)
     ],
     ids=[
         "unbatched", "features", "packed", "numpy", "dt_number", "mask_list", "dt_rank", "dt_turned", "mask_rank",
-        "no_state", "state_of_3_layers", "state_of_4_sequences", "state_of_1_sequence", "state_of_6_units", "torchs_state",
+        "no_state", "state_of_3_layers", "state_of_4_sequences", "state_of_1_sequence", "state_of_6_units",
+        "torchs_state",
     ],
 )  # fmt: skip
 def test_wrong_shapes_are_refused_with_their_mend(arguments, mend):
