@@ -35,7 +35,6 @@ from torch import nn  # noqa: E402
 
 from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, schema, stack  # noqa: E402
 from timescales.engine import choice, graph, pointwise  # noqa: E402
-from timescales.engine.fused import KERNELS  # noqa: E402
 from timescales.tasks import Batch, Task  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
@@ -430,7 +429,6 @@ def main(given: list[str] | None = None) -> None:
     machine = "a CPU, rehearsing" if rehearsal else torch.cuda.get_device_name()
     configs = TINY if rehearsal else CONFIGS
     base = options.out / re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
-    assert set(KERNELS) >= {type(kind(1, 1).layers[0]) for kind in KINDS.values()}
     end, rows = time.monotonic() + 60 * options.minutes, list[dict[str, Any]]()
     seconds = 0.2 if rehearsal else 20.0
     parts = (layers(configs, options.device, seconds), profile(configs, options.device),

@@ -327,7 +327,7 @@ def test_pick():
     mine = RNN([Mine(3, 4)])
     assert engines.pick("auto", mine.layers[0], x) is eager.run
     mine.engine = "fused"
-    with pytest.raises(ValueError, match="no kernel for Mine; use engine='eager'"):
+    with pytest.raises(ValueError, match=r"no kernel for Mine.*; use engine='eager'"):
         mine(x)
     with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, graph, cudnn; not 'fast'"):
         engines.pick("fast", cell, x)

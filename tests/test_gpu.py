@@ -207,7 +207,7 @@ def test_stacked_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
 
 @only_gpu
 def test_random_numbers_after_a_capture_that_failed():
-    b = graph.Buffers(graph.Kernel(0), (1, 2, 3), 4, torch.device(DEVICE), False, False)
+    b = graph.Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device(DEVICE), False, False)
 
     def fails(given):
         if given is b:

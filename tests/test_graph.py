@@ -163,7 +163,7 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
 
 
 def test_the_docstrings_example():
-    b = graph.Buffers(graph.Kernel(2), (1, 220, 128), 128, torch.device("meta"), False, False)
+    b = graph.Buffers(graph.Kernel("coupled"), (1, 220, 128), 128, torch.device("meta"), False, False)
     b.d_output = b.h[:, 1:]
     assert round(b.bytes() / 1e6) == 102
 
@@ -202,7 +202,7 @@ def standing_in(monkeypatch, recording):
     graph.side_stream.cache_clear()
 
 
-@pytest.mark.parametrize("kind", graph.KINDS)
+@pytest.mark.parametrize("kind", pointwise.GATES)
 def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     """The real `capture`, with streams that do nothing and a recording that runs at once."""
     entered = []
@@ -218,7 +218,7 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     standing_in(monkeypatch, recording)
     R, S, B, H = 2, 5, 3, 4
     power = torch.full((R, H), 0.5)
-    b = graph.Buffers(graph.Kernel(graph.KINDS.index(kind), power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
+    b = graph.Buffers(graph.Kernel(kind, power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
     for value in vars(b).values():
         if isinstance(value, torch.Tensor):
             value.fill_(1.0)
@@ -253,7 +253,7 @@ def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
         raise RuntimeError("operation not permitted")
 
     standing_in(monkeypatch, recording)
-    small = graph.Buffers(graph.Kernel(0), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    small = graph.Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
     with pytest.raises(RuntimeError, match="operation not permitted"):
         graph.capture(small, fails)
     assert not state["capturing"]
@@ -283,9 +283,9 @@ def test_a_float64_default_leaves_the_buffers_float32():
     expected = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     torch.set_default_dtype(torch.float64)
     try:
-        for kind in graph.KINDS:
+        for kind in pointwise.GATES:
             graph._try(kind, torch.device("cpu"))
-        b = graph.Buffers(graph.Kernel(2), (1, 2, 3), 4, torch.device("cpu"), True, True)
+        b = graph.Buffers(graph.Kernel("coupled"), (1, 2, 3), 4, torch.device("cpu"), True, True)
         dtypes = {v.dtype for v in vars(b).values() if isinstance(v, torch.Tensor)}
         assert dtypes == {torch.float32, torch.uint8}
         found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from timescales.cells.cell import Cell
 from timescales.engine import choice, cudnn, eager, fused
+from timescales.engine.kernel import kernel_of
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
@@ -41,11 +42,11 @@ def on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:
     """The fastest engine on a GPU, as far as it was measured."""
     from timescales.engine import graph
 
-    kernel = fused.KERNELS[type(cell)](cell) if type(cell) in fused.KERNELS else None
+    kernel = kernel_of(cell)
     if kernel is None or 0 in x.shape:
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
-    for name in choice.ranking(graph.KINDS[kernel.number], *sizes, torch.cuda.get_device_name(x.device)):
+    for name in choice.ranking(kernel.kind, *sizes, torch.cuda.get_device_name(x.device)):
         # For a deterministic cuDNN torch (docs of nn.LSTM) names other cuBLAS workspaces than build.py sets.
         if name == "cudnn" and not torch.are_deterministic_algorithms_enabled() and not cudnn.why_not(cell, x, masked):
             return cudnn.run

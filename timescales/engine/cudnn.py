@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from timescales.cells.cell import Cell, Weights
-from timescales.engine.fused import KERNELS
+from timescales.engine.kernel import kernel_of
 
 
 def why_not(cell: Cell, x: Tensor, masked: bool = False) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
-    kernel = KERNELS[type(cell)](cell) if type(cell) in KERNELS else None
-    if kernel is None or kernel.number != 0:
+    kernel = kernel_of(cell)
+    if kernel is None or kernel.kind != "lstm":
         return f"it has the plain LSTM alone, not {cell}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"

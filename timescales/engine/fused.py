@@ -3,7 +3,7 @@
     engine = pick("fused", cell, x)      # or "auto"; see timescales.engine
 
 The library is built once by the system's C++ compiler into the user's cache directory and loaded with ctypes. It needs
-float32 on the CPU and one of the cells of `KERNELS`. Where there is no compiler, `why_not` says so.
+float32 on the CPU and a cell with a kernel (`kernel.kernel_of`). Where there is no compiler, `why_not` says so.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from timescales.cells import GatedLSTMCell, LSTMCell, PLSTMCell, URLSTMCell
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager
+from timescales.engine.kernel import KINDS, Kernel, kernel_of
 
 # --------------------------------------------------------------------------------------------- the library
 
@@ -200,43 +199,9 @@ class Workspace:
 # --------------------------------------------------------------------------------------------- autograd
 
 
-class Kernel(NamedTuple):
-    """A cell as the library knows it: its number in `with_cell` of fused.cpp, and its constants."""
-
-    number: int
-    power: Tensor | None = None  # (H,)
-    epsilon: float = 0.0
-    floor: float = 0.0
-    threads: int = 1  # backward's are forward's: the workspace is laid out for them
-
-
-def _power_law(cell: PLSTMCell) -> Kernel:
-    p = cell.p
-    power = p if isinstance(p, Tensor) else cell.weight_hh.new_full((cell.hidden_size,), p)
-    return Kernel(2 if cell.coupled else 3, power, cell.epsilon, cell.floor)
-
-
-def _gated(cell: GatedLSTMCell) -> Kernel | None:
-    """Bias laws are in the weights already; a cumax, master gates and zoneout have no kernel."""
-    if cell.mechanism.main != "sigmoid" or cell.zoneout_h or cell.zoneout_c:
-        return None
-    return {"none": Kernel(0), "refine": Kernel(1)}.get(cell.mechanism.auxiliary)
-
-
-# By exact class: a subclass may have another step, and only its author knows. None: not with these arguments.
-KERNELS: dict[type[Cell], Callable[[Any], Kernel | None]] = {
-    LSTMCell: lambda cell: Kernel(0),
-    URLSTMCell: lambda cell: Kernel(1),
-    PLSTMCell: _power_law,
-    GatedLSTMCell: _gated,
-}
-
-
 def why_not(cell: Cell, x: Tensor) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
-    if type(cell) not in KERNELS:
-        return f"it has no kernel for {type(cell).__name__}; use engine='eager'"
-    if KERNELS[type(cell)](cell) is None:
+    if kernel_of(cell) is None:
         return f"it has no kernel for {cell}; use engine='eager'"
     for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
@@ -257,7 +222,7 @@ def run(
     """
     if x.shape[0] < 2 or x.shape[1] == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
-    kernel = KERNELS[type(cell)](cell)
+    kernel = kernel_of(cell)
     assert kernel is not None, "why_not comes first"
     kernel = kernel._replace(threads=torch.get_num_threads())
     ih, hh, bias, other = weights
@@ -336,7 +301,7 @@ def _point(problem: Problem, names: tuple[str, ...], tensors: Any) -> None:
 def _problem(kernel: Kernel, keep: bool, plain: Any, workspace: Workspace | None) -> Problem:
     x, hh = plain[0], plain[2]
     (S, B, I), H = x.shape, hh.shape[-1]  # noqa: E741
-    problem = Problem(kernel.number, kernel.threads, S, B, I, H, keep, kernel.epsilon, kernel.floor)
+    problem = Problem(KINDS.index(kernel.kind), kernel.threads, S, B, I, H, keep, kernel.epsilon, kernel.floor)
     problem.x_step, problem.x_row = x.stride()[:2]
     _point(problem, ("x", "ih", "hh", "bias", "power", "h", "c", "age", "dt", "mask"), plain)
     problem.workspace = None if workspace is None else workspace.address

@@ -36,9 +36,8 @@ from torch import Tensor
 
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager, pointwise
-from timescales.engine.fused import KERNELS, Kernel
+from timescales.engine.kernel import Kernel, kernel_of
 
-KINDS = ("lstm", "refine", "coupled", "separate")  # by fused.Kernel's numbers
 LIVE = 2
 KEPT = 32
 KEPT_BYTES = 2**33
@@ -49,16 +48,14 @@ KEPT_BYTES = 2**33
 
 def why_not(cell: Cell, x: Tensor) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
-    if type(cell) not in KERNELS:
-        return f"it has no kernel for {type(cell).__name__}; use engine='eager'"
-    if (kernel := KERNELS[type(cell)](cell)) is None:
+    if (kernel := kernel_of(cell)) is None:
         return f"it has no kernel for {cell}; use engine='eager'"
     for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
     if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_hh.device:
         return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_hh.device}"
-    return trial(KINDS[kernel.number], str(x.device)) if x.is_cuda else ""
+    return trial(kernel.kind, str(x.device)) if x.is_cuda else ""
 
 
 @functools.cache
@@ -87,7 +84,7 @@ def _try(kind: str, device: torch.device) -> None:
     power = torch.full((H,), 0.4, dtype=torch.float32)
     found = []
     for where in (torch.device("cpu"), device):
-        b = Buffers(Kernel(KINDS.index(kind), power, 1e-3, 0.0), sizes, H, where, False, False)
+        b = Buffers(Kernel(kind, power, 1e-3, 0.0), sizes, H, where, False, False)
         b.d_output = torch.empty(*sizes, H, device=where, dtype=torch.float32)
         graphs = [capture(b, loop) for loop in (loop_forward, loop_backward)] if where.type == "cuda" else []
         for name, value in given.items():
@@ -134,7 +131,7 @@ class Buffers:
         self, kernel: Kernel, sizes: tuple[int, int, int], H: int, device: torch.device, timed: bool, masked: bool
     ) -> None:
         R, S, B = sizes
-        self.kind, self.epsilon, self.floor, self.H = KINDS[kernel.number], kernel.epsilon, kernel.floor, H
+        self.kind, self.epsilon, self.floor, self.H = kernel.kind, kernel.epsilon, kernel.floor, H
         self.gates, self.aged = pointwise.GATES[self.kind], self.kind in pointwise.AGED
         empty = functools.partial(torch.empty, device=device, dtype=torch.float32)
         self.z, self.hh = empty(R, S, B, self.gates * H), empty(R, self.gates * H, H)
@@ -215,7 +212,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd a thread of its own
     if key in _warmed:
         return
-    kernel = Kernel(KINDS.index(b.kind), b.power, b.epsilon, b.floor)
+    kernel = Kernel(b.kind, b.power, b.epsilon, b.floor)
     small = Buffers(kernel, (R, 2, B), b.H, b.z.device, b.dt is not None, b.mask is not None)
     for value in vars(small).values():
         if isinstance(value, Tensor):
@@ -427,7 +424,7 @@ def run(
     """
     if x.shape[0] == 0 or x[0].numel() == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
-    kernel = KERNELS[type(cell)](cell)
+    kernel = kernel_of(cell)
     assert kernel is not None, "why_not comes first"
     ih, hh, bias, other = weights
     bias = bias if other is None else bias + other
