@@ -132,8 +132,9 @@ def _whole(r: report.Report) -> str:
 
 
 def _words(r: report.Report) -> list[str]:
-    """Every verdict of a table, once: what the choice of verdicts finds it by."""
-    return sorted({r.verdict, r.shown_here(), *map(verdict.word_of, [*_judged(r), *r.shown])})
+    """Every verdict of a table, once, without its brackets: what the choice of verdicts finds it by."""
+    said = [r.verdict, r.shown_here(), *(found.verdict for found in (*_judged(r), *r.shown))]
+    return sorted({text.partition(" (")[0] for text in said})
 
 
 def _table(r: report.Report) -> str:
