@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from timescales import cli, compose, record, schema, store, tables, verdict
+from timescales import cli, compose, conclusion, record, schema, store, tables, verdict
 
 TABLE = {
     "name": "t",
@@ -286,12 +286,12 @@ def test_a_table_that_cannot_be_reported_is_named():
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
     with pytest.raises(schema.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):
-        verdict.check({**whole, "claims": ["plstm > lstm @ task.sampling=sync_10"]})
+        conclusion.check({**whole, "claims": ["plstm > lstm @ task.sampling=sync_10"]})
     for claim in ("ur fails", "plstm > lstm @ model=chrono", "plstm task.time_input=true > lstm task.sampling=async"):
         with pytest.raises(schema.ConfigError, match=f"no runs decide the claim '{claim}'"):
-            verdict.check({**whole, "tiny": {**whole["tiny"], "claims": [claim]}})
+            conclusion.check({**whole, "tiny": {**whole["tiny"], "claims": [claim]}})
     with pytest.raises(schema.ConfigError, match="'plstm ~ lstm' has a metric of its own: say in its unit"):
-        verdict.check({**whole, "claims": [{"claim": "plstm ~ lstm", "metric": "test/loss"}]})
+        conclusion.check({**whole, "claims": [{"claim": "plstm ~ lstm", "metric": "test/loss"}]})
 
 
 def test_a_twin_reads_what_it_selects():

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales import cli, schema, tables, verdict
+from timescales import cli, conclusion, schema, tables
 from timescales.schema import ConfigError
 
 
@@ -91,5 +91,5 @@ def table(name: str) -> dict[str, Any]:
     if not isinstance(node, dict) or node.get("name") != name:
         raise ConfigError(f"{path}: it must have table.name: {name}")
     tables.check(node)
-    verdict.check(node)  # what cannot be judged is named before anything is trained
+    conclusion.check(node)  # what cannot be judged is named before anything is trained
     return node

@@ -18,7 +18,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source}: other people's, never ours
-    claims                  what the paper concludes: see `timescales/verdict.py`
+    claims                  what the paper concludes: see `timescales/conclusion.py`
     assumed                 the silence ledger: {key: {said: "...", try: [other values]}}
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)

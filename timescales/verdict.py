@@ -1,20 +1,14 @@
 """What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
 
-A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare word is a model; `>` is "better than",
-`~` "no different from" (within the tolerance); after `@` comes where it is said. `times: 10` asks for that factor.
-"lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`; in comparisons runs
-that fail it are left out, unless it says `failures: count` or compares steps to a threshold (`store.Over`). Where runs
-differ in something else than the seed, the claim must hold in each group of them. Of single runs that were measured on
-the same words (`bins`) the bootstrap over blocks of words says whether they differ, as in the paper; it knows nothing
-of seeds, so it refutes nothing.
+How a conclusion is written down is in `conclusion.py`. Of single runs that were measured on the same words (`bins`) the
+bootstrap over blocks of words says whether they differ, as in the paper; it knows nothing of seeds, so it refutes
+nothing.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timescales import store, tables
-from timescales.schema import ConfigError
+from timescales.conclusion import read
 
 ALPHA = 0.05
 PARTIAL = " (part of the data)"  # what is added to a verdict on runs that had no more
@@ -211,7 +205,8 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
 
 def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Claim:
     """Judge one conclusion. Raises ConfigError for a line that is none."""
-    told, sides, sign, place = _read(said, table)
+    conclusion = read(said, table)
+    told, sides, sign, place = conclusion
     own = ([str(told["metric"])] if "metric" in told else []) + ([f"{told['times']} times"] if "times" in told else [])
     found = Claim(told["claim"] + (f" ({', '.join(own)})" if own else ""))
     here = [row for row in rows if tables.matches(row["axes"], place)]
@@ -242,7 +237,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         groups: dict[str, list[Row]] = {}
         for row in here:
             if tables.matches(row["axes"], where):
-                groups.setdefault(_kin(row["axes"], sides, table), []).append(row)
+                groups.setdefault(conclusion.kin(row["axes"], table), []).append(row)
         kept = {key: [r for r in chosen(g, table, name) if counts(r) and r.get(name) is not None]
                 for key, g in groups.items()}  # fmt: skip
         return {key: rows for key, rows in kept.items() if rows}
@@ -262,48 +257,6 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         found.detail += f"; the weakest of {len(judged)} groups"
     found.verdict += partial([row for pair in pairs for side in pair for row in side])
     return found
-
-
-def _read(
-    said: str | Mapping[str, Any], table: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], list[dict[str, Any]], str, dict[str, Any]]:
-    """A claim, its one side ("fails", "never fails") or two, the sign between them, and where it is said."""
-    told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
-    if not isinstance(told.get("claim"), str):
-        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
-    text, _, place = told["claim"].partition("@")
-    if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
-        return told, [conditions(fails.group(1))], fails.group(2), conditions(place)
-    parts = re.split(r"\s([>~])\s", text)
-    if len(parts) != 3:
-        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")
-    return told, [conditions(parts[0]), conditions(parts[2])], parts[1], conditions(place)
-
-
-def _kin(axes: Mapping[str, Any], sides: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> str:
-    """What a run shares with those it is compared with: all but the seed and what a claim's sides name."""
-    apart = {"seed"}.union(*sides) | ({"optimizer.lr"} if table.get("reduce", "mean") != "mean" else set())
-    return json.dumps({k: v for k, v in axes.items() if k not in apart}, sort_keys=True)
-
-
-def check(table: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a claim that cannot be read, that no run can decide, or that lacks its own tolerance."""
-    for part, profile in ((table, None), (tables.twin(table), "tiny")):
-        runs = [run.axes for run in tables.expand(table, profile)]
-        for said in part["claims"]:
-            told, sides, sign, place = _read(said, part)
-            here = [axes for axes in runs if tables.matches(axes, place)]
-            kin = [{_kin(axes, sides, part) for axes in here if tables.matches(axes, side)} for side in sides]
-            if not set.intersection(*kin):
-                raise ConfigError(
-                    f"table/{table['name']}.yaml: no runs decide the claim {told['claim']!r}: name all that sets its "
-                    "sides apart"
-                )
-            if sign == "~" and "metric" in told and "tolerance" not in told:
-                raise ConfigError(
-                    f"table/{table['name']}.yaml: the claim {told['claim']!r} has a metric of its own: say in its "
-                    "unit which difference is none, tolerance: ..."
-                )
 
 
 def _compare(
@@ -353,19 +306,6 @@ def _bootstrap(ours: Row, theirs: Row, name: str) -> float | None:
     from timescales.analysis import bins
 
     return bins.p_lower(ours["blocks"], theirs["blocks"], name.rpartition("/")[2])
-
-
-def conditions(text: str) -> dict[str, Any]:
-    """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
-    parts = [part if "=" in part else f"model={part}" for part in text.split()]
-    return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}
-
-
-def _scalar(text: str) -> Any:
-    try:
-        return json.loads(text)  # a number, true, false, null
-    except json.JSONDecodeError:
-        return text
 
 
 def number(value: float) -> str:
