@@ -192,6 +192,15 @@ def titles(runs: Sequence[Run]) -> list[str]:
     return [found[run.directory.resolve()] for run in runs]
 
 
+def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """A row a unit, layer after layer: its layer, its place there, and its values; a column has those of all layers."""
+    places = ((layer, unit) for layer, cell in enumerate(model.rnn.layers, 1) for unit in range(cell.hidden_size))
+    return [
+        {"layer": layer, "unit": unit} | dict(zip(columns, values, strict=True))
+        for (layer, unit), values in zip(places, zip(*columns.values(), strict=True), strict=True)
+    ]
+
+
 def names(*functions: str) -> list[str]:
     """The files here that have any of the functions."""
     paths = (path for path in sorted(HERE.glob("*.py")) if path.stem != "__init__")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study
+from timescales.analysis import Run, Study, by_unit
 from timescales.analysis.activations import timescale
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
@@ -34,11 +34,8 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         (cell.timescales().detach().cpu().double(), timescale(forget))
         for cell, forget in zip(run.initial.rnn.layers, run.forget, strict=True)
     ]
-    rows = [
-        {"layer": layer, "unit": unit, "assigned": a, "estimated": e}
-        for layer, (assigned, estimated) in enumerate(pairs, 1)
-        for unit, (a, e) in enumerate(zip(assigned.tolist(), estimated.tolist(), strict=True))
-    ]
+    both = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))
+    rows = by_unit(model, dict(zip(("assigned", "estimated"), both, strict=True)))
     values: dict[str, float] = {}
     for layer, (assigned, estimated) in enumerate(pairs, 1):
         usable = [bool(0 < a < math.inf and 0 < e < math.inf) for a, e in zip(assigned, estimated, strict=True)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study, groups
+from timescales.analysis import Run, Study, by_unit, groups
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
@@ -42,12 +42,7 @@ def times(model: SequenceModel) -> Tensor:
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
     """A row a unit."""
-    layers = zip(run.initial.rnn.timescales(), run.model.rnn.timescales(), strict=True)
-    return [
-        {"layer": layer, "unit": unit, "initial": before, "trained": after}
-        for layer, own in enumerate(layers, 1)
-        for unit, (before, after) in enumerate(zip(*(times.tolist() for times in own), strict=True))
-    ]
+    return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
 
 
 def values_of(run: Run) -> dict[str, float]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study, titles
+from timescales.analysis import Run, Study, by_unit, titles
 from timescales.analysis.reset_units import MEAN_P, factors, has_age, later_reset, two_samples
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -66,14 +66,8 @@ def learned(model: SequenceModel) -> Tensor:
 
 def rows_of(run: Run, late: Tensor | None) -> list[dict[str, Any]]:
     """A row a unit."""
-    places = [(layer, k) for layer, cell in enumerate(run.model.rnn.layers, 1) for k in range(cell.hidden_size)]
-    columns = zip(places, learned(run.initial).tolist(), learned(run.model).tolist(), strict=True)
-    rows: list[dict[str, Any]] = [
-        {"layer": layer, "unit": unit, "before": before, "after": after} for (layer, unit), before, after in columns
-    ]
-    if late is not None:
-        rows = [row | {"later_reset": int(is_late)} for row, is_late in zip(rows, late.tolist(), strict=True)]
-    return rows
+    columns = {"before": learned(run.initial).tolist(), "after": learned(run.model).tolist()}
+    return by_unit(run.model, columns | ({} if late is None else {"later_reset": late.int().tolist()}))
 
 
 BINS = [k / 20 for k in range(21)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study, titles
+from timescales.analysis import Run, Study, by_unit, titles
 from timescales.analysis.activations import mean_forget, timescale
 from timescales.model import SequenceModel
 from timescales.tasks import Task
@@ -67,11 +67,9 @@ def gates(run: Run) -> Found:
 
 def rows_of(found: Found) -> list[dict[str, Any]]:
     """A row a unit."""
-    return [
-        {"layer": layer, "unit": unit, "before": a, "after": b, "steps_before": _time(a), "steps_after": _time(b)}
-        for layer, (before, after) in enumerate(zip(found.before, found.after, strict=True), 1)
-        for unit, (a, b) in enumerate(zip(before.tolist(), after.tolist(), strict=True))
-    ]
+    before, after = torch.cat(found.before).tolist(), torch.cat(found.after).tolist()
+    columns = {"before": before, "after": after, "steps_before": map(_time, before), "steps_after": map(_time, after)}
+    return by_unit(found.run.model, columns)
 
 
 def _time(forget: float) -> float:

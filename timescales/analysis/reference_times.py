@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study
+from timescales.analysis import Run, Study, by_unit
 from timescales.analysis.activations import sequence, watched
 from timescales.analysis.reset_units import SEQUENCES, has_age
 from timescales.model import SequenceModel
@@ -56,14 +56,11 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         counts = (*(half.sum() for half in halves), torch.stack(halves).all(0).sum())
         names = ("late/mean_short", "late/mean_long", "late/mean_both")
         values |= {name: float(n) for name, n in zip(names, counts, strict=True)}
-    units = [(layer, k) for layer, cell in enumerate(model.rnn.layers, 1) for k in range(cell.hidden_size)]
-    rows = []
-    for k, (layer, unit) in enumerate(units):
-        row: dict[str, Any] = {"layer": layer, "unit": unit}
-        for one in found:
-            ages = one.ages[:, k]
-            row |= {f"{one.name}/age": float(ages[one.end - 1]), f"{one.name}/mean_age": float(ages.mean())}
-        rows.append(row)
+    columns: dict[str, list[float]] = {}
+    for one in found:
+        columns[f"{one.name}/age"] = one.ages[one.end - 1].tolist()
+        columns[f"{one.name}/mean_age"] = [float(ages.mean()) for ages in one.ages.unbind(1)]
+    rows = by_unit(model, columns)
     title = "When units reset: reference times k_t, and ages t - k_t, over test sequences"
     return Study(title, rows, values, lambda figure: draw(figure, found, late, task, run))
 
@@ -111,13 +108,13 @@ def _delays(task: Copy, n: int) -> Tensor:
 
 
 @torch.no_grad()
-def ages_before_signals(model: SequenceModel, task: Copy, n: int = SEQUENCES) -> tuple[Tensor, Tensor]:
-    """Ages at the last step of each sequence's own delay, (n, units), and the delays (n,), of the first n (or all).
+def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tensor]:
+    """Ages at the last step of each sequence's own delay, (n, units), and the delays (n,), of the first SEQUENCES.
 
     Raises ConfigError for a model whose units have no age.
     """
     has_age(model)
-    batch = task.batch("test", 0, 0, 0, min(n, task.size("test")))
+    batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = (batch.x == SIGNAL).int().argmax(0)
     found = [torch.zeros(batch.x.shape[1], cell.hidden_size, device=task.device) for cell in model.rnn.layers]
     step = [0] * len(found)

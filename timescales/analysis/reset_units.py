@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study
+from timescales.analysis import Run, Study, by_unit
 from timescales.analysis.generalisation import copying
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -64,12 +64,9 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         found = two_samples(p[late], p[~late])
         values |= {"later_p_mean": float(p[late].mean()), "others_p_mean": float(p[~late].mean())}
         values |= {"later_t": found["t"], "later_cohens_d": found["cohens_d"]}
-    places = [(layer, k) for layer, cell in enumerate(model.rnn.layers, 1) for k in range(cell.hidden_size)]
-    rows = [
-        {"layer": places[k][0], "unit": places[k][1], "p": float(p[k]), "age": float(ages[k]),
-         "of_delay": float(ages[k]) / max(own.T, 1)}
-        for k in ages.argsort(descending=True).tolist()
-    ]  # fmt: skip
+    of_delay = [age / max(own.T, 1) for age in ages.tolist()]
+    units = by_unit(model, {"p": p.tolist(), "age": ages.tolist(), "of_delay": of_delay})
+    rows = [units[k] for k in ages.argsort(descending=True).tolist()]
     return Study("Which units keep their memory through the delay", rows, values, lambda f: draw(f, rows, own, run))
 
 
@@ -132,9 +129,9 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
     return torch.cat([layer.age.mean(0) for layer in state]).cpu()
 
 
-def later_reset(model: SequenceModel, task: Copy, fraction: float = 0.5) -> Tensor:
+def later_reset(model: SequenceModel, task: Copy) -> Tensor:
     """Which units are later-reset units, (units,) of bool; see `measure`."""
-    return ages_before_signal(model, task) >= fraction * task.T
+    return ages_before_signal(model, task) >= task.T / 2
 
 
 def has_age(model: SequenceModel) -> None:

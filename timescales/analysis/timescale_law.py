@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import MARKERS, Run, Study
+from timescales.analysis import MARKERS, Run, Study, by_unit
 from timescales.analysis.activations import mean_forget, timescale
 from timescales.inits import inverse_gamma_isf
 from timescales.model import SequenceModel
@@ -48,12 +48,8 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def rows_of(run: Run) -> list[dict[str, float]]:
     """A row a unit, longest time scale first: its layer, its place there, its time scale in steps."""
-    rows = [
-        {"layer": layer, "unit": unit, "timescale": value}
-        for layer, forget in enumerate(run.forget, 1)
-        for unit, value in enumerate(timescale(forget).tolist())
-    ]
-    return sorted(rows, key=lambda row: -row["timescale"])
+    times = torch.cat([timescale(forget) for forget in run.forget]).tolist()
+    return sorted(by_unit(run.model, {"timescale": times}), key=lambda row: -row["timescale"])
 
 
 PRINTED = (("alpha, 1.4 (PTB)", 1.4, (0, (1, 1))), ("mean, 0.5 (Markov-PTB)", 0.5, (0, (5, 3))))  # Fig. 1
