@@ -179,6 +179,7 @@ class Torture:
             row, label = f"a write of {case.place.split(':')[0]} fails", f"disk {k} ({name}, operation {at}, {word})"
             self._said(report, row, label, case)
             self._goes_on(report, row, label, name, cwd)
+            shutil.rmtree(cwd)
         for k in tqdm(range(self.times(30)), desc="small file limit", unit="run"):
             name, rng = list(RUNS)[k % len(RUNS)], self.random("limit", k)
             cwd, size = self.folder / f"limit {k}", int(2 ** rng.uniform(8, 15))
@@ -190,6 +191,7 @@ class Torture:
             row, label = "no file larger than 0.25 to 32 kB (RLIMIT_FSIZE)", f"limit {k} ({name}, {size} bytes)"
             self._said(report, row, label, self.bench.train(name, cwd, before=limited))
             self._goes_on(report, row, label, name, cwd)
+            shutil.rmtree(cwd)
         self._mounted(report)
         self._forbidden(report)
         return report, (
@@ -213,7 +215,6 @@ class Torture:
         report.count(row, "goes on, differs" if differs else "goes on, equal")
         if differs:
             report.fault(f"{label}, gone on", differs, case.out)
-        shutil.rmtree(cwd)
 
     def _mounted(self, report: Report) -> None:
         """Really full disks, where this user may mount any."""
@@ -232,11 +233,7 @@ class Torture:
                 row, label = "a tmpfs of 8 to 64 kB is full", f"mounted {k} ({name}, {options})"
                 self._said(report, row, label, self.bench.train(name, cwd))
                 subprocess.run(["mount", "-o", "remount,size=64m", str(cwd)], check=True)
-                case = self.bench.train(name, cwd)
-                differs = compared(case, cwd, self.whole[name][0], name)
-                report.count(row, "goes on, differs" if differs else "goes on, equal")
-                if differs:
-                    report.fault(f"{label}, gone on", differs, case.out)
+                self._goes_on(report, row, label, name, cwd)
             finally:
                 subprocess.run(["umount", str(cwd)], check=True)
             cwd.rmdir()

@@ -392,7 +392,7 @@ def chart(title: str, key: str, lines: Sequence[Line]) -> str:
     every = [
         (line, [(p["step"], p[key]) for p in line.points if math.isfinite(p.get(key, math.nan))]) for line in lines
     ]
-    series = [(line, _thinned(points)) for line, points in every if points]
+    series = [(line, report.thinned(points, POINTS)) for line, points in every if points]
     if not series:
         return ""
     xs, ys = ([point[k] for _, points in series for point in points] for k in (0, 1))
@@ -430,12 +430,6 @@ def chart(title: str, key: str, lines: Sequence[Line]) -> str:
         f'<figure class="chart"><figcaption>{escape(key)}</figcaption><svg role="img" viewBox="0 0 400 250" '
         f'aria-label="{escape(f"{title}: {key} over training steps. {said}")}">{"".join(parts)}</svg></figure>'
     )
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    if len(points) <= POINTS:
-        return points
-    return [points[round(k * (len(points) - 1) / (POINTS - 1))] for k in range(POINTS)]
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[float]:

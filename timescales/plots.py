@@ -148,6 +148,13 @@ def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
 
 
+def _style(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
+    """The style of a run's line, by what the runs differ in besides the model, which has its colour."""
+    keys = [k for k in _varying(rows) if k != "model"]
+    names = list(dict.fromkeys(_name(row["axes"], keys) for row in rows))
+    return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
+
+
 def _legend(one: Any) -> None:
     if one.get_legend_handles_labels()[1]:
         one.legend(frameon=False, fontsize=8)
@@ -193,14 +200,12 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
     rows = found.rows[profile]
     keys = _varying(rows)
     metric = settings.get("metric", table["metric"].replace("test/", "valid/"))
-    styles, seen = ("-", "--", ":", "-."), set()
-    names = list(dict.fromkeys(_name(row["axes"], [k for k in keys if k != "model"]) for row in rows))
+    style, seen = _style(rows), set()
     for row in rows:
         points = [p for p in report.curve(found.table, row) if p.get(metric) is not None]
         text = _name(row["axes"], keys)
-        style = styles[names.index(_name(row["axes"], [k for k in keys if k != "model"])) % 4]
         one.plot(
-            [p["step"] for p in points], [p[metric] for p in points], style, color=colour(row["axes"]), lw=1.5,
+            [p["step"] for p in points], [p[metric] for p in points], style(row), color=colour(row["axes"]), lw=1.5,
             alpha=0.8, label=None if text in seen else text,
         )  # fmt: skip
         seen.add(text)
@@ -225,20 +230,10 @@ def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]
         xs = sorted({r["axes"][key] for r in mine})
         means = [statistics.fmean(r[metric] * unit for r in mine if r["axes"][key] == x) for x in xs]
         one.plot(xs, means, "-", color=colour(mine[0]["axes"]), lw=1.5, label=text)
-        one.plot(
-            [r["axes"][key] for r in mine],
-            [r[metric] * unit for r in mine],
-            "o",
-            color=colour(mine[0]["axes"]),
-            ms=4,
-            alpha=0.6,
-        )
-    one.set(
-        xlabel=key,
-        ylabel=metric,
-        xscale=table["figure"].get("xscale", "linear"),
-        yscale=table["figure"].get("yscale", "linear"),
-    )
+        xs, ys = [r["axes"][key] for r in mine], [r[metric] * unit for r in mine]
+        one.plot(xs, ys, "o", color=colour(mine[0]["axes"]), ms=4, alpha=0.6)
+    scales = {name: table["figure"].get(name, "linear") for name in ("xscale", "yscale")}
+    one.set(xlabel=key, ylabel=metric, **scales)
     _legend(one)
 
 
@@ -246,9 +241,7 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
     """Values "probe/<name>/<x>" of each run over x: the mean of a group, with its standard error as a band."""
     settings, rows = table["figure"], found.rows[profile]
     prefix = f"probe/{settings['probe']}/"
-    keys = _varying(rows)
-    styles = ("-", "--", ":", "-.")
-    others = list(dict.fromkeys(_name(row["axes"], [k for k in keys if k != "model"]) for row in rows))
+    keys, style = _varying(rows), _style(rows)
     for text in dict.fromkeys(_name(row["axes"], keys) for row in rows):
         mine = [r for r in rows if _name(r["axes"], keys) == text]
         names = {k.removeprefix(prefix) for r in mine for k in r if k.startswith(prefix) and r[k] is not None}
@@ -258,9 +251,8 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         values = [[r[k] for r in mine for k in (prefix + f"{x:g}",) if r.get(k) is not None] for x in xs]
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
-        style = styles[others.index(_name(mine[0]["axes"], [k for k in keys if k != "model"])) % 4]
         shade = colour(mine[0]["axes"])
-        one.plot(xs, means, style, marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
+        one.plot(xs, means, style(mine[0]), marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
         low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
         one.fill_between(xs, low, high, color=shade, alpha=0.15, lw=0)
     one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))

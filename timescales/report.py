@@ -152,14 +152,20 @@ def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:
     """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
-    if len(points) > POINTS:
-        points = [points[round(k * (len(points) - 1) / (POINTS - 1))] for k in range(POINTS)]
+    points = thinned(points, POINTS)
     names = list(dict.fromkeys(key for point in points for key in point))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(points)
     return out.getvalue()
+
+
+def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:
+    """At most so many of a curve's points, evenly, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)]
 
 
 def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, float]]:
