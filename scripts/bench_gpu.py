@@ -66,21 +66,19 @@ def precise(precision: str) -> None:
 def layer(name: str, config: Config, device: str) -> Step:
     """One forward and backward pass: nn.LSTM, "graph coupled", "eager lstm", "graph coupled x16"."""
     S, B, I, H, _ = config  # noqa: E741
-    x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
-    if name == UNIT:
-        model: nn.Module = nn.LSTM(I, H).to(device)
-        run = lambda: model(x)[0].backward(d_output)  # noqa: E731
-    elif name.endswith(f"x{SEEDS}"):
+    if name.endswith(f"x{SEEDS}"):
         return stacked(name.split()[1], config, device)
+    if name == UNIT:
+        model: nn.Module = nn.LSTM(I, H)
     else:
         engine, kind = name.split()
-        arguments = {"coupled": False} if kind == "separate" else {}
-        model = KINDS[kind](I, H, engine=engine, **arguments).to(device)
-        run = lambda: model(x)[0].backward(d_output)  # noqa: E731
+        model = KINDS[kind](I, H, engine=engine, **({"coupled": False} if kind == "separate" else {}))
+    model.to(device)
+    x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
 
     def step() -> None:
         model.zero_grad()
-        run()
+        model(x)[0].backward(d_output)
 
     return step
 
@@ -145,15 +143,15 @@ def clocked(step: Step, device: str) -> float:
     return start.elapsed_time(end) / 1000
 
 
-def rows_of(part: str, config: str, made: dict[tuple[str, str], Callable[[], Step]], device: str, seconds: float) -> (
-    list[dict[str, Any]]
-):  # fmt: skip
+def rows_of(
+    config: str, made: dict[tuple[str, str], Callable[[], Step]], device: str, seconds: float
+) -> list[dict[str, Any]]:
     """Medians of the variants (name, precision), run in turn; one that fails leaves a row with its reason."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     steps: dict[tuple[str, str], Step] = {}
     times: dict[tuple[str, str], list[float]] = {}
     for key, make in made.items():
-        rows[key] = {"part": part, "config": config, "variant": key[0], "precision": key[1]}
+        rows[key] = {"part": "layer", "config": config, "variant": key[0], "precision": key[1]}
         try:
             precise(key[1])
             before = torch.cuda.memory_allocated() if device != "cpu" else 0
@@ -170,14 +168,14 @@ def rows_of(part: str, config: str, made: dict[tuple[str, str], Callable[[], Ste
         except Exception as error:
             rows[key]["note"] = graph.one_line(error)
     end = time.perf_counter() + seconds
-    while steps and (time.perf_counter() < end or min(map(len, times.values())) < 3):
-        for key, step in steps.items():
-            if len(times[key]) >= 3 and (sum(times[key]) > seconds / len(steps) or len(times[key]) >= 300):
-                continue  # a slow variant has had its share
-            precise(key[1])
-            times[key].append(clocked(step, device))
-        if all(len(t) >= 3 and (sum(t) > seconds / len(steps) or len(t) >= 300) for t in times.values()):
+    while time.perf_counter() < end or min(map(len, times.values()), default=3) < 3:
+        # A slow variant has had its share.
+        waiting = [k for k, t in times.items() if len(t) < 3 or (sum(t) <= seconds / len(steps) and len(t) < 300)]
+        if not waiting:
             break
+        for key in waiting:
+            precise(key[1])
+            times[key].append(clocked(steps[key], device))
     for key, found in times.items():
         rows[key] |= {"ms": 1000 * statistics.median(found), "rounds": len(found)}
     for row in rows.values():
@@ -202,7 +200,7 @@ def layers(configs: dict[str, Config], device: str, seconds: float) -> Iterator[
             for variant in variants:
                 made[variant, precision] = lambda v=variant, c=config: layer(v, c, device)  # type: ignore[misc]
             made["bare products", precision] = lambda c=config: products(c, device)  # type: ignore[misc]
-        rows = rows_of("layer", name, made, device, seconds)
+        rows = rows_of(name, made, device, seconds)
         for row in rows:
             kind = row["variant"].split()[1] if row["variant"].startswith("graph") else "lstm"
             replicas = SEEDS if row["variant"].endswith(f"x{SEEDS}") else 1

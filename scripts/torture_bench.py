@@ -33,6 +33,7 @@ from timescales import checkpoint, files, loop, record, stack  # noqa: E402, F40
 
 SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
 STEPS = ["loop.max_steps=24", "loop.eval_every=8"]
+LIMIT = 120.0  # seconds after which a command hangs
 
 
 def command(*words: str) -> list[str]:
@@ -176,18 +177,17 @@ class Bench:
 
     def run(
         self, words: list[str], cwd: Path, *, at: int | None = None, error: int | None = None,
-        seconds: float | None = None, before: Callable[[], None] | None = None, limit: float = 120.0,
-        program: str = "train.py", since: str = "",
+        seconds: float | None = None, before: Callable[[], None] | None = None, since: str = "",
     ) -> Case:  # fmt: skip
-        """Run a program of the repository with these words; kill it in its at-th operation on a file (since the first
+        """Run train.py with these words; kill it in its at-th operation on a file (since the first
         on the file `since`), or after some seconds; with `error`, raise that there instead."""
         cwd.mkdir(parents=True, exist_ok=True)
         said = self.folder / "said.txt"
         self.place[:88] = b"starting".ljust(80) + bytes(8)
         process = os.fork()
         if process == 0:
-            self._child(words, cwd, said, Files(self.place, at, error, since), before, program)
-        until, ended, status = time.monotonic() + (limit if seconds is None else seconds), 0, 0
+            self._child(words, cwd, said, Files(self.place, at, error, since), before)
+        until, ended, status = time.monotonic() + (LIMIT if seconds is None else seconds), 0, 0
         while not ended and time.monotonic() < until:
             ended, status = os.waitpid(process, os.WNOHANG)
             time.sleep(0.0005)
@@ -196,15 +196,13 @@ class Bench:
             _, status = os.waitpid(process, 0)
         out = said.read_text(errors="replace")
         if not ended and seconds is None:
-            out += f"\nhung: killed after {limit:.0f} seconds"
+            out += f"\nhung: killed after {LIMIT:.0f} seconds"
         code: int | None = os.waitstatus_to_exitcode(status)
         if code == -signal.SIGKILL and (at is not None or seconds is not None):
             code = None
         return Case(code, out, self.place[:80].decode().strip())
 
-    def _child(
-        self, words: list[str], cwd: Path, said: Path, traced: Files, before: Callable[[], None] | None, program: str
-    ) -> None:
+    def _child(self, words: list[str], cwd: Path, said: Path, traced: Files, before: Callable[[], None] | None) -> None:
         status = 0
         try:
             handle = os.open(said, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
@@ -218,8 +216,8 @@ class Bench:
             traced.install()
             if before:
                 before()
-            sys.argv = [program, *words]
-            runpy.run_path(str(ROOT / program), run_name="__main__")
+            sys.argv = ["train.py", *words]
+            runpy.run_path(str(ROOT / "train.py"), run_name="__main__")
         except SystemExit as leaving:
             if isinstance(leaving.code, str):
                 print(leaving.code, file=sys.stderr)

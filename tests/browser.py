@@ -1,6 +1,5 @@
 """A real browser without packages: Debian's chromium, spoken to over a pair of pipes (Chrome DevTools Protocol)."""
 
-import base64
 import json
 import os
 import shutil
@@ -90,8 +89,3 @@ class Browser:
         found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
-
-    def screenshot(self, path, whole=False):
-        """A PNG of what is seen, or of the whole page."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        Path(path).write_bytes(base64.b64decode(found["data"]))

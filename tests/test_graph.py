@@ -698,7 +698,7 @@ def test_the_bench_counts_what_a_variant_keeps(monkeypatch):
         held[0] += 5 * 2**20
         return lambda: None
 
-    (row,) = bench_gpu.rows_of("layer", "A", {("graph coupled", "fp32"): make}, "cuda", 0.0)
+    (row,) = bench_gpu.rows_of("A", {("graph coupled", "fp32"): make}, "cuda", 0.0)
     assert row["peak_MiB"] == 5.0
 
 
