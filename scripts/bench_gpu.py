@@ -35,6 +35,7 @@ from torch import nn  # noqa: E402
 
 from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, schema, stack  # noqa: E402
 from timescales.engine import choice, graph, pointwise  # noqa: E402
+from timescales.files import csv_text  # noqa: E402
 from timescales.tasks import Batch, Task  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
@@ -389,10 +390,8 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
 
 def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
     base.parent.mkdir(parents=True, exist_ok=True)
-    with open(base.with_suffix(".csv"), "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    lines = [{k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows]
+    base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
     base.with_suffix(".md").write_text(markdown(rows, machine))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from timescales.files import csv_text
 
 COLUMNS = (
     "section", "config", "S", "B", "I", "H", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds",
@@ -16,10 +17,8 @@ COLUMNS = (
 
 def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
     base.parent.mkdir(parents=True, exist_ok=True)
-    with open(base.with_suffix(".csv"), "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows)
+    lines = [{**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows]
+    base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
     base.with_suffix(".md").write_text(markdown(rows, machine))
     picture([row for row in rows if row["section"] == "growth"], base.with_suffix(".png"))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timescales import record, store
-from timescales.files import write_atomic
+from timescales.files import csv_text, write_atomic
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -89,8 +88,5 @@ def write(measured: list[dict[str, Any]]) -> None:
     """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
     same = ("kind", "machine", "threads")
     kept = {tuple(str(row[k]) for k in same): row for row in [*rows(), *measured]}
-    out = io.StringIO()
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"])))
-    write_atomic(store.RESULTS / "speed.csv", out.getvalue().encode())
+    lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
+    write_atomic(store.RESULTS / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
 import glob
 import io
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 TEMPORARY = ".unfinished."
 
@@ -63,6 +66,15 @@ def append(path: Path, text: str) -> None:
     except OSError as error:
         _name(error, path)
         raise
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as CSV below a line of the columns; what a row does not have stays empty."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
 
 
 def _name(error: BaseException, path: Path) -> None:

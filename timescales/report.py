@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import cost, record, store, tables, verdict
-from timescales.files import write_atomic
+from timescales.files import csv_text, write_atomic
 from timescales.verdict import number
 
 POINTS = 200  # of a committed curve
@@ -154,11 +153,7 @@ def _curve(points: Sequence[Mapping[str, float]]) -> str:
     """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
     points = thinned(points, POINTS)
     names = list(dict.fromkeys(key for point in points for key in point))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(points)
-    return out.getvalue()
+    return csv_text(points, names)
 
 
 def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import operator
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import record
+from timescales.files import csv_text
 
 RESULTS = record.ROOT / "results"
 ENDED = ("finished", "diverged")
@@ -91,11 +91,7 @@ def _value(key: str, text: str) -> Any:
 def rows_text(rows: list[dict[str, Any]]) -> str:
     """Rows as the text of a runs.csv."""
     names = list(COLUMNS) + sorted({key for line in rows for key in line} - set(COLUMNS))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text(rows, names)
 
 
 def committed() -> dict[str, dict[str, Any]]:

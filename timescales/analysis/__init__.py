@@ -19,7 +19,6 @@ import copy
 import csv
 import functools
 import importlib
-import io
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timescales import record, schema
-from timescales.files import write_atomic
+from timescales.files import csv_text, write_atomic
 from timescales.schema import ConfigError
 
 if TYPE_CHECKING:
@@ -287,12 +286,8 @@ def write(found: Study, folder: Path, name: str, svg: bool = False) -> list[Path
     from timescales import plots
 
     folder.mkdir(parents=True, exist_ok=True)
-    out = io.StringIO()
     columns = list(dict.fromkeys(key for row in found.rows for key in row))
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found.rows)
-    write_atomic(folder / f"{name}.csv", out.getvalue().encode())
+    write_atomic(folder / f"{name}.csv", csv_text(found.rows, columns).encode())
     return [folder / f"{name}.csv", *plots.write(found.draw, folder / name, found.title, svg)]
 
 
