@@ -721,8 +721,9 @@ def test_questions_to_a_run_on_disk(train, probe, tmp_path, monkeypatch):
     assert probe(run, "bins") == "error: this probe is for language models of words, not for Copy"
     assert "invalid choice: 'forgetin'" in probe(run, "forgetin")
     assert "has no record.json: give the directory of a finished run" in probe(tmp_path, "forgetting")
-    (run / "best.pt").unlink()
-    assert "best.pt is not there: force=true trains the run again" in probe(run, "forgetting")
+    for weights, question in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
+        (run / weights).unlink()
+        assert f"{weights} is not there: force=true trains the run again" in probe(run, question)
 
 
 def test_every_probe_can_be_asked_by_name(probe):
