@@ -40,7 +40,7 @@ reproduce: .venv/installed ## any table or figure at paper size, then its report
 	$(PY) scripts/report.py $(TABLE)
 
 tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
-	$(PY) train.py table=$(TABLE) profile=tiny $(ARGS)
+	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) profile=tiny $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
 status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)

@@ -52,7 +52,11 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
         hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
         known = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
         left = [known] * (dear < len(todo)) + [f"{dear} runs not measured"] * (dear > 0)
-        absent = [name for name in table.get("needs", []) if CORPORA[name].find(data_root(None)) is None]
+        absent = [
+            name
+            for name in table.get("needs", [])
+            if name not in CORPORA or CORPORA[name].find(data_root(None)) is None
+        ]
         if absent and todo:
             why.append(f"python scripts/fetch_data.py {' '.join(absent)}")
         bad = count["diverged"] + count["failed"]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from timescales import cli
+from timescales.schema import ConfigError
+
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
          "model.hidden_size=4", "loop.max_steps=2", "logger=none"]  # fmt: skip
@@ -341,6 +344,16 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
     assert train(*overrides).status == 0
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 1500
+
+
+def test_a_bug_keeps_its_traceback_whatever_caused_it():
+    """A ConfigError that our own code handled, and a pipe that is not the one we print to, are no one's mistake."""
+    bug = RuntimeError("a bug")
+    bug.__cause__ = ConfigError("something handled")
+    assert cli.one_line(bug, []) is None
+    program = "from timescales import cli\ndef main(): raise BrokenPipeError('of a worker')\ncli.run(main)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "BrokenPipeError: of a worker" in done.stderr
 
 
 def test_a_reader_that_goes_early_gets_no_traceback(tmp_path):

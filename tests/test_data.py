@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import synthetic
 import torch
+from omegaconf import OmegaConf
 
 from timescales import record
 from timescales.data import cifar, glove, imdb
@@ -25,7 +26,8 @@ from timescales.data.root import MissingData, data_root
 from timescales.engine import fused
 from timescales.files import cache_dir
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
 
 
 @pytest.fixture(autouse=True)
@@ -196,6 +198,14 @@ def test_counts_decide(tmp_path):
         toy().check(tmp_path, {"lines": 7, "words": 3}, False)
     words = toy().check(tmp_path, {"lines": 1201, "words": 4}, True)
     assert words == ["Toy subset: 1,201 of 1,200 lines, 4 of 3 words"]
+
+
+def test_tables_need_what_can_be_fetched():
+    import fetch_data
+
+    found = [OmegaConf.load(path).table for path in (ROOT / "conf" / "table").glob("*.yaml")]
+    needs = {name for table in found for name in table.get("needs", [])}
+    assert {"ptb", "wt2"} < needs <= set(fetch_data.CORPORA)
 
 
 def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):

@@ -60,6 +60,8 @@ def judged(found, printed=None, **table):
         (rows([0.911, 0.909, 0.910]), {"sd": 0.1, "n": 5}, {}, "better"),
         (rows([0.92, 0.88, 0.93]), {"sd": 2.0, "n": 5}, {}, "match"),
         (rows([0.99, 0.99, 0.52, 0.52, 0.52]), {"sd": 0.8, "n": 5}, {"n_min": 5}, "unstable (sd 25.74 against 0.8)"),
+        (rows([0.99, 0.99, 0.52]), {"sd": 0.0, "n": 5}, {}, "unstable (sd 27.14 against 0)"),
+        (rows([0.905, 0.905, 0.905]), {}, {}, "match"),  # at the tolerance's edge
         (rows([0.91]), {"sd": 2.0, "n": 5}, {}, "match (n=1)"),
         (rows([0.80]), {"sd": 2.0, "n": 5}, {}, "worse (n=1)"),
         (rows([0.91, 0.92, 0.90]), {"se": 0.9, "n": 5}, {}, "match"),
@@ -91,6 +93,16 @@ def test_one_run_is_one_more_draw_from_the_papers():
     """x = 93 against mean 90, sd 2, n 5: t = 3 / (2 sqrt(1 + 1/5)) with 4 degrees of freedom."""
     t = 3 / (2 * math.sqrt(1.2))
     assert judged(rows([0.93]), {"sd": 2.0, "n": 5}).p == pytest.approx(2 * stats.t.sf(t, 4))
+
+
+def test_a_cell_of_steps_says_which_runs_never_got_there():
+    name, printed = "steps to valid/accuracy >= 0.99", {"where": {"model": "plstm"}, "value": 900.0}
+    found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1])]
+    table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
+    assert verdict.cell(printed, table, found).verdict == "open"
+    found[1][name] = 300
+    cell = verdict.cell(printed, table, found)
+    assert (cell.verdict, [verdict.number(value) for _, value in cell.values]) == ("better", [">900", "300", ">900"])
 
 
 def test_where_none_reaches_a_threshold_nobody_is_faster():

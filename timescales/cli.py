@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,12 @@ def run(main: Callable[[], object]) -> None:
         _refuse_options(sys.argv[1:])
         main()
         sys.stdout.flush()
-    except BrokenPipeError:  # who read our output has gone, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        output = select.poll()
+        output.register(sys.stdout, 0)
+        if not output.poll(0):
+            raise  # it was another pipe: a fault of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read our output has gone, as head does
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
         print(f"\ninterrupted {interrupt}: saved; the same command continues (resume=true)", file=sys.stderr)
@@ -121,7 +126,7 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
 def _line(error: BaseException, overrides: list[str]) -> str | None:
     if isinstance(error, ConfigError):
         return str(error)
-    if isinstance(error.__cause__, ConfigError):  # a plugin's, which Hydra wraps
+    if isinstance(error, HydraException) and isinstance(error.__cause__, ConfigError):  # a plugin's
         return str(error.__cause__)
     if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
         error = error.__cause__  # of logging, which cannot open the run's train.log

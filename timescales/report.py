@@ -189,7 +189,7 @@ def markdown(report: Report) -> str:
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
     if any(part["metric"].startswith("steps to ") for part in (table, tables.twin(table))):
-        lines += ["`>3000`: a run that never got there; it counts as all of the 3,000 steps it might have taken.", ""]
+        lines += ["`>N`: a run that never got there; it counts as all of the N steps it might have taken.", ""]
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     if report.rows["tiny"]:

@@ -218,7 +218,7 @@ def check(cfg: DictConfig) -> None:
             raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
     kinds = ("auto", "cpu", "cuda", "mps")
     if cfg.device.split(":")[0] not in kinds:
-        near = "; did you mean cuda?" if cfg.device == "gpu" else nearest(cfg.device, kinds)
+        near = "; did you mean cuda?" if cfg.device.lower().startswith("gpu") else nearest(cfg.device, kinds)
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
     if cfg.profile is not None and cfg.table is None:
         raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")

@@ -91,7 +91,7 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
         mine = chosen(mine, table, name)
         found.failed = sum(not succeeded(row, table) for row in _at_best_rate(mine, table, name))
         found.values = sorted(
-            (row["seed"], row[name] * scale(printed, table))
+            (row["seed"], row[name] if isinstance(row[name], store.Over) else row[name] * scale(printed, table))
             for row in mine if succeeded(row, table) and row.get(name) is not None
         )  # fmt: skip
         found.n = len(found.values)
@@ -121,6 +121,8 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         return "stale", None
     if found.failed > printed.get("failed", 0) or found.mean is None:
         return f"unstable ({found.failed} of {found.n + found.failed} failed)", None
+    if found.values and all(isinstance(value, store.Over) for _, value in found.values):
+        return "open", None  # none got there
     sd, n = printed.get("sd"), printed.get("n")
     if printed.get("se") is not None and n is not None:
         sd = printed["se"] * math.sqrt(n)
@@ -129,11 +131,12 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         # One run of ours is compared as one more draw from the paper's.
         p = welch((found.mean, found.sd or 0.0, found.n), (printed["value"], sd, n))
         same = p >= ALPHA
-        near = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"])
-        if same and not near and found.sd and wider(found.sd, found.n, sd, n):  # our spread must not make a match
+        # Our spread must not make a match.
+        far = not near(found.mean, printed["value"], printed, table)
+        if same and far and found.sd and wider(found.sd, found.n, sd, n):
             return f"unstable (sd {number(found.sd)} against {number(sd)})", p
     else:
-        same = abs(found.mean - printed["value"]) <= printed.get("tolerance", table["tolerance"]) + 1e-9
+        same = near(found.mean, printed["value"], printed, table)
     higher = found.mean > printed["value"]
     word = "match" if same else "better" if higher == (better(printed, table) == "higher") else "worse"
     ended = found.n + min(found.failed, printed.get("failed", 0))  # the paper lost these, too
@@ -152,13 +155,18 @@ def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alte
     return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
 
 
+def near(a: float, b: float, told: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
+    """Whether two values, in the printed unit, differ by no more than a cell's or claim's tolerance."""
+    return abs(a - b) <= told.get("tolerance", table["tolerance"]) + 1e-9
+
+
 def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
     """Whether our spread is larger than the paper's by more than chance (F-test of two variances)."""
     from scipy import stats
 
-    if theirs == 0.0 or n_theirs < 2:
-        return False
-    return bool(stats.f.sf((ours / theirs) ** 2, n_ours - 1, n_theirs - 1) < ALPHA)
+    if theirs == 0.0:
+        return True
+    return n_theirs > 1 and bool(stats.f.sf((ours / theirs) ** 2, n_ours - 1, n_theirs - 1) < ALPHA)
 
 
 def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
@@ -268,7 +276,7 @@ def _compare(
     most = table.get("reduce") == "max"
     best = max if higher else min
     mean_a, mean_b = (best(v) if most else statistics.fmean(v) for v in (a, b))
-    near = abs(mean_a - mean_b) <= told.get("tolerance", table["tolerance"])
+    alike = near(mean_a, mean_b, told, table)
     over = [">" if any(isinstance(row[name], store.Over) for row in side) else "" for side in (ours, theirs)]
     detail = f"{over[0]}{number(mean_a)} (n={len(a)}) against {over[1]}{number(mean_b / times)} (n={len(b)})"
     if all(isinstance(row[name], store.Over) for row in (*ours, *theirs)):  # failures alone tell no order, no likeness
@@ -277,8 +285,8 @@ def _compare(
     right_way = mean_a > mean_b if higher else mean_a < mean_b
     if most:  # maxima have no spread: the tolerance decides
         if sign == "~":
-            return ("holds" if near else "reversed"), None, detail
-        return ("holds" if right_way and not near else "in order" if right_way else "reversed"), None, detail
+            return ("holds" if alike else "reversed"), None, detail
+        return ("holds" if right_way and not alike else "in order" if right_way else "reversed"), None, detail
     single = len(a) == len(b) == 1  # otherwise a single run is one draw against the other side's spread
     if single:
         p = _bootstrap(ours[0], theirs[0], name) if times == 1.0 else None
@@ -290,7 +298,7 @@ def _compare(
         p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), way)
         alpha, against = ALPHA, "refuted"
     if sign == "~":
-        if near:
+        if alike:
             return ("in order" if p is None else "holds"), p, detail
         return (against if p is not None and p < ALPHA else "open"), p, detail
     if p is None:

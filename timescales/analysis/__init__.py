@@ -5,7 +5,8 @@ and makes a picture and a table of it; `compare` puts one to several runs of one
 
 A file here has any of
     measure(model, task) -> dict[str, float]   the value "x" of reset_units.py is called "probe/reset_units/x" in a
-                                               table; an `Answer` instead of a dict brings files too
+                                               table; an `Answer` instead of a dict brings files too;
+                                               WEIGHTS = "last" asks a run's last weights, not its best
     study(model, task, run) -> Study           the picture, rows and values of one `Run`
     compare(runs) -> Study                     the same of several
 or functions that tables compute from several runs' rows. Each raises ConfigError where the question is not one for the

@@ -2,6 +2,7 @@
 
 Source: Gu et al. 2020, appendix D.1 and Fig. 5 (copy task), appendix E.1 and Fig. 12 (adding from gates near 1): a
 unit's forget gate is averaged over time and samples.
+Differs: "after" are the weights of the best validation; the probe `forgetting` asks those at the end, as the paper.
 """
 
 from __future__ import annotations
