@@ -47,6 +47,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     path = store.RESULTS / table["name"] / "sensitivity.csv"
     committed = {line["id"]: line for line in [*store.committed().values(), *store.read_rows(path)]}
     names = verdict.metrics(table)
+    own = {key for run in tables.expand(table, "tiny") for key in run.axes}
     found: dict[str, list[dict[str, Any]]] = {}
     for words, narrow in [
         ("as assumed", {}),
@@ -61,7 +62,9 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
                 line = known
             else:
                 continue
-            found[words].append({**line, "axes": run.axes, "stale": store.stale(line)})
+            # A setting that one model alone has must not part its runs from those it is compared with.
+            axes = {key: value for key, value in run.axes.items() if key in own or key not in narrow}
+            found[words].append({**line, "axes": axes, "stale": store.stale(line)})
     return found
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from timescales import cli, compose, conclusion, record, schema, store, tables, verdict
+from timescales import cli, compose, conclusion, record, report, schema, store, tables, verdict
 
 TABLE = {
     "name": "t",
@@ -93,6 +93,32 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
     assert {r.axes["task.T"] for r in tables.expand(TABLE, "tiny", {"task.T": [9]})} == {9}
     with pytest.raises(schema.ConfigError, match="profile=small"):
         tables.expand(TABLE, "small")
+
+
+def test_sensitivity_judges_a_setting_that_one_model_alone_has(monkeypatch):
+    """model.forget_init is the LSTM's, model.epsilon_form the pLSTM's: the two are compared all the same."""
+    monkeypatch.syspath_prepend(str(record.ROOT / "scripts"))
+    import sensitivity
+
+    with compose.composing() as composer:
+        table = compose.table("chien_copy")
+        row = {
+            "status": "finished",
+            "seed": 0,
+            "run": "copy/lstm",
+            "golden": record.golden("copy", "lstm"),
+            "partial": "",
+        }
+        row |= dict.fromkeys(verdict.metrics(table), 1.0)
+        runs = [slug for narrow in [{}, *({key: [value]} for key, value in sensitivity.settings(table, composer))]
+                for _, slug in sensitivity.runs_of(table, composer, narrow)]  # fmt: skip
+        ids = [slug.rpartition("-")[2] for slug in runs]
+        monkeypatch.setattr(store, "committed", lambda: {run_id: row | {"id": run_id} for run_id in ids})
+        found = sensitivity.gather(table, composer)
+    assert {"model.forget_init=1.0", "model.epsilon_form=authors"} < set(found)
+    for words, rows in found.items():
+        claims = report.Report(table, {"paper": [], "tiny": rows}, {"paper": 1}).shown
+        assert [claim.verdict for claim in claims if claim.verdict.startswith("open")] == [], words
 
 
 @pytest.mark.parametrize(
