@@ -542,6 +542,8 @@ def test_from_torch_takes_its_own_kind():
         timescales.LSTM.from_torch(nn.GRU(I, H))
     with pytest.raises(ValueError, match=r"timescales\.GRU takes a torch\.nn\.GRU, not LSTM"):
         timescales.GRU.from_torch(nn.LSTM(I, H))
+    mine = type("Mine", (timescales.GRU,), {})  # one's own kind of GRU, under any name
+    assert type(mine.from_torch(nn.GRU(I, H))) is mine
 
 
 def test_from_torch_keeps_training_and_dropout():

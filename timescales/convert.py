@@ -8,12 +8,11 @@ import torch
 from torch import nn
 
 
-def from_torch(kind: type[Any], other: nn.LSTM | nn.GRU) -> Any:
-    """An RNN of class `kind` with the weights of a torch.nn.LSTM or GRU.
+def from_torch(kind: type[Any], expected: type[nn.LSTM | nn.GRU], other: nn.LSTM | nn.GRU) -> Any:
+    """An RNN of class `kind` with the weights of a module of torch's class `expected`.
 
     Raises ValueError for what has no counterpart here.
     """
-    expected = nn.GRU if kind.__name__ == "GRU" else nn.LSTM
     if not isinstance(other, expected):
         raise ValueError(f"timescales.{kind.__name__} takes a torch.nn.{expected.__name__}, not {type(other).__name__}")
     name = f"torch.nn.{expected.__name__}"

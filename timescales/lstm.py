@@ -52,7 +52,7 @@ class LSTM(RNN):
         """An LSTM with the weights of a torch.nn.LSTM; the two give equal outputs."""
         if cls is not LSTM:
             raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
-        return convert.from_torch(cls, other)
+        return convert.from_torch(cls, nn.LSTM, other)
 
     def to_torch(self) -> nn.LSTM:
         """A torch.nn.LSTM that gives equal outputs; needs layers of one size and the LSTM's own gates."""

@@ -81,7 +81,7 @@ class GRU(RNN):
     @classmethod
     def from_torch(cls, other: nn.GRU) -> GRU:
         """A GRU with the weights of a torch.nn.GRU; the two give equal outputs."""
-        return convert.from_torch(cls, other)
+        return convert.from_torch(cls, nn.GRU, other)
 
     def to_torch(self) -> nn.GRU:
         """A torch.nn.GRU that gives equal outputs; needs layers of one size."""

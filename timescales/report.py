@@ -348,7 +348,7 @@ def index(reports: Iterable[Report]) -> str:
         "runs of their kind, else by a few steps on the fastest machine that was timed ([speed.csv](speed.csv)); at",
         "most, since tasks may stop early. A run that several tables share is counted in each.",
         "Each cell is judged by itself at 5 %: where all 18 of a table's are as printed, one or more still come out as",
-        "better or worse in six tables of ten.",
+        "better or worse in six tables of ten (1 - .95^18).",
         "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
     ])  # fmt: skip
 
