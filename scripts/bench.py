@@ -10,6 +10,7 @@ one process, and the median of each is divided by the median of torch.nn.LSTM: m
 Variants:
 
     nn.LSTM         torch's own (oneDNN on the CPU), the unit
+    nn.LSTM packed  the same on packed sequences
     fused …         this package's fused engine; "coupled" and "separate" are the power-law LSTM's input gates
     eager …         this package's readable engine, under autograd
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
@@ -55,7 +56,8 @@ CONFIGS = {
     "B512": Config(784, 100, 1, 512),
     "C": Config(150, 128, 20, 828),  # characters
     "D": Config(400, 64, 100, 154),  # sentiment
-    "F": Config(125, 32, 1, 110, True),  # frequency discrimination, sampled at irregular times
+    "F": Config(125, 32, 1, 110, "missing"),  # frequency discrimination, sampled at irregular times
+    "P": Config(125, 32, 1, 110, "padded"),  # the same, of sequences of 15 to 125 points
     "B128": Config(784, 100, 1, 128),
     "batch 1": Config(100, 1, 100, 828),
     "batch 8": Config(70, 8, 400, 716),
@@ -158,6 +160,7 @@ def layer_jobs(quick: bool) -> Iterator[Job]:
         few = name in ("B512", "C")  # minutes per round otherwise
         variants = (UNIT, "bare GEMM", *(ours[::2] if few else ours), *(loops if name in ("A", "D", "F") else ()))
         yield Job("layer", name, CONFIGS[name], variants, seconds=15 if quick else 30)
+    yield Job("layer", "P", CONFIGS["P"], (UNIT, f"{UNIT} packed", *ours), seconds=5 if quick else 20)
     for name in ("F",) if quick else ("A", "B128"):
         for flush in (False, True):
             yield Job("layer", name, CONFIGS[name], (UNIT, *ours), "last", flush, 10 if quick else 20)

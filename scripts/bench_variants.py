@@ -25,7 +25,7 @@ class Config(NamedTuple):
     B: int
     I: int  # noqa: E741
     H: int
-    irregular: bool = False  # with dt and mask, where the variant has them
+    irregular: str = ""  # with dt and a mask where the variant has them: a tenth "missing", or "padded" in front
 
 
 class LoopLSTM(nn.Module):
@@ -90,17 +90,30 @@ def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Callable[[Tens
     return run
 
 
+def packed(model: nn.Module, lengths: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """As `outputs_of`, for sequences of these lengths, packed."""
+
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        sequences = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        output, (h, _) = model(sequences)
+        return nn.utils.rnn.pad_packed_sequence(output, total_length=len(x))[0], h[0]
+
+    return run
+
+
 def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
     """One training step of a variant, ready to be called again and again."""
     S, B, I, H, irregular = config  # noqa: E741
     x, d_output = torch.randn(S, B, I), torch.randn(S, B, H) / B
-    times = {"dt": torch.rand(S, B) * 2, "mask": torch.rand(S, B) < 0.9} if irregular else {}
+    lengths = torch.linspace(S * 15 // 125, S, B).long()[torch.randperm(B)]  # of padded ones; for all variants alike
+    mask = torch.rand(S, B) < 0.9 if irregular == "missing" else torch.arange(S).unsqueeze(1) >= S - lengths
+    times = {"dt": torch.rand(S, B) * 2, "mask": mask} if irregular else {}
     if name == "bare GEMM":
         return bare_gemm(config)
     kind, _, cell = name.partition(" ")
     if kind == UNIT:
         model: nn.Module = nn.LSTM(I, H)
-        run = outputs_of(model, {})
+        run = packed(model, lengths) if cell == "packed" else outputs_of(model, {})
     elif kind == "training":
         return training_step(config, {"LSTM": LSTM, "coupled": PLSTM}[cell])
     elif kind in ("lstm", "gru"):

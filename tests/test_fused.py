@@ -151,6 +151,34 @@ def test_any_number_of_threads(name, threads):
         compare(model, torch.randn(6, B, 4), some_state(model, B), mask=torch.rand(6, B) < 0.7)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("side", ["front", "end"])
+@pytest.mark.parametrize("name", ["lstm", "plstm"])
+def test_padding_is_left_out_of_the_products(name, side, threads):
+    """Sequences of 0 to S steps in any order: products are made for the rows that exist, results are everybody's."""
+    torch.set_num_threads(threads)
+    S, B = 9, 14
+    model = MODELS[name](33, 20)
+    lengths = torch.randint(S + 1, (B,))
+    lengths[3], lengths[8] = 0, S
+    step = torch.arange(S).unsqueeze(1)
+    mask = step >= S - lengths if side == "front" else step < lengths
+    for last in (False, True):
+        compare(model, torch.randn(S, B, 33), some_state(model, B), 3.0 * torch.rand(S, B), mask, last)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_longest_first(threads):
+    """Every row once, in each thread's slice those with most steps first."""
+    mask = torch.rand(20, 11) < torch.rand(11)
+    order, lengths = fused._longest_first(mask, threads), mask.sum(0)
+    assert order.sort().values.tolist() == list(range(11))
+    for k in range(threads):
+        mine = order[11 * k // threads : 11 * (k + 1) // threads]
+        assert sorted(mine.tolist()) == list(range(11 * k // threads, 11 * (k + 1) // threads))
+        assert (lengths[mine].diff() <= 0).all()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_long_sequence(name):
     """500 steps: errors do not grow with time, since age and cell are sums of decaying terms."""

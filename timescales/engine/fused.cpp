@@ -375,6 +375,7 @@ extern "C" struct Problem {
     const float *h, *c, *age;  // initial state, (B, H) each
     const float* dt;           // (S, B)
     const uint8_t* mask;       // (S, B)
+    const int64_t* order;      // (B): which of the batch is the loop's row b; with a mask alone, see fused.py
     float *output, *h_last, *c_last, *age_last;
     float* workspace;  // what forward leaves for backward, and scratch
     // backward: gradients of the results, then of the arguments
@@ -382,6 +383,10 @@ extern "C" struct Problem {
     int64_t d_output_step, d_output_row;
     const float *d_h_last, *d_c_last, *d_age_last;
     float *d_x, *d_ih, *d_hh, *d_bias, *d_power, *d_h, *d_c, *d_age;
+
+    // The workspace has the loop's rows, all tensors have the batch's.
+    int64_t place(int64_t b) const { return order ? order[b] : b; }
+    bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
 };
 
 // Where things lie in the workspace. Rows are an odd number of cache lines long: rows a power of two apart would
@@ -532,17 +537,30 @@ static void pack_weights(const Problem& p, const Layout& w) {
 static void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) {
     float* in = w.inputs + (t % 2) * p.B * w.in_row;
     for (int64_t b = rows.from; b < rows.to; b++) {
-        std::memcpy(in + b * w.in_row + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
+        std::memcpy(in + b * w.in_row + p.H, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
         in[b * w.in_row + w.in - 1] = 1.0f;
     }
 }
 
-static void copy_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* to,
-                       int64_t to_row, bool pad) {
+// My units of a (B, H) tensor into rows of the workspace, zeros if there is no tensor; `pad`: zeros beyond H.
+static void fetch_units(const Problem& p, const Share& me, const float* tensor, float* to, int64_t to_row, bool pad) {
     int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < (pad ? last : end); u++)
-            to[b * to_row + u] = from && u < end ? from[b * from_row + u] : 0.0f;
+            to[b * to_row + u] = tensor && u < end ? tensor[p.place(b) * p.H + u] : 0.0f;
+}
+// And back.
+static void leave_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* tensor) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
+}
+
+// How many of a thread's rows take part in a step's products: all up to the last that exists.
+static int64_t taking_part(const Problem& p, int64_t t, Range rows) {
+    int64_t last = rows.to;
+    while (last > rows.from && !p.exists(t, last - 1)) last--;
+    return last - rows.from;
 }
 
 template <class Cell>
@@ -557,8 +575,8 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
         int64_t at = b * w.unit_row + u;
         Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
         After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
-        if (!p.mask || p.mask[t * p.B + b]) {  // a step that does not exist holds the whole state
-            if (p.dt) unit.dt = p.dt[t * p.B + b];
+        if (p.exists(t, b)) {  // a step that does not exist holds the whole state
+            if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
             float* z = act + b * w.act_row + u;
             Vec a[Cell::G];
             for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
@@ -568,7 +586,7 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
         store(c_new + at, now.c);
         if (Cell::aged) store(age_new + at, now.age);
         store_cut(next + b * w.in_row + u, now.h, p.H - u);
-        store_cut(p.output + (t * p.B + b) * p.H + u, now.h, p.H - u);
+        store_cut(p.output + (t * p.B + p.place(b)) * p.H + u, now.h, p.H - u);
     }
 }
 
@@ -582,7 +600,7 @@ static void project_ahead(const Problem& p, const Layout& w, int G, int64_t firs
     for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
         int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
         for (int64_t r = 0; r < n; r++) {
-            const float* x = p.x + (first + (from + r) / p.B) * p.x_step + (from + r) % p.B * p.x_row;
+            const float* x = p.x + (first + (from + r) / p.B) * p.x_step + p.place((from + r) % p.B) * p.x_row;
             std::memcpy(in + r * row, x, p.I * sizeof(float));
             in[r * row + p.I] = 1.0f;
         }
@@ -603,9 +621,9 @@ static void forward(const Problem& p) {
         Range my_inputs = part(me.rows.size(), me.sharer, me.sharers);
         my_inputs = {me.rows.from + my_inputs.from, me.rows.from + my_inputs.to};
         pack_weights<Cell>(p, w);
-        copy_units(p, me, p.h, p.H, w.inputs, w.in_row, false);
-        copy_units(p, me, p.c, p.H, w.c, w.unit_row, true);
-        if (Cell::aged) copy_units(p, me, p.age, p.H, w.age, w.unit_row, true);
+        fetch_units(p, me, p.h, w.inputs, w.in_row, false);
+        fetch_units(p, me, p.c, w.c, w.unit_row, true);
+        if (Cell::aged) fetch_units(p, me, p.age, w.age, w.unit_row, true);
         put_input(p, w, 0, my_inputs);
         for (int64_t t = 0; t < p.S; t++) {
             if (t == 0 || (ahead && t % w.window == 0)) barrier();
@@ -614,21 +632,22 @@ static void forward(const Problem& p) {
                 barrier();
             }
             const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
+            int64_t rows = taking_part(p, t, me.rows);
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
                 for (int64_t g = 0; g < Cell::G; g++) {
                     float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + g * w.units
                              + group * WIDTH;
                     const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
-                    product(me.rows.size(), ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
+                    product(rows, ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
                 }
                 pointwise_forward<Cell>(p, w, me, t, group);
             }
             if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
             if (me.sharers > 1) barrier();
         }
-        copy_units(p, me, p.output + (p.S - 1) * p.B * p.H, p.H, p.h_last, p.H, false);
-        copy_units(p, me, w.c + p.S * w.unit_step, w.unit_row, p.c_last, p.H, false);
-        if (Cell::aged) copy_units(p, me, w.age + p.S * w.unit_step, w.unit_row, p.age_last, p.H, false);
+        leave_units(p, me, w.inputs + p.S % 2 * p.B * w.in_row, w.in_row, p.h_last);
+        leave_units(p, me, w.c + p.S * w.unit_step, w.unit_row, p.c_last);
+        if (Cell::aged) leave_units(p, me, w.age + p.S * w.unit_step, w.unit_row, p.age_last);
     }
 }
 
@@ -664,13 +683,14 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
         int64_t at = b * w.unit_row + u;
         float* z = act + b * w.act_row + u;
         Vec a[Cell::G], dh = load(w.dh + at);
-        if (p.d_output) dh = dh + load_cut(p.d_output + t * p.d_output_step + b * p.d_output_row + u, p.H - u);
-        if (p.mask && !p.mask[t * p.B + b]) {  // the state was held: its gradient passes through
+        if (p.d_output)
+            dh = dh + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
+        if (!p.exists(t, b)) {  // the state was held: its gradient passes through
             store(w.dh + at, dh);
             for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
             continue;
         }
-        if (p.dt) unit.dt = p.dt[t * p.B + b];
+        if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
         Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
         Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
         for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
@@ -685,25 +705,32 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
 }
 
 // dh += dz_t U for one group of units.
-static void recur_back(const Layout& w, const Share& me, int64_t t, int64_t group) {
-    product(me.rows.size(), w.columns, w.act + t * w.act_step + me.rows.from * w.act_row, w.act_row,
+static void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    product(taking_part(p, t, me.rows), w.columns, w.act + t * w.act_step + me.rows.from * w.act_row, w.act_row,
             w.weights_back + group * w.columns * WIDTH, w.dh + me.rows.from * w.unit_row + group * WIDTH, w.unit_row,
             true);
 }
 
 // gradient (in, columns) = sum over steps and batch of [h_before, x, 1]^T dz: the gradients of hh, ih and bias at once.
-// Threads share out the steps and the columns; each part of the steps is summed into a matrix of its own.
+// Threads share out the rows that exist and the columns; each part of the rows is summed into a matrix of its own.
 static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
     float* line = left + w.left_size() - w.in_row - LINE;
     float* gradient = w.gradient + time_part * w.in * w.grad_row;
-    Range rows = part(p.S * p.B, time_part, w.time_parts);
-    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(rows.size(), BLOCK);
+    int64_t existing = p.S * p.B, next = 0, row[BLOCK];  // `next` walks over all rows; `row`: a block's, which exist
+    if (p.mask) existing = 0;
+    for (int64_t n = 0; p.mask && n < p.S * p.B; n++) existing += p.mask[n];
+    Range mine = part(existing, time_part, w.time_parts);
+    if (!p.mask) next = mine.from;
+    for (int64_t skip = p.mask ? mine.from : 0; skip > 0; next++) skip -= p.exists(next / p.B, next % p.B);
+    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(mine.size(), BLOCK);
     for (int64_t n = 0; n < blocks || n == 0; n++) {
-        Range block = blocks ? part(rows.size(), n, blocks) : Range{0, 0};
-        for (int64_t k = 0; k < block.size(); k++) {  // a row of [h_before, x, 1], cut into the tiles' rows
-            int64_t row = rows.from + block.from + k, t = row / p.B, b = row % p.B;
-            std::memcpy(line, t ? p.output + (row - p.B) * p.H : p.h + b * p.H, p.H * sizeof(float));
+        Range block = blocks ? part(mine.size(), n, blocks) : Range{0, 0};
+        for (int64_t k = 0; k < block.size(); k++, next++) {  // a row of [h_before, x, 1], cut into the tiles' rows
+            while (!p.exists(next / p.B, next % p.B)) next++;
+            row[k] = next;
+            int64_t t = next / p.B, b = p.place(next % p.B);
+            std::memcpy(line, t ? p.output + ((t - 1) * p.B + b) * p.H : p.h + b * p.H, p.H * sizeof(float));
             std::memcpy(line + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
             line[w.in - 1] = 1.0f;
             for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
@@ -712,8 +739,7 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
         }
         for (int64_t j = panels.from; j < panels.to; j++) {
             for (int64_t k = 0; k < block.size(); k++)
-                std::memcpy(right + k * WIDTH, w.act + (rows.from + block.from + k) * w.act_row + j * WIDTH,
-                            WIDTH * sizeof(float));
+                std::memcpy(right + k * WIDTH, w.act + row[k] * w.act_row + j * WIDTH, WIDTH * sizeof(float));
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
@@ -752,7 +778,10 @@ static void input_gradient(const Problem& p, const Layout& w) {
         for (int64_t j = 0; j < panels; j++)
             product(n, w.columns, w.act + from * w.act_row, w.act_row,
                     w.weights_back + (w.groups + j) * w.columns * WIDTH, dx + j * WIDTH, row, false);
-        for (int64_t r = 0; r < n; r++) std::memcpy(p.d_x + (from + r) * p.I, dx + r * row, p.I * sizeof(float));
+        for (int64_t r = 0; r < n; r++) {
+            int64_t to = (from + r) / p.B * p.B + p.place((from + r) % p.B);
+            std::memcpy(p.d_x + to * p.I, dx + r * row, p.I * sizeof(float));
+        }
     }
 }
 
@@ -765,23 +794,23 @@ static void backward(const Problem& p) {
         Flush flush;
         Share me = share(p, w, Cell::G);
         pack_weights_back<Cell>(p, w);
-        copy_units(p, me, p.d_h_last, p.H, w.dh, w.unit_row, true);
-        copy_units(p, me, p.d_c_last, p.H, w.dc, w.unit_row, true);
-        if (Cell::aged) copy_units(p, me, p.d_age_last, p.H, w.dage, w.unit_row, true);
+        fetch_units(p, me, p.d_h_last, w.dh, w.unit_row, true);
+        fetch_units(p, me, p.d_c_last, w.dc, w.unit_row, true);
+        if (Cell::aged) fetch_units(p, me, p.d_age_last, w.dage, w.unit_row, true);
         barrier();
         for (int64_t t = p.S - 1; t >= 0; t--) {
             for (int64_t group = me.groups.from; group < me.groups.to; group++) {
-                if (t + 1 < p.S) recur_back(w, me, t + 1, group);
+                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
                 pointwise_backward<Cell>(p, w, me, t, group);
             }
             if (me.sharers > 1) barrier();
         }
         if (p.d_h) {
-            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(w, me, 0, group);
-            copy_units(p, me, w.dh, w.unit_row, p.d_h, p.H, false);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group);
+            leave_units(p, me, w.dh, w.unit_row, p.d_h);
         }
-        if (p.d_c) copy_units(p, me, w.dc, w.unit_row, p.d_c, p.H, false);
-        if (p.d_age) copy_units(p, me, w.dage, w.unit_row, p.d_age, p.H, false);
+        if (p.d_c) leave_units(p, me, w.dc, w.unit_row, p.d_c);
+        if (p.d_age) leave_units(p, me, w.dage, w.unit_row, p.d_age);
         barrier();
         if (p.d_hh) {
             int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;

@@ -12,6 +12,7 @@ import ctypes
 import fcntl
 import functools
 import hashlib
+import itertools
 import mmap
 import os
 import platform
@@ -46,7 +47,7 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("epsilon", "floor")),
         *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias", "power")),
         *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
-        *((name, ctypes.c_void_p) for name in ("h", "c", "age", "dt", "mask")),
+        *((name, ctypes.c_void_p) for name in ("h", "c", "age", "dt", "mask", "order")),
         *((name, ctypes.c_void_p) for name in ("output", "h_last", "c_last", "age_last", "workspace", "d_output")),
         *((name, ctypes.c_int64) for name in ("d_output_step", "d_output_row")),
         *((name, ctypes.c_void_p) for name in ("d_h_last", "d_c_last", "d_age_last")),
@@ -247,6 +248,7 @@ class Fused(torch.autograd.Function):
             _rows(x), *(None if t is None else t.contiguous() for t in (ih, hh, bias, power, h, c, age)),
             None if dt is None else dt.to(torch.float32).contiguous(),
             None if mask is None else mask.bool().contiguous(),
+            None if mask is None else _longest_first(mask.bool(), kernel.threads),
         )  # fmt: skip
         ctx.kernel = kernel
         ctx.workspace, results = _forward(kernel, keep, plain)
@@ -267,7 +269,7 @@ class Fused(torch.autograd.Function):
         wanted = ctx.needs_input_grad[2:]
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
-        x, ih, hh, bias, power, h, c, age, _, _ = plain
+        x, ih, hh, bias, power, h, c, age, *_ = plain
         d_output, *d_last = grads
         d_output = None if d_output is None else _rows(d_output)
         d_last = [None if d is None else d.contiguous() for d in d_last]
@@ -293,6 +295,16 @@ def _rows(x: Any) -> Tensor:
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
 
+def _longest_first(mask: Tensor, threads: int) -> Tensor:
+    """The batch in the order that costs least, (B,): in each thread's slice the sequences with most steps first.
+
+    A step's products are made for all rows up to the last that exists. Any order gives the same results.
+    """
+    lengths, B = mask.sum(0), mask.shape[1]
+    edges = [B * k // threads for k in range(threads + 1)]
+    return torch.cat([a + lengths[a:b].argsort(descending=True) for a, b in itertools.pairwise(edges)])
+
+
 def _point(problem: Problem, names: tuple[str, ...], tensors: Any) -> None:
     for name, tensor in zip(names, tensors, strict=True):
         setattr(problem, name, None if tensor is None else tensor.data_ptr())
@@ -303,7 +315,7 @@ def _problem(kernel: Kernel, keep: bool, plain: Any, workspace: Workspace | None
     (S, B, I), H = x.shape, hh.shape[-1]  # noqa: E741
     problem = Problem(KINDS.index(kernel.kind), kernel.threads, S, B, I, H, keep, kernel.epsilon, kernel.floor)
     problem.x_step, problem.x_row = x.stride()[:2]
-    _point(problem, ("x", "ih", "hh", "bias", "power", "h", "c", "age", "dt", "mask"), plain)
+    _point(problem, ("x", "ih", "hh", "bias", "power", "h", "c", "age", "dt", "mask", "order"), plain)
     problem.workspace = None if workspace is None else workspace.address
     return problem
 
