@@ -53,8 +53,9 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
         if section == "layer":
             shapes = {row["config"]: ", ".join(f"{axis}={row[axis]}" for axis in "SBIH") for row in chosen}
             text = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
-            irregular = "a tenth of the steps is missing in F, sequences of 15 to 125 steps are padded in P"
-            parts.append(f"{text}. The variants of this package also have dt and a mask there: {irregular}.")
+            odd = {"F": "a tenth of the steps is missing", "P": "sequences of 15 to 125 steps, padded"}
+            text += "".join(f". {k}: {odd[k]}; this package's variants have dt and a mask" for k in shapes if k in odd)
+            parts.append(f"{text}.")
         heads = list(dict.fromkeys(map(head_of, chosen)))
         value = "MiB" if section == "memory" else "seconds"
         scale, unit = (1, " MiB") if section == "memory" else (1000, "")
