@@ -717,12 +717,11 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
     float* line = left + w.left_size() - w.in_row - LINE;
     float* gradient = w.gradient + time_part * w.in * w.grad_row;
-    int64_t existing = p.S * p.B, next = 0, row[BLOCK];  // `next` walks over all rows; `row`: a block's, which exist
-    if (p.mask) existing = 0;
-    for (int64_t n = 0; p.mask && n < p.S * p.B; n++) existing += p.mask[n];
+    int64_t existing = 0, next = 0, row[BLOCK];  // `next` walks over all rows; `row`: a block's, which exist
+    for (int64_t t = 0; t < p.S; t++)
+        for (int64_t b = 0; b < p.B; b++) existing += p.exists(t, b);
     Range mine = part(existing, time_part, w.time_parts);
-    if (!p.mask) next = mine.from;
-    for (int64_t skip = p.mask ? mine.from : 0; skip > 0; next++) skip -= p.exists(next / p.B, next % p.B);
+    for (int64_t before = 0; before < mine.from; next++) before += p.exists(next / p.B, next % p.B);
     int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(mine.size(), BLOCK);
     for (int64_t n = 0; n < blocks || n == 0; n++) {
         Range block = blocks ? part(mine.size(), n, blocks) : Range{0, 0};

@@ -12,7 +12,6 @@ import ctypes
 import fcntl
 import functools
 import hashlib
-import itertools
 import mmap
 import os
 import platform
@@ -300,9 +299,9 @@ def _longest_first(mask: Tensor, threads: int) -> Tensor:
 
     A step's products are made for all rows up to the last that exists. Any order gives the same results.
     """
-    lengths, B = mask.sum(0), mask.shape[1]
-    edges = [B * k // threads for k in range(threads + 1)]
-    return torch.cat([a + lengths[a:b].argsort(descending=True) for a, b in itertools.pairwise(edges)])
+    S, B = mask.shape
+    slices = (torch.arange(1, B + 1) * threads - 1) // B  # row b is of slice k if B k // threads <= b, the last such k
+    return (slices * (S + 1) - mask.sum(0)).argsort()
 
 
 def _point(problem: Problem, names: tuple[str, ...], tensors: Any) -> None:
