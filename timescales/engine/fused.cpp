@@ -717,20 +717,23 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
     float* line = left + w.left_size() - w.in_row - LINE;
     float* gradient = w.gradient + time_part * w.in * w.grad_row;
-    int64_t existing = 0, next = 0, row[BLOCK];  // `next` walks over all rows; `row`: a block's, which exist
-    for (int64_t t = 0; t < p.S; t++)
-        for (int64_t b = 0; b < p.B; b++) existing += p.exists(t, b);
+    int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) walks over all rows; `row`: a block's, which exist
+    auto walk = [&] {
+        if (++b == p.B) b = 0, t++;
+    };
+    for (; t < p.S; walk()) existing += p.exists(t, b);
     Range mine = part(existing, time_part, w.time_parts);
-    for (int64_t before = 0; before < mine.from; next++) before += p.exists(next / p.B, next % p.B);
+    t = b = 0;
+    for (int64_t before = 0; before < mine.from; walk()) before += p.exists(t, b);
     int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(mine.size(), BLOCK);
     for (int64_t n = 0; n < blocks || n == 0; n++) {
         Range block = blocks ? part(mine.size(), n, blocks) : Range{0, 0};
-        for (int64_t k = 0; k < block.size(); k++, next++) {  // a row of [h_before, x, 1], cut into the tiles' rows
-            while (!p.exists(next / p.B, next % p.B)) next++;
-            row[k] = next;
-            int64_t t = next / p.B, b = p.place(next % p.B);
-            std::memcpy(line, t ? p.output + ((t - 1) * p.B + b) * p.H : p.h + b * p.H, p.H * sizeof(float));
-            std::memcpy(line + p.H, p.x + t * p.x_step + b * p.x_row, p.I * sizeof(float));
+        for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [h_before, x, 1], cut into the tiles' rows
+            while (!p.exists(t, b)) walk();
+            row[k] = t * p.B + b;
+            const float* before = t ? p.output + (t - 1) * p.B * p.H : p.h;
+            std::memcpy(line, before + p.place(b) * p.H, p.H * sizeof(float));
+            std::memcpy(line + p.H, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
             line[w.in - 1] = 1.0f;
             for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
                 std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
