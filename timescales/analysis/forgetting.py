@@ -1,8 +1,8 @@
 """How long a trained run's units remember: the spread of time scales of their mean forget gates.
 
-Source: Gu et al. 2020, appendix D.1 and Fig. 5 (gates averaged over time and samples, after the copy and the adding
-task), appendix E.1 and Fig. 12 (forget gates started near 1, after the adding task; the smallest time scale of the
-model with refine gates is more than ten times below the plain LSTM's).
+Source: Gu et al. 2020, appendix D.1 and Fig. 5 (gates averaged over time and samples, after the copy task), appendix
+E.1 and Fig. 12 (forget gates started near 1, after the adding task; the smallest time scale of the model with refine
+gates is more than ten times below the plain LSTM's).
 """
 
 from __future__ import annotations

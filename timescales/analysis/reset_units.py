@@ -1,6 +1,6 @@
 """Which units of a pLSTM keep their memory through the delay of the copy task, and how slowly units forget.
 
-Source: Chien et al. 2021, section 5.2, appendix A.4 and Fig. A.4.
+Source: Chien et al. 2021, section 5.2 and Fig. A.4.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def cumax(z: Tensor) -> Tensor:
 
 
 def refined(f: Tensor, r: Tensor) -> Tensor:
-    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 12)."""
+    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 10)."""
     return f * (2.0 * r + (1.0 - 2.0 * r) * f)
 
 

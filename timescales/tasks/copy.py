@@ -18,7 +18,7 @@ CLASSES = 10
 class Copy(Task):
     """The copy memory task.
 
-    Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Chien et al. 2021, section 5.1.
+    Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Chien et al. 2021, section 4.1.
 
     layout="paper" (Chien et al., text; T = 5 shown, `.` dummy, `!` signal, scored answers underlined):
 

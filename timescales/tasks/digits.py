@@ -15,7 +15,7 @@ PIXELS = 784
 class Digits(Pixels):
     """Sequential MNIST (permutation="none") and permuted MNIST.
 
-    Source: Le et al. 2015; Chien et al. 2021, section 4.1; Gu et al. 2020, appendix D.2 and listing 3 (bit reversal).
+    Source: Le et al. 2015; Chien et al. 2021, section 4.2; Gu et al. 2020, appendix D.2 and listing 3 (bit reversal).
 
         input   0 0 0 ... .32 .99 .99 ... 0 0      784 pixels / 255, row by row from the top, or permuted
         target                                7    read from the state after the last pixel

@@ -19,7 +19,7 @@ NOTHING = 255  # closes where no bracket is open
 class Dyck2(Task):
     """The Dyck-2 grammar.
 
-    Source: Suzgun et al. 2019; Mahto et al. 2021, section 4.2 and appendix, and their code.
+    Source: Suzgun et al. 2019; Mahto et al. 2021, section 3.1.2 and appendix A.10, and their code.
 
         input      [   (   )   (   (   )   )   ]     one-hot, of 4
         target     ]   )   ]   )   )   )   ]   -     what closes the innermost open bracket: (1, 0) for `]`, (0, 1) for

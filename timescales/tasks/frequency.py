@@ -18,7 +18,7 @@ PERIODS = (1.0, 100.0)
 class Frequency(Task):
     """Frequency discrimination on regular or irregular samples.
 
-    Source: Neil et al. 2016 (Phased LSTM) and its released generator; Chien et al. 2021, section 4.2, table 3.
+    Source: Neil et al. 2016 (Phased LSTM) and its released generator; Chien et al. 2021, section 5.4, table 3, A.2.
 
         time    ...  31.2   33.9   34.0   38.1      asynchronous: 15 to 124 sorted uniform points
         input   ...   .81   -.33   -.40    .95      sin(2 pi t / period - shift)

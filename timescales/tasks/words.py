@@ -21,7 +21,7 @@ STREAMS = {"valid": 10, "test": 1}
 class Words(Task):
     """Penn Treebank and WikiText-2 by words.
 
-    Source: Mahto et al. 2021, sections 3 and 4, whose code is that of Merity, Keskar & Socher 2018 (AWD-LSTM).
+    Source: Mahto et al. 2021, section 3.1.1, whose code is that of Merity, Keskar & Socher 2018 (AWD-LSTM).
 
         input   no  it  was  n't  black  monday  <eos>  but  while
         target  it  was  n't  black  monday  <eos>  but  while  the       every position is scored
