@@ -22,7 +22,7 @@ CORPORA = ("ptb/*.txt", "wikitext-2/*", "text8/*", "glove/*", "imdb/*", "aclImdb
 sys.path.insert(0, str(ROOT))
 
 from timescales.data import mnist  # noqa: E402
-from timescales.data.root import data_root  # noqa: E402
+from timescales.data.corpus import data_root  # noqa: E402
 
 
 def pins() -> list[str]:

@@ -19,7 +19,7 @@ from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 from timescales import cli, compose, cost, record, report, schema, store, tables  # noqa: E402
-from timescales.data.root import data_root  # noqa: E402
+from timescales.data.corpus import data_root  # noqa: E402
 
 
 def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:

@@ -20,9 +20,8 @@ from omegaconf import OmegaConf
 from timescales import record
 from timescales.data import cifar, glove, imdb
 from timescales.data.cache import cached, content_hash
-from timescales.data.corpus import Corpus, whole
+from timescales.data.corpus import Corpus, MissingData, data_root, whole
 from timescales.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
-from timescales.data.root import MissingData, data_root
 from timescales.engine import fused
 from timescales.files import cache_dir
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timescales import record, store
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_rows, csv_text, write_atomic
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -16,11 +15,7 @@ STEPS = 3
 
 def rows() -> list[dict[str, str]]:
     """What was measured, on any machine."""
-    path = store.RESULTS / "speed.csv"
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(store.RESULTS / "speed.csv")
 
 
 def known() -> dict[str, float]:

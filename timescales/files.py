@@ -77,6 +77,14 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return out.getvalue()
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file by its columns, as text; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _name(error: BaseException, path: Path) -> None:
     """Put the file into an error about it: that of a full disk, raised by an open file, names none."""
     if isinstance(error, OSError) and error.errno:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import cost, record, store, tables, verdict
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.verdict import number
 
 POINTS = 200  # of a committed curve
@@ -169,11 +168,8 @@ def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, fl
         return list(row["curve"])
     own = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
     paths = [own, *sorted(store.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
-    path = next((p for p in paths if p.is_file()), None)
-    if path is None:
-        return []
-    with path.open(newline="") as file:
-        return [{k: float(v) for k, v in line.items() if v} for line in csv.DictReader(file)]
+    path = next((p for p in paths if p.is_file()), own)
+    return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 
 
 def markdown(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""A data set on disk: what people have already is found, the rest is downloaded, and what it holds is counted."""
+"""A data set on disk: found where people have it already, else downloaded; and what it holds is counted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from timescales.data.root import MissingData, data_root
-from timescales.files import TEMPORARY
+from timescales.files import TEMPORARY, cache_dir
 
 LARGEST = 1 << 30  # bytes of a file in an archive; of the real ones none is near it
+
+
+class MissingData(ValueError):
+    """A data set is not where it was looked for and could not be had."""
+
+
+def data_root(given: str | os.PathLike | None) -> Path:
+    """The folder that holds data sets, which need not exist yet: `given`, else $TIMESCALES_DATA, else in the cache."""
+    if folder := given or os.environ.get("TIMESCALES_DATA"):
+        return Path(folder).expanduser()
+    return cache_dir() / "data"
 
 
 @dataclass(frozen=True)
