@@ -58,7 +58,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
             mine = record.read(Path("runs") / slug)
             if mine is not None and mine["status"] in store.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
-            elif (known := committed.get(slug.rpartition("-")[2])) is not None and known["status"] in store.ENDED:
+            elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in store.ENDED:
                 line = known
             else:
                 continue

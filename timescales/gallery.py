@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import math
 import re
 import struct
@@ -23,7 +22,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from timescales import plots, record, report, store, verdict
+from timescales import plots, record, report, store, tables, verdict
 
 HERE = Path(__file__).parent
 POINTS = 120  # of a drawn curve
@@ -345,8 +344,7 @@ def _curves(r: report.Report) -> str:
     """Every run's curve, one picture for each value that was logged and each size."""
     parts = []
     for profile, rows in r.rows.items():
-        keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key not in ("seed", "model")))
-        keys = [key for key in keys if len({json.dumps(row["axes"].get(key)) for row in rows}) > 1]
+        keys = [key for key in tables.varying([row["axes"] for row in rows]) if key != "model"]
         groups = [", ".join(f"{k.split('.')[-1]}={report.say(row['axes'].get(k))}" for k in keys) for row in rows]
         # Colours tell models and gates apart, dashes the rest.
         rest = [", ".join(report.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import statistics
 import textwrap
@@ -144,8 +143,7 @@ def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
-    return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
+    return tables.varying([row["axes"] for row in rows]) or ["model"]
 
 
 def _style(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:

@@ -144,6 +144,11 @@ def slug(cfg: DictConfig) -> str:
     return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
 
 
+def id_of(slug: str) -> str:
+    """The identity at the end of a run's slug."""
+    return slug.rpartition("-")[2]
+
+
 def group(config: Mapping[str, Any]) -> str:
     """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))

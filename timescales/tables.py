@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,12 @@ def twin(table: Mapping[str, Any]) -> dict[str, Any]:
 def group(axes: Mapping[str, Any]) -> str:
     """What runs share that differ in the seed alone, as a key."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
+
+
+def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys, but for the seed, in which runs differ; of each run its axes."""
+    keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
+    return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
 
 def check(table: Mapping[str, Any]) -> None:
