@@ -22,22 +22,11 @@ from yaml import MarkedYAMLError
 from timescales import tables
 from timescales.schema import NOT_IDENTITY, ConfigError, nearest
 
-# A run directory that cannot be made or written.
+# What the system says of a run directory that cannot be made or written.
 PLACES = (
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.EISDIR,
-)
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
+)  # fmt: skip
 
 
 class SweepFailed(Exception):

@@ -246,7 +246,7 @@ def _cells(report: Report) -> list[str]:
 
 
 def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
-    """Every printed value and every conclusion as a row, for who takes a table elsewhere: head and body."""
+    """Every printed value and every conclusion as a row, for whoever takes a table elsewhere: head and body."""
     body: list[list[Any]] = []
     for cell in report.cells:
         where = ", ".join(f"{key}={say(value)}" for key, value in cell.printed.get("where", {}).items())
@@ -351,9 +351,9 @@ def index(reports: Iterable[Report]) -> str:
     body = []
     for r in reports:
         name = r.table["name"]
-        words = Counter(c.verdict.split()[0] for c in r.cells)
+        words = Counter(map(verdict.word_of, r.cells))
         cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
-        held = Counter(verdict.word_of(c) for c in r.claims)
+        held = Counter(map(verdict.word_of, r.claims))
         claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
@@ -379,11 +379,7 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
 
 def say(value: Any) -> str:
     """A setting for people."""
-    return (
-        {True: "yes", False: "no", None: "none"}.get(value, str(value))
-        if isinstance(value, bool | None)
-        else str(value)
-    )
+    return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:

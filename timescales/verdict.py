@@ -328,7 +328,7 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
 
     complete: whether all of its runs have ended.
     """
-    words = [word for c in cells if (word := c.verdict.split()[0]) != "blank"]
+    words = [word for c in cells if (word := word_of(c)) != "blank"]
     said = [word_of(c) for c in claims]
     if "refuted" in said:
         return "contradicted"
@@ -343,5 +343,5 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
 
 
 def word_of(found: Cell | Claim) -> str:
-    """A verdict without its number of seeds."""
+    """A verdict without what it has in brackets."""
     return found.verdict.partition(" (")[0]

@@ -31,6 +31,7 @@ from torch import Tensor
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager
 from timescales.engine.kernel import KINDS, Kernel, kernel_of
+from timescales.files import cache_dir
 
 # --------------------------------------------------------------------------------------------- the library
 
@@ -59,11 +60,6 @@ class BuildError(Exception):
     """Why there is no library, in one line."""
 
 
-def cache_directory() -> Path:
-    """Where compiled libraries are kept: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"  # as files.cache_dir
-
-
 @functools.cache
 def library() -> ctypes.CDLL | str:
     """The compiled library, or in one line why there is none. Asked once; a failure is announced once."""
@@ -87,7 +83,7 @@ def build() -> Path:
     compiler = find_compiler()
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     made_of = (SOURCE.read_text(), *FLAGS, *compiler, version, processor())
-    directory = cache_directory()
+    directory = cache_dir()
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"fused-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
     if not is_whole(file):

@@ -113,8 +113,7 @@ class Task:
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
         """A CPU generator that depends on these and the seed alone."""
-        digest = hashlib.sha256(f"{self.seed}/{split}/{epoch}/{step}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:
         """The training sequences in an epoch's order, (N,), on the CPU."""
@@ -191,6 +190,29 @@ class Task:
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         """A word if the paper's protocol ends the run after this epoch's validation, else None."""
         return None
+
+
+def seeded(words: str) -> torch.Generator:
+    """A CPU generator that depends on these words alone."""
+    digest = hashlib.sha256(words.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def sizes_within(
+    name: str, items: str, n: int, n_test: int, train_size: int | None, valid_size: int, test_size: int | None
+) -> dict[str, int]:
+    """Sizes of the splits of a data set with n training and n_test test items; validation is cut from the former.
+
+    A size that is None takes all that is left. Raises ValueError where there are not enough items.
+    """
+    train_size = n - valid_size if train_size is None else train_size
+    test_size = n_test if test_size is None else test_size
+    if train_size + valid_size > n or test_size > n_test:
+        raise ValueError(
+            f"{name} has {n} training and {n_test} test {items}; "
+            f"train_size {train_size} + valid_size {valid_size} and test_size {test_size} are too many"
+        )
+    return {"train_size": train_size, "valid_size": valid_size, "test_size": test_size}
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
