@@ -224,14 +224,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     if len(sides) == 1:
         mine = [row for row in here if tables.matches(row["axes"], sides[0])]
         if mine:
-            count = sum(not succeeded(row, table) for row in mine)
-            found.detail = f"{count} of {len(mine)} runs fail"
-            if sign == "fails":
-                found.verdict = "holds" if 2 * count > len(mine) else "reversed" if count else "refuted"
-            else:
-                found.verdict = "refuted" if count else "holds"
-            fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
-            found.verdict += (f" (n={fewest})" if fewest < table["n_min"] else "") + partial(mine)
+            found.verdict, found.detail = _failures(mine, sign, table)
         return found
     left, right = sides
     name = full_name(told.get("metric", table["metric"]), table)
@@ -265,6 +258,18 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         found.detail += f"; the weakest of {len(judged)} groups"
     found.verdict += partial([row for pair in pairs for side in pair for row in side])
     return found
+
+
+def _failures(mine: Sequence[Row], sign: str, table: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether these runs "fails", more than half of them, or "never fails": verdict and detail."""
+    count = sum(not succeeded(row, table) for row in mine)
+    if sign == "fails":
+        word = "holds" if 2 * count > len(mine) else "reversed" if count else "refuted"
+    else:
+        word = "refuted" if count else "holds"
+    fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
+    few = f" (n={fewest})" if fewest < table["n_min"] else ""
+    return word + few + partial(mine), f"{count} of {len(mine)} runs fail"
 
 
 def _compare(
