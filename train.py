@@ -47,7 +47,7 @@ def main(cfg: DictConfig) -> str:
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
-    """The run of a configuration; None, with a word on it, if it is finished and not to be run again."""
+    """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
     run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
     if run.anew or not record.done(run.directory, run.run_id, cfg.task.get("allow_partial", True)):
         return run

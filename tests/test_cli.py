@@ -154,7 +154,7 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("model._target_=timescales.LSTMM", "there is no timescales.LSTMM"),
     ("model._target_=torch.hub.load", "torch.hub.load is no RNN"),
     ("model._target_=5", "model._target_ must be module.class, as in conf/model/*.yaml; not 5"),
-    ("~task._target_", "task._target_ must name a class"),
+    ("~task._target_", "task._target_ must be module.class"),
     ("~model.name", "model.name must not be deleted"),
     ("model=null", "Config group override must be a string or a list"),
     ("optimizer.lr=abc", "optimizer.lr must be float, not 'abc'"),

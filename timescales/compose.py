@@ -39,7 +39,7 @@ class Composer:
         key = tuple(str(o.input_line) for o in chosen)
         if key not in self.kept:
             cfg = self.loader.load_configuration("config", [*key, *cli.searchpath()], RunMode.RUN)
-            with open_dict(cfg):  # much the largest parts, and no parts of a run
+            with open_dict(cfg):  # by far the largest parts, and none of a run's
                 del cfg["hydra"]
                 cfg.table = cfg.table and cfg.table.name
             self.kept[key] = cfg

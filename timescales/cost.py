@@ -19,15 +19,15 @@ def rows() -> list[dict[str, str]]:
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by kind (`schema.kind`); of several machines this one counts."""
+    """Seconds that a run takes at most, by kind (`schema.kind`); measured on this machine where it was."""
     here = record.processor()
     ordered = sorted(rows(), key=lambda row: row["machine"] == here)
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
 def prices(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Seconds that a run takes, by kind: those of the longest of these that finished on the whole data, else an upper
-    bound from a few steps on the fastest machine that was timed. runs: the kind and the row (or record) of each.
+    """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
+    from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
     """
     ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
     found = {row["kind"]: float(row["seconds"]) for row in ordered}

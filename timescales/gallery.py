@@ -279,7 +279,7 @@ def html(text: str, folder: Path) -> str:
 
 
 def _within(children: Sequence[Token], folder: Path) -> list[Token]:
-    """Inline tokens whose pictures are inside the page, and whose links lead into it or to another site."""
+    """Inline tokens with their pictures put into the page, and without links that lead neither into it nor elsewhere."""
     found, dropped = [], 0
     for token in children:
         if token.type == "image":
@@ -326,9 +326,9 @@ def picture(path: Path, alt: str) -> str:
 
 @dataclass
 class Line:
-    """A run's curve: how it is called, the class of its colour, its points; lines of one name share a place in the key.
+    """A run's curve: its name, the class of its colour (of `_shades`), its points.
 
-    shade: a name of `_shades`.
+    Lines of one name share a place in the key.
     """
 
     name: str
@@ -365,7 +365,7 @@ def _charts(title: str, lines: Sequence[Line]) -> str:
     """A picture for each value of validation, then the loss of training, and one key for all."""
     count = Counter(key for line in lines for point in line.points for key in point)
     shown = [key for key in count if key.startswith("valid/")]
-    # The loss of training is in a curve where its steps and the validations' coincide: a few points are none.
+    # Training loss is in a curve only where its steps coincide with a validation's: not drawn where that is rare.
     shown += [key for key in count if key.startswith("train/") and 3 * count[key] > count["step"]]
     drawn = "".join(text for key in shown if (text := chart(title, key, lines)))
     if not drawn:

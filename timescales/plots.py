@@ -24,7 +24,7 @@ GATES = {
 }  # fmt: skip
 
 
-STYLES = ("-", "--", ":", "-.")  # of what one model's lines differ in: layers, laws
+STYLES = ("-", "--", ":", "-.")  # tell one model's lines apart: layers, laws
 
 
 def shades(n: int) -> list[Any]:
@@ -147,7 +147,7 @@ def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _style(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
-    """The style of a run's line, by what the runs differ in besides the model, which has its colour."""
+    """The style of a run's line, by what runs differ in besides the model: that is told by colour."""
     keys = [k for k in _varying(rows) if k != "model"]
     names = list(dict.fromkeys(_name(row["axes"], keys) for row in rows))
     return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
