@@ -87,7 +87,8 @@ def check(reports: list[report.Report], whole: bool) -> None:
     timed = {row["kind"] for row in cost.rows()}
     if whole and (unknown := timed - set().union(*(found.kinds for found in reports))):
         sys.exit(
-            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed; give them theirs"
+            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
+            "timed; remove their rows, and time them again with make status MEASURE=1"
         )
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")

@@ -79,7 +79,7 @@ def _refuse_options(arguments: list[str]) -> None:
 
 
 def narrowing(arguments: list[str]) -> list[str]:
-    """The arguments, with what narrows a table=NAME handed to the sweeper: such keys are of its runs, not of one run."""
+    """The arguments, with what narrows a table=NAME handed to the sweeper: its keys are of many runs, not of one."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     alike = (*NOT_IDENTITY, "hydra")

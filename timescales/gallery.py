@@ -279,7 +279,7 @@ def html(text: str, folder: Path) -> str:
 
 
 def _within(children: Sequence[Token], folder: Path) -> list[Token]:
-    """Inline tokens with their pictures put into the page, and without links that lead neither into it nor elsewhere."""
+    """Inline tokens with their pictures put into the page, and without links to files that are not on it."""
     found, dropped = [], 0
     for token in children:
         if token.type == "image":

@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timescales.schema import ConfigError
+from timescales.schema import ConfigError, nearest
 
 REQUIRED = {
     "name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells", "claims",
@@ -130,7 +130,9 @@ def check(table: Mapping[str, Any]) -> None:
     if missing := REQUIRED - set(table):
         raise ConfigError(f"table/{name}.yaml: table.{min(missing)} is missing")
     if unknown := set(table) - REQUIRED - OPTIONAL:
-        raise ConfigError(f"table/{name}.yaml: table.{min(unknown)}: no such key")
+        raise ConfigError(
+            f"table/{name}.yaml: table.{min(unknown)}: no such key{nearest(min(unknown), REQUIRED | OPTIONAL)}"
+        )
     for key in ("runs", "cells", "claims"):
         if not isinstance(table[key], list):
             raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
@@ -138,12 +140,12 @@ def check(table: Mapping[str, Any]) -> None:
     if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
         raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
     if unknown := set(tiny) - TINY:
-        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key")
+        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key{nearest(min(unknown), TINY)}")
     for part in (table, tiny):
         conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
         for condition in filter(None, conditions):
             if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):
-                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}: valid/accuracy >= 0.99")
+                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}; write it like valid/accuracy >= 0.99")
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):

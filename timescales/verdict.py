@@ -1,7 +1,7 @@
 """What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
 
-How a conclusion is written down is in `conclusion.py`. Two single runs that were measured on the same words (`bins`) are
-compared by a bootstrap over blocks of words, as in the paper; it knows nothing of seeds, so it refutes nothing.
+How a conclusion is written down is in `conclusion.py`. Two single runs that were measured on the same words (`bins`)
+are compared by a bootstrap over blocks of words, as in the paper; it knows nothing of seeds, so it refutes nothing.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Corpus:
         return found
 
     def differs(self, found: Mapping[str, int | str]) -> list[str]:
-        """In which counts a copy is not the whole data set, in words; if in none, whether it holds something else."""
+        """In which counts a copy differs from the whole data set, in words; if in none, whether its content does."""
         numbers = [(what, n) for what, n in self.counts.items() if what != "digest"]
         if few := [f"{found[what]:,} of {n:,} {what}" for what, n in numbers if found[what] != n]:
             return few
@@ -139,18 +139,18 @@ def reason(error: BaseException) -> str:
 
 
 def _ask(url: str) -> None:
-    """Raise OSError at once if nothing can be had from there, instead of after the libraries' many tries."""
+    """Raise OSError at once if the server cannot be reached, instead of after the libraries' many tries."""
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("0", "", "false", "no"):
         raise OSError("HF_HUB_OFFLINE is set")
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
-        return  # there is somebody; what they say to the real question decides
+        return  # it answers; the download itself decides
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A folder of its own in which to make the file of target's name; it is moved to target when that has worked."""
+    """A temporary folder in which to make a file of target's name, which is moved to target when that has worked."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=TEMPORARY) as folder:
         yield Path(folder)

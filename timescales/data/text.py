@@ -44,7 +44,7 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code).
     "markov_ptb" is a text as long and with the same vocabulary, whose words follow each other as PTB's do: `markov`
     of its training split. root: see `data_root`. Raises MissingData, saying where it looked, if the files are not
-    there and cannot be downloaded, and ValueError for a corpus of another size than the real one's, unless
+    there and cannot be downloaded, and ValueError for a corpus of another size or content than the real one's, unless
     allow_partial.
     """
     source = WORDS[corpus.removeprefix("markov_")]

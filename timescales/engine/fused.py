@@ -151,7 +151,7 @@ class Workspace:
     """Memory that a forward call fills for its backward call.
 
     Fresh memory of this size costs the operating system's page faults every time, as much as a quarter of a training
-    step; so released memory is kept for the next call. Who has a workspace has it alone until `release`.
+    step; so released memory is kept for the next call. A workspace is its caller's alone until `release`.
     """
 
     _free: list[tuple[mmap.mmap, int]] = []
