@@ -63,7 +63,7 @@ class Dyck2(Task):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         index = self.shuffled(epoch)[first:end] if split == "train" else torch.arange(first, end)
         lengths = self.lengths[split][index].long()
-        longest = int(lengths.max())  # all of this lies on the CPU
+        longest = int(lengths.max())  # on the CPU, where all strings lie
         x = self.moved(self.symbols[split][index, :longest].T.long())
         closer = self.moved(self.closers[split][index, :longest].T)
         mask = torch.arange(longest, device=self.device).unsqueeze(1) < self.moved(lengths)

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SPLITS = ("train", "valid", "test")
-EVAL_BATCH = 500  # sequences; without gradients one size does, whatever training has. Texts are read in streams.
+EVAL_BATCH = 500  # sequences, whatever the training batch is: no metric depends on it. Texts are read in streams.
 
 
 @dataclass(frozen=True)
 class AWD:
-    """What `timescales.awd.AWDModel` must know: five rates of dropout, and
+    """What `timescales.awd.AWDModel` must know of a task: rates of dropout, and two settings of the weights.
 
     recurrent: "trained" or "frozen" recurrent weights; tied: the readout's weights are the embedding's.
     """
@@ -67,7 +67,7 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """What the RNN reads at each step: numbers."""
+        """How many numbers the RNN reads at each step."""
         if self.embedding is None:
             return self.input_size
         return self.embedding if isinstance(self.embedding, int) else self.embedding.shape[1]
@@ -122,7 +122,7 @@ class Task:
         return self._order[1]
 
     def moved(self, value: Tensor) -> Tensor:
-        """A tensor of the CPU on the task's device. Nobody waits for the copy: the CPU stays ahead of a GPU."""
+        """A CPU tensor on the task's device. The CPU does not wait for the copy, so it stays ahead of a GPU."""
         return value.to(self.device, non_blocking=True)
 
     def size(self, split: str) -> int:
@@ -180,7 +180,7 @@ class Task:
         return None
 
     def penalty(self, output: Any) -> Tensor | float:
-        """What training descends besides the loss, of a model's whole output."""
+        """What training adds to the loss, from a model's whole output."""
         return 0.0
 
     def chance(self) -> float:
