@@ -102,7 +102,7 @@ def table_view(
     # The model first: its colour is that of the first level.
     varied = dict.fromkeys(["model", *tables.varying([run.axes for run in every])])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
-    # What a threshold or a probe gives is in no run's summary: its report has it.
+    # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
     metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
     watched = re.findall(r"(?:test|valid)/\w+", table["metric"])[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
@@ -157,7 +157,7 @@ def main() -> None:
 
 
 def _entity(out: Path | None) -> str:
-    """Whose views they are where nobody says: whoever has logged in."""
+    """The entity where none is given: whoever has logged in."""
     if out is not None:
         return "nobody"
     import wandb

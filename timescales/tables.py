@@ -5,8 +5,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     name, title, source     its file's name; what is measured; where it is printed
     runs                    list of grids {key: value or list of values}; their union is the table
     metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
-                            run that never gets there counts as all it might have taken), or "probe/<name>/<value>"
-                            (analysis/)
+                            run that never gets there counts with all steps it might have taken), or
+                            "probe/<name>/<value>" (analysis/)
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people
@@ -14,7 +14,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
                             learning rate at which none diverged
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
-    tolerance               in the printed unit: a difference that is none, where the paper prints no spread
+    tolerance               in the printed unit: values this near are equal, where the paper prints no spread
     cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source}: other people's, never ours
