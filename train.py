@@ -47,7 +47,7 @@ def main(cfg: DictConfig) -> str:
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
-    """The run of a configuration; None, with a word on it, if it is finished and not to be run again."""
+    """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
     run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
     if run.anew or not record.done(run.directory, run.run_id, cfg.task.get("allow_partial", True)):
         return run
@@ -75,7 +75,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
     record.start(directory, run_id, config)
     try:
         model, task, optimizer = build.build(config)
-        settings, begun = schema.Loop(**config["loop"]), loop.where(directory, task.partial)
+        settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
@@ -85,10 +85,10 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
         log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
         try:
             if begun == 0:
-                log(loop.named(times["start"]), 0)
+                log(loop.timescale_values(times["start"]), 0)
             progress = yield from loop.training(model, task, optimizer, log, settings, directory)
             times["end"] = loop.timescale_quantiles(model)
-            log(loop.named(times["end"]), progress.step)
+            log(loop.timescale_values(times["end"]), progress.step)
             outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
             held.check()
             record.update(directory, timescales=times, **outcome)

@@ -26,9 +26,9 @@ if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
     class TimescalesSlurm(SlurmLauncher):
         """Jobs in arrays, none of which ends with another.
 
-        The plugin's own launcher raises at the first job that was killed, while others still run, and asks `sacct`,
-        which not every cluster has: it would wait for ever. This one asks the queue. Its jobs' answers are the
-        sweeper's to judge; a job that has left the queue without one has failed.
+        The plugin's own launcher raises at the first job that was killed, while others still run, and asks `sacct`:
+        on clusters without it, it waits for ever. This one asks the queue; a job that has left the queue without an
+        answer has failed. The sweeper judges the answers.
         """
 
         def __call__(self, *arguments: Any) -> JobReturn:
@@ -70,7 +70,7 @@ if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
 
 
 def answers(jobs: Sequence[Any]) -> list[JobReturn]:
-    """Wait for submitit's jobs; what each returned, or a failure if it returned nothing. Says how far they are."""
+    """Wait for submitit's jobs; what each returned, or a failure if it returned nothing. Prints the progress."""
     found: dict[str, JobReturn] = {}
     gone: dict[str, float] = {}  # since when a job without an answer has been missing from the queue
     while len(found) < len(jobs):

@@ -30,9 +30,9 @@ class Job(NamedTuple):
     overrides: list[str]
     directory: Path
     seed: int
-    seeds: int  # how many that differ in their seed alone may be launched as one
-    family: str  # what these share
-    kind: str  # what costs the same
+    seeds: int  # how many runs that differ in their seed alone may be launched as one job
+    family: str  # the same for all such runs
+    kind: str  # the same for runs that cost the same
     state: str  # to run, finished, finished elsewhere
     stale: bool
     seconds: float | None  # what it took, if it is finished
@@ -43,10 +43,10 @@ class TimescalesSweeper(BasicSweeper):
 
     A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
     a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
-    to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. `minutes` stops in
-    time, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that another process
-    is at are left to it, and looked at once more at the end: so several sweeps share the work. Raises SweepFailed at
-    the end if any job failed.
+    to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. After
+    `minutes` it stops, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that
+    another process is training are left to it, and looked at again at the end: so several sweeps share the work. Raises
+    SweepFailed at the end if any job failed.
     """
 
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
@@ -87,7 +87,7 @@ class TimescalesSweeper(BasicSweeper):
         return returns
 
     def _launch_all(self, planned: list[Job], one_by_one: bool, seconds: dict[str, float]) -> list[JobReturn]:
-        """Launch what no other process is at, one after another or together, and put the table's questions to it."""
+        """Launch the jobs that no other process is doing, one by one or together, and put the table's questions."""
         todo = launches(self._free(planned))
         returns: list[JobReturn] = []
         for batch in [[jobs] for jobs in todo] if one_by_one else [todo] if todo else []:
@@ -100,20 +100,20 @@ class TimescalesSweeper(BasicSweeper):
         return returns
 
     def _free(self, jobs: list[Job]) -> list[Job]:
-        """Those that no other process is at; the others are kept for later."""
+        """The jobs that no other process is doing; the others are kept for later."""
         free: list[Job] = []
         for job in jobs:
             (free if claim.owner(job.directory) is None else self.elsewhere).append(job)
         return free
 
     def _look_again(self) -> list[Job]:
-        """Of the runs left to other processes those that need us after all; puts questions to the finished."""
+        """Those of the runs left to other processes that have not ended; puts questions to those that have."""
         left, self.elsewhere = self.elsewhere, []
         self._probe([job for job in left if ended(job)])
         return [job for job in left if not ended(job)]
 
     def _launch(self, batch: list[list[Job]], done: int, seconds: dict[str, float]) -> list[JobReturn]:
-        """Launch some jobs, and take account of what became of them."""
+        """Launch some jobs, and note how each ended."""
         assert self.launcher is not None
         started = time.monotonic()
         try:
@@ -121,7 +121,7 @@ class TimescalesSweeper(BasicSweeper):
         except Exception as error:
             if isinstance(self.launcher, BasicLauncher):
                 raise
-            # A worker was killed and took the others along, or nothing could be submitted.
+            # A worker was killed, and with it the others, or nothing could be submitted.
             line = cli.one_line(error, []) or f"{type(error).__name__}: {error}"
             print(f"failed: {type(self.launcher).__name__}\n  {line}", flush=True)
             self.failures += sum(not ended(job) for jobs in batch for job in jobs)
@@ -161,7 +161,7 @@ class TimescalesSweeper(BasicSweeper):
             if beyond := sum(self._identity(run) not in full for run in runs):
                 print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
-        # For W&B's tag alone; what a run logs to is no part of it.
+        # For W&B's tag alone; a logger's keys are no part of a run's identity.
         return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
 
     def _each_seed(self, overrides: Sequence[str]) -> list[list[str]]:
@@ -179,7 +179,7 @@ class TimescalesSweeper(BasicSweeper):
             return None
 
     def _plan(self, asked: list[list[str]]) -> tuple[list[Job], list[Job], dict[str, float]]:
-        """What is to be run, in order, what is finished, and what runs of each kind took; says so in one line."""
+        """What is to be run, in order; what is finished; seconds by kind of run. Prints the counts."""
         assert self.config is not None
         committed = store.committed()
         jobs: dict[Path, Job] = {}  # the same run asked for twice is one
@@ -272,7 +272,7 @@ def unanswered(directory: Path, names: Sequence[str]) -> list[str]:
 
 
 def launches(todo: Sequence[Job]) -> list[list[Job]]:
-    """Jobs to be launched as one: up to `seeds` that differ in their seed alone, and these follow on each other."""
+    """Jobs by launch: up to `seeds` that differ in their seed alone, with consecutive seeds, go together."""
     found: list[list[Job]] = []
     newest: dict[str, list[Job]] = {}
     for job in todo:

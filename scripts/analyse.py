@@ -52,7 +52,7 @@ def choose(only: str | None, function: str) -> list[str]:
 
 
 def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
-    """Put each question to the run; those that failed."""
+    """Put each question to the run; returns those that failed."""
     (run,) = runs
     failed = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
     loggers.pictures(run.directory)
@@ -60,7 +60,7 @@ def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespac
 
 
 def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
-    """Put each question to all runs at once; those that failed."""
+    """Put each question to all runs at once; returns those that failed."""
     return ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
 
 
@@ -69,7 +69,7 @@ def ask(
 ) -> list[str]:
     """Write each question's answer into a folder and print its values.
 
-    An error that nobody expected is said in a line, and the other questions are still asked: returns those that failed.
+    An unexpected error becomes a line, and the other questions are still asked; returns those that failed.
     """
     skipped, failed = [], []
     for name in wanted:

@@ -108,7 +108,7 @@ def work(job: Job, threads: int) -> list[dict[str, Any]]:
 def data_share(job: Job) -> Iterator[dict[str, Any]]:
     """A task's training step with the LSTM, and the part of it that prepares the batch; nothing where data lack."""
     from timescales import build, compose, loop, schema
-    from timescales.data.root import MissingData
+    from timescales.data.corpus import MissingData
 
     with compose.composing() as composer:
         task_and_model = [f"task={job.config}", "model=lstm", "device=cpu", "run_dir=unused"]

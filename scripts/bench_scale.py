@@ -63,7 +63,7 @@ def main() -> None:
         for k, slug in enumerate(slugs):
             place = Path("runs") / slug
             place.mkdir(parents=True)
-            text = one | {"id": slug.rpartition("-")[2], "seed": k, "config": one["config"] | {"seed": k}}
+            text = one | {"id": schema.id_of(slug), "seed": k, "config": one["config"] | {"seed": k}}
             (place / "record.json").write_text(json.dumps(text, indent=1))
             (place / "lock").write_text("given back")
         begun, wall = cpu(children=True), time.monotonic()

@@ -1,4 +1,4 @@
-"""Write docs/coverage.md from docs/coverage.yaml: what becomes of the papers' tables and figures. --check: compare."""
+"""Write docs/coverage.md from docs/coverage.yaml: what of the papers' tables and figures is here. --check: compare."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ or with --profile tiny those of its twin. Views are made anew at each call: remo
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -21,7 +20,6 @@ os.environ.setdefault("WANDB_SILENT", "true")
 
 import wandb_workspaces.reports.v2 as panels  # noqa: E402
 import wandb_workspaces.workspaces as views  # noqa: E402
-from report import make  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
 from timescales import cli, compose, files, plots, report, schema, store, tables  # noqa: E402
@@ -101,11 +99,10 @@ def table_view(
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
     table = found.table if profile is None else tables.twin(found.table)
     every = tables.expand(dict(found.table), profile)
-    axes = dict.fromkeys(key for run in every for key in run.axes if key != "seed")
-    varied = [key for key in axes if len({json.dumps(run.axes.get(key)) for run in every}) > 1 or key == "model"]
-    varied.sort(key=lambda key: key != "model")  # its colour is that of the first level
+    # The model first: its colour is that of the first level.
+    varied = dict.fromkeys(["model", *tables.varying([run.axes for run in every])])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
-    # What a threshold or a probe gives is in no run's summary: its report has it.
+    # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
     metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
     watched = re.findall(r"(?:test|valid)/\w+", table["metric"])[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
@@ -141,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     with compose.composing() as composer:
         try:
-            reports = [make(name, composer) for name in options.table or cli.choices("table")]
+            reports = [report.make(name, composer) for name in options.table or cli.choices("table")]
             logger = schema.resolved(composer(["logger=wandb"]))["logger"]
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
@@ -160,7 +157,7 @@ def main() -> None:
 
 
 def _entity(out: Path | None) -> str:
-    """Whose views they are where nobody says: whoever has logged in."""
+    """The entity where none is given: whoever has logged in."""
     if out is not None:
         return "nobody"
     import wandb

@@ -51,7 +51,7 @@ def rendered(path: Path) -> str:
 
 
 def modules() -> list[str]:
-    """The package's modules; shows pdoc what it would not find, lazy names and where named tuples were annotated."""
+    """The package's modules, made ready for pdoc: lazy names loaded, named tuples' annotations in their module."""
     import timescales
 
     vars(timescales).update({name: getattr(timescales, name) for name in timescales.__all__})
@@ -62,7 +62,7 @@ def modules() -> list[str]:
     for kind in tuple.__subclasses__():
         if kind.__module__.startswith("timescales") and hasattr(kind, "_fields"):
             kind.__new__.__module__ = kind.__module__
-    # pdoc finds a package's modules itself, but where the package says what it offers.
+    # pdoc finds a package's modules itself, except where the package has __all__.
     return [name for name in found if hasattr(sys.modules[name.rpartition(".")[0] or name], "__all__")]
 
 

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales import plots, report, store
-from timescales.files import write_atomic
+from timescales.files import csv_rows, write_atomic
 from timescales.verdict import number
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -118,8 +117,7 @@ def speed() -> str:
         machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
         machine = machine.replace(" 1 threads", " 1 thread")
         machines.append(f"[{machine}](results/bench/{path.stem}.md)")
-        with path.open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if row["config"] in CONFIGS and row["variant"] in NAMES]
+        rows = [row for row in csv_rows(path) if row["config"] in CONFIGS and row["variant"] in NAMES]
         for config in CONFIGS:
             for section, unit in (("layer", ""), ("memory", ", memory")):
                 for row in rows:

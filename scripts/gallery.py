@@ -12,9 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from report import make  # noqa: E402
-
-from timescales import cli, compose, files, gallery, schema  # noqa: E402
+from timescales import cli, compose, files, gallery, report, schema  # noqa: E402
 
 
 def main() -> None:
@@ -27,7 +25,7 @@ def main() -> None:
             if not (directory / "record.json").is_file():
                 raise schema.ConfigError(f"{directory} is no run: it has no record.json")
         with compose.composing() as composer:
-            reports = [make(name, composer, local=False) for name in cli.choices("table")]
+            reports = [report.make(name, composer, local=False) for name in cli.choices("table")]
         text = gallery.page(reports, options.run).encode()
     except schema.ConfigError as error:
         sys.exit(f"error: {error}")

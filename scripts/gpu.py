@@ -1,8 +1,8 @@
-"""On a machine with a GPU: its tests, the bench, short runs of every model, then unfinished runs of the tables.
+"""On a machine with a GPU: the GPU's tests, the bench, short runs of every model, then unfinished runs of the tables.
 
 `python scripts/gpu.py --minutes 9 [--parts tests bench runs tables] [--device cpu to rehearse]`. Works with the
 machine's own torch and what `make gpu-pack` gathered, without network. A part begins only while there is time, and is
-ended when the time is over. Leaves results/gpu/<device>.json and .md and results/bench/<device>.csv and .md, small
+stopped when the time is over. Leaves results/gpu/<device>.json and .md and results/bench/<device>.csv and .md, small
 enough to commit, and gpu-runs.tar.gz: unpacked in the project where the reports are made, its records count as if they
 had been run there.
 """

@@ -1,7 +1,7 @@
 """Gather in gpu-pack/ what a GPU machine without network needs: wheels, and data sets compressed. At most 40 MB.
 
-There: `make gpu` finds gpu-pack/ by itself. Data sets are taken from $TIMESCALES_DATA or the user's cache; one that is
-not here is left out, with a line that says so.
+On that machine `make gpu` finds gpu-pack/ by itself. Data sets are taken from $TIMESCALES_DATA or the user's cache;
+one that is not here is left out, with a line that says so.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACK = ROOT / "gpu-pack"
 LIMIT_MB = 40
-# Pure Python all of them; torch with its Triton, numpy and PyYAML are the machine's own.
+# All pure Python; torch with its Triton, numpy and PyYAML are the machine's own.
 WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime", "tqdm", "pytest", "pluggy", "iniconfig", "packaging")
 CORPORA = ("ptb/*.txt", "wikitext-2/*", "text8/*", "glove/*", "imdb/*", "aclImdb*.tar.gz")
 
 sys.path.insert(0, str(ROOT))
 
 from timescales.data import mnist  # noqa: E402
-from timescales.data.root import data_root  # noqa: E402
+from timescales.data.corpus import data_root  # noqa: E402
 
 
 def pins() -> list[str]:
@@ -82,7 +82,7 @@ def main() -> None:
         print(f"  {path.stat().st_size / 1e6:6.2f} MB  {path.relative_to(ROOT)}")
     print(f"{size() / 1e6:.1f} MB in gpu-pack/ (at most {LIMIT_MB})")
     if size() / 1e6 > LIMIT_MB:
-        sys.exit(f"gpu-pack/ holds more than {LIMIT_MB} MB")
+        sys.exit(f"gpu-pack/ holds more than {LIMIT_MB} MB: drop some of WHEELS, or MNIST, in scripts/gpu_pack.py")
 
 
 if __name__ == "__main__":

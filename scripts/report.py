@@ -16,33 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import cli, compose, cost, files, report, schema, store, tables  # noqa: E402
-
-
-def make(name: str, composer: compose.Composer, local: bool = True) -> report.Report:
-    """One table's report; runs that cannot be composed (a task that is not there) are named in it."""
-    table = compose.table(name)
-    runs: dict[str, list[tuple[tables.Run, str]]] = {}
-    kinds: dict[str, str] = {}
-    missing: dict[str, None] = {}
-    for profile in report.PROFILES:
-        mine = runs.setdefault(profile or "paper", [])
-        for run in tables.expand(table, profile):
-            try:
-                cfg = composer(run.overrides)
-                slug = schema.slug(cfg)
-                mine.append((run, slug))
-                kinds[slug.rpartition("-")[2]] = schema.kind(cfg)
-            except Exception as error:
-                line = cli.one_line(error, run.overrides)
-                if line is None:
-                    raise
-                missing[line] = None
-    found = report.gather(table, runs, local)
-    found.prices(runs["paper"], kinds)
-    found.missing = list(missing)
-    found.asked = {p or "paper": len(tables.expand(table, p)) for p in report.PROFILES}
-    return found
+from timescales import cli, compose, cost, files, report, schema, store  # noqa: E402
 
 
 def main() -> None:
@@ -61,7 +35,7 @@ def main() -> None:
     with compose.composing() as composer:
         try:
             wanted = options.table or known
-            reports = [make(name, composer, local=not options.check) for name in wanted]
+            reports = [report.make(name, composer, local=not options.check) for name in wanted]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
@@ -83,7 +57,7 @@ def main() -> None:
                 )
         if options.config_dir:
             return
-        everything = reports if not options.table else [make(name, composer) for name in cli.choices("table")]
+        everything = reports if not options.table else [report.make(name, composer) for name in cli.choices("table")]
         files.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
         front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
         front.write(front.parts(everything))
@@ -113,7 +87,8 @@ def check(reports: list[report.Report], whole: bool) -> None:
     timed = {row["kind"] for row in cost.rows()}
     if whole and (unknown := timed - set().union(*(found.kinds for found in reports))):
         sys.exit(
-            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed; give them theirs"
+            f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
+            "timed; remove their rows, and time them again with make status MEASURE=1"
         )
     if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
         wrong.append("results/README.md")

@@ -1,7 +1,7 @@
 """Do a table's conclusions survive other choices where the paper is silent? `python scripts/sensitivity.py TABLE`.
 
 Each assumed setting that names other values (`try`) is changed one at a time, at tiny size. Writes
-results/<table>/sensitivity.{csv,md}. What else is given is for train.py: skip=committed, task.allow_partial=true.
+results/<table>/sensitivity.{csv,md}. Further arguments go to train.py: skip=committed, task.allow_partial=true.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
             mine = record.read(Path("runs") / slug)
             if mine is not None and mine["status"] in store.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
-            elif (known := committed.get(slug.rpartition("-")[2])) is not None and known["status"] in store.ENDED:
+            elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in store.ENDED:
                 line = known
             else:
                 continue
-            # A setting that one model alone has must not part its runs from those it is compared with.
+            # A setting that only one model has must not keep its runs from being compared with the others'.
             axes = {key: value for key, value in run.axes.items() if key in own or key not in narrow}
             found[words].append({**line, "axes": axes, "stale": store.stale(line)})
     return found
@@ -85,7 +85,7 @@ def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
-    parser.add_argument("overrides", nargs="*", default=[], help="of settings that make no other runs of these")
+    parser.add_argument("overrides", nargs="*", default=[], help="for train.py; none that changes a run's numbers")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
     options = parser.parse_args()
     with compose.composing() as composer:

@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT))
 from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import cli, compose, cost, record, report, schema, store, tables  # noqa: E402
-from timescales.data.root import data_root  # noqa: E402
+from timescales import cli, compose, cost, record, report, schema, store  # noqa: E402
+from timescales.data.corpus import data_root  # noqa: E402
 
 
 def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:
@@ -27,18 +27,11 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
     table, committed, lines = compose.table(name), store.committed(), []
     for profile in report.PROFILES:
         count: Counter[str] = Counter()
-        ended, todo, why = [], [], []
-        for run in tables.expand(table, profile):
-            try:
-                cfg = composer(run.overrides)
-            except Exception as error:
-                if (line := cli.one_line(error, run.overrides)) is None:
-                    raise
-                count["cannot run"] += 1
-                why.append(line)
-                continue
+        ended, todo = [], []
+        runs, why = compose.runs(table, profile, composer)
+        for _, cfg in runs:
             slug, kind = schema.slug(cfg), schema.kind(cfg)
-            found, row = record.read(Path("runs") / slug), committed.get(slug.rpartition("-")[2], {})
+            found, row = record.read(Path("runs") / slug), committed.get(schema.id_of(slug), {})
             state = found["status"] if found else row.get("status", "missing")
             old = record.stale(found) if found else bool(row) and store.stale(row)
             count["stale" if old else "committed" if not found and row else state] += 1

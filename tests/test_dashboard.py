@@ -23,7 +23,7 @@ def dashboard():
 
 def built(dashboard, name, profile=None):
     with compose.composing() as composer:
-        found = dashboard.make(name, composer, local=False)
+        found = report.make(name, composer, local=False)
         return dashboard.table_view("someone", "timescales", found, profile, composer)._to_model()
 
 
@@ -90,7 +90,7 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     def bare(name, composer):  # without its hundreds of runs, which other tests gather
         return report.Report(compose.table(name), {"paper": [], "tiny": []}, {"paper": 1, "tiny": 1})
 
-    monkeypatch.setattr(dashboard, "make", bare)
+    monkeypatch.setattr(report, "make", bare)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])
     dashboard.main()
     written = {path.stem: path for path in (tmp_path / "views").iterdir()}

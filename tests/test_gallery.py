@@ -3,9 +3,7 @@
 import json
 import math
 import re
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -16,7 +14,6 @@ from matplotlib import image
 from timescales import cli, compose, gallery, plots, report, store
 from timescales.loggers import Curve
 
-ROOT = Path(__file__).resolve().parents[1]
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
 
 
@@ -47,11 +44,8 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def text():
     """The page of what is committed."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    from report import make
-
     with compose.composing() as composer:
-        reports = [make(name, composer, local=False) for name in cli.choices("table")]
+        reports = [report.make(name, composer, local=False) for name in cli.choices("table")]
     return gallery.page(reports)
 
 

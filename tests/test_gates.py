@@ -10,8 +10,9 @@ from scipy import integrate, stats
 from torch import nn
 
 import timescales
+from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
 from timescales.cells import ExpRNNCell, GatedGRUCell, GatedLSTMCell, PGRUCell, PLSTMCell
-from timescales.cells.gates import cumax, mastered, refine_gradient, refine_gradient_bounds, refined
+from timescales.cells.gates import cumax, mastered, refined
 from timescales.engine import eager
 from timescales.inits import ChronoUnknown, Uniform
 from timescales.model import SequenceModel

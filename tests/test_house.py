@@ -65,10 +65,10 @@ def test_cells_know_no_tasks_and_tasks_no_cells():
             assert not {f"timescales.{a}" for a in above} & {".".join(i.split(".")[:2]) for i in imports(path)}, path
 
 
-def test_engines_know_cells_alone():
+def test_engines_know_cells_and_files_alone():
     for path in (PACKAGE / "engine").glob("*.py"):
         inside = {".".join(i.split(".")[:2]) for i in imports(path) if i.startswith("timescales.")}
-        assert inside <= {"timescales.cells", "timescales.engine"}, path
+        assert inside <= {"timescales.cells", "timescales.engine", "timescales.files"}, path
 
 
 def test_library_import_is_lazy():

@@ -28,7 +28,7 @@ from timescales.analysis import (
     reference_times,
     reset_units,
 )
-from timescales.cells.gates import refine_gradient_bounds
+from timescales.analysis.gate_gradients import refine_gradient_bounds
 from timescales.engine import eager
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError

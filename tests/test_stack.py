@@ -175,7 +175,7 @@ def test_interrupted_stacks_go_on_stacked_or_single(tmp_path, optimizer, signals
     for place, stop in (("stacked", 7), ("single", 9)):
         with pytest.raises(KeyboardInterrupt, match=f"at step {stop + (signals > 0)}"):
             stacked(overrides, tmp_path / place, (0, 1, 2), log=at(stop), logs=signals)
-        steps = [loop.where(tmp_path / place / str(seed)) for seed in (0, 1, 2)]
+        steps = [loop.resume_step(tmp_path / place / str(seed)) for seed in (0, 1, 2)]
         assert steps == [stop + (seed < signals) for seed in (0, 1, 2)]  # who was past its check takes one more
     # Bitwise where all stand at the same step: the same sums in the same order.
     same(whole, stacked(overrides, tmp_path / "stacked", (0, 1, 2)), 1e-9 if signals else 0.0)
@@ -197,7 +197,7 @@ def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch
 
     with pytest.raises(KeyboardInterrupt, match="before all" if reason else "at step 1"):
         stack.together([first(), (pytest.fail("it has begun") for _ in "1")])
-    assert loop.where(tmp_path) == (0 if reason else 1)
+    assert loop.resume_step(tmp_path) == (0 if reason else 1)
 
 
 @pytest.mark.parametrize("error", [None, OSError("this one's checkpoint is damaged")], ids=str)
@@ -283,7 +283,7 @@ def test_an_error_in_one_run_ends_it_alone(tmp_path):
     runs = [begun(overrides, tmp_path / str(seed), seed, log=log if seed == 1 else None) for seed in (0, 1, 2)]
     with pytest.raises(OSError, match="disk full"):
         stack.together([run for run, *_ in runs])
-    assert [loop.where(tmp_path / str(seed)) for seed in (0, 1, 2)] == [10, 0, 10]
+    assert [loop.resume_step(tmp_path / str(seed)) for seed in (0, 1, 2)] == [10, 0, 10]
 
 
 def test_an_error_of_the_stack_reaches_every_run(tmp_path, monkeypatch):
@@ -334,7 +334,7 @@ def test_an_interrupt_after_the_stack_was_too_large_is_met_by_all(tmp_path, monk
     log = lambda values, step: os.kill(os.getpid(), signal.SIGINT) if step == 6 else None  # noqa: E731
     with pytest.raises(KeyboardInterrupt, match="at step 6"):
         stacked([*COPY, "model=gru", "loop.max_epochs=3", "loop.clip_norm=1"], tmp_path, (0, 1, 2), log=log)
-    assert [loop.where(tmp_path / str(seed)) for seed in (0, 1, 2)] == [6, 4, 4]
+    assert [loop.resume_step(tmp_path / str(seed)) for seed in (0, 1, 2)] == [6, 4, 4]
 
 
 def test_memory_that_is_full_within_an_update_is_an_error(tmp_path, monkeypatch):
@@ -507,7 +507,7 @@ def test_a_sweep_groups_runs_that_differ_in_their_seed_alone(train, tmp_path, mo
 def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):
     overrides = [*QUICK, "loop.max_epochs=40", "loop.checkpoint_every=0", "loop.eval_every=20", "seeds=2"]
     process = train_process(*overrides, "run_dir=killed")
-    while not all(loop.where(d) > 30 for d in (tmp_path / "killed").glob("copy*")) or not list(
+    while not all(loop.resume_step(d) > 30 for d in (tmp_path / "killed").glob("copy*")) or not list(
         (tmp_path / "killed").glob("copy*/last.pt")
     ):
         assert process.poll() is None, process.stdout.read()

@@ -344,7 +344,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
         (
             "metric: test/accuracy",
             "metric: steps to valid/accuracy",
-            "cannot read 'valid/accuracy': valid/accuracy >= ",
+            "cannot read 'valid/accuracy'; write it like valid/accuracy >= ",
         ),
         ("    set: {task.T: 2", "    sucess: x\n    set: {task.T: 2", "table.tiny.sucess: no such key"),
         ("    set: {task.T: 2", "    success: valid/loss<1\n    set: {task.T: 2", "cannot read 'valid/loss<1'"),

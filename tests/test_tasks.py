@@ -16,7 +16,7 @@ from synthetic import write_cifar, write_glove, write_idx, write_imdb, write_mni
 
 import timescales
 from timescales.data import mnist
-from timescales.data.root import MissingData, data_root
+from timescales.data.corpus import MissingData, data_root
 from timescales.model import SequenceModel
 from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Digits, Dyck2, Frequency, Task, VariableCopy
 from timescales.tasks.digits import bit_reversal, pixel_order

@@ -13,7 +13,7 @@ import texts
 import torch
 
 from timescales.data import text
-from timescales.data.root import MissingData
+from timescales.data.corpus import MissingData
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ class LockedDropout(nn.Module):
 
 
 class AWDModel(SequenceModel):
-    """Embedding, RNN and readout with the dropouts of `spec.awd`.
+    """Embedding, RNN and readout with the dropouts of `spec.awd` (`timescales.tasks.AWD`).
 
     Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped anew
     in every forward pass (`Cell.weight_drop`); a word dropped from the embedding is dropped wherever it stands in the

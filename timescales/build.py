@@ -21,6 +21,7 @@ from timescales.tasks import Task
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.
 HEAD: dict[str, float | None] = {"head_size": None, "head_dropout": 0.0}
+KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
 
 
 def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
@@ -31,7 +32,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     Raises ConfigError.
     """
     config["device"] = pick_device(config["device"])
-    # Before anything runs in parallel: a thread pool that exists already would not take it over.
+    # Before anything runs in parallel: threads that exist already would not take it over.
     torch.set_flush_denormal(True)
     torch.set_float32_matmul_precision({"fp32": "highest", "tf32": "high"}[config["precision"]])
     torch.backends.cudnn.allow_tf32 = config["precision"] == "tf32"  # torch's default would be true
@@ -122,9 +123,6 @@ def _words(hint: Any) -> str:
     return {type(None): "null", str: "a word", Any: "anything"}.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}
-
-
 def locate(group: str, target: str) -> Callable:
     """The class a configuration names: an RNN, a Task or an Optimizer, of this package, torch or one's own module."""
     module, _, name = target.rpartition(".")
@@ -141,7 +139,7 @@ def locate(group: str, target: str) -> Callable:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value from YAML can be an argument of the annotated type; types not named here always can."""
+    """Whether a plain value from YAML can be an argument of this type; for a type that is not named here it can."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         plain = [part for part in typing.get_args(hint) if part is not torch.Tensor]  # no yaml holds a tensor
         return any(_fits(value, part) for part in plain)

@@ -21,7 +21,7 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
 
 def _without_views(content: Any) -> Any:
-    """The same with copies of tensors that lie inside a larger one, which torch.save would write whole."""
+    """The same with copies of tensors that are views: torch.save would write all that they are a view of."""
     if isinstance(content, dict):
         return {key: _without_views(value) for key, value in content.items()}
     if isinstance(content, list | tuple):

@@ -38,7 +38,7 @@ class Elsewhere(ConfigError):
 
 
 class Claim:
-    """A run's directory is ours until `release`. Raises Elsewhere if it is another's who is alive."""
+    """A run's directory is ours until `release`. Raises Elsewhere if a living process has it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -79,14 +79,14 @@ class Claim:
             self.heard = time.time()
 
     def check(self) -> None:
-        """Raises Elsewhere if we were silent for so long that another has taken the run: it is not ours to write."""
+        """Raise Elsewhere if another has taken the run, because we were silent for too long: we must not write then."""
         if time.time() - self.heard > 2 * BEAT:  # the machine slept, and our thread may not be awake yet
             self._look()
         if self.lost:
             raise Elsewhere(f"{self.directory} was taken over by another process: nothing was heard of this one")
 
     def release(self) -> None:
-        """Give the directory back; the next one need not wait."""
+        """Give the directory back, so that the next owner need not wait."""
         self.ended.set()
         self.thread.join()
         with contextlib.suppress(OSError), self.file:
@@ -96,7 +96,7 @@ class Claim:
 
 
 def owner(directory: Path) -> str | None:
-    """Who works in a directory, in words; None if nobody does who is alive."""
+    """The living process that works in a directory, in words; None if there is none."""
     newest = _newest(directory)
     if newest is None:
         return None
@@ -139,7 +139,7 @@ def _held(file: int) -> bool | None:
 
 
 def _ourselves() -> dict[str, Any]:
-    """What processes that see each other's locks share is one running kernel, whatever their hosts are called."""
+    """This process, for its claim. "machine" is the running kernel: within one, processes see each other's locks."""
     machine = platform.node()
     with contextlib.suppress(OSError):
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -149,7 +149,7 @@ def _ourselves() -> dict[str, Any]:
 
 def _now(directory: Path) -> float:
     """The file system's time."""
-    # Not called as unfinished files are, which the owner may just be removing.
+    # Not named like unfinished files: the owner may be removing those just now.
     with tempfile.TemporaryFile(dir=directory, prefix=".now.") as file:
         return os.fstat(file.fileno()).st_mtime
 

@@ -22,22 +22,11 @@ from yaml import MarkedYAMLError
 from timescales import tables
 from timescales.schema import NOT_IDENTITY, ConfigError, nearest
 
-# A run directory that cannot be made or written.
+# What the system says of a run directory that cannot be made or written.
 PLACES = (
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOTDIR,
-    errno.EEXIST,
-    errno.EISDIR,
-)
+    errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EISDIR,
+)  # fmt: skip
 
 
 class SweepFailed(Exception):
@@ -62,8 +51,8 @@ def run(main: Callable[[], object]) -> None:
         output = select.poll()
         output.register(sys.stdout, 0)
         if not output.poll(0):
-            raise  # it was another pipe: a fault of ours
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # who read our output has gone, as head does
+            raise  # another pipe than our output: a bug
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as `head` does
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
         print(f"\ninterrupted {interrupt}: saved; the same command continues (resume=true)", file=sys.stderr)
@@ -90,7 +79,7 @@ def _refuse_options(arguments: list[str]) -> None:
 
 
 def narrowing(arguments: list[str]) -> list[str]:
-    """With table=NAME, what narrows the table goes to the sweeper: its keys are those of the runs, not of one run."""
+    """The arguments, with what narrows a table=NAME handed to the sweeper: its keys are of many runs, not of one."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     alike = (*NOT_IDENTITY, "hydra")
@@ -100,7 +89,7 @@ def narrowing(arguments: list[str]) -> list[str]:
 
 
 def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
-    """For the function under @hydra.main: ends a single run that cannot be with its one line; a sweep goes on."""
+    """For the function under @hydra.main: a single run that cannot be ends with its one line; a sweep goes on."""
 
     @functools.wraps(function)
     def guarded(cfg: DictConfig) -> str:
@@ -118,9 +107,9 @@ def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
 
 
 def one_line(error: BaseException, overrides: list[str]) -> str | None:
-    """The one line for an error that is a person's to mend; None for any other, which is a bug of ours."""
+    """The line for an error that the user can mend; None for any other, which is a bug."""
     line = _line(error, overrides)
-    return None if line is None else " ".join(line.splitlines())  # what was typed may hold more than one
+    return None if line is None else " ".join(line.splitlines())  # what was typed may have several lines
 
 
 def _line(error: BaseException, overrides: list[str]) -> str | None:
@@ -137,7 +126,7 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
         return " ".join(str(error).split())
     if found := re.search(r"submitit_slurm'|Unknown plugin class : 'hydra_plugins.hydra_(\w+)_launcher", str(error)):
         return f"hydra/launcher={found[1] or 'slurm'} takes packages that are not here: pip install -e '.[launchers]'"
-    if isinstance(error, TypeError | AssertionError) and theirs:  # it met what it does not expect
+    if isinstance(error, TypeError | AssertionError) and theirs:  # Hydra met what it does not expect
         pairs = [o.partition("=") for o in overrides]
         chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
         if chosen:

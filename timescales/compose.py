@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra import initialize_config_dir
@@ -30,7 +30,7 @@ class Composer:
         self.loader = loader
         self.parser = OverridesParser.create(config_loader=loader)
         self.kept: dict[tuple[str, ...], DictConfig] = {}
-        self.read: dict[str, Override] = {}
+        self.parsed: dict[str, Override] = {}
         self.groups: dict[str, bool] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
@@ -39,7 +39,7 @@ class Composer:
         key = tuple(str(o.input_line) for o in chosen)
         if key not in self.kept:
             cfg = self.loader.load_configuration("config", [*key, *cli.searchpath()], RunMode.RUN)
-            with open_dict(cfg):  # much the largest parts, and no parts of a run
+            with open_dict(cfg):  # by far the largest parts, and none of a run's
                 del cfg["hydra"]
                 cfg.table = cfg.table and cfg.table.name
             self.kept[key] = cfg
@@ -49,9 +49,9 @@ class Composer:
 
     def parse(self, text: str) -> Override:
         """An override as Hydra reads it."""
-        if text not in self.read:
-            self.read[text] = self.parser.parse_override(text)
-        return self.read[text]
+        if text not in self.parsed:
+            self.parsed[text] = self.parser.parse_override(text)
+        return self.parsed[text]
 
     def is_group(self, override: Override) -> bool:
         """Whether an override chooses a group's file rather than setting a value."""
@@ -75,6 +75,24 @@ def composing() -> Iterator[Composer]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(cli.conf()), version_base="1.3"):
         yield Composer(GlobalHydra.instance().config_loader())
+
+
+def runs(
+    table: Mapping[str, Any], profile: str | None, composer: Composer
+) -> tuple[list[tuple[tables.Run, DictConfig]], list[str]]:
+    """A table's runs with their configurations, and a line for each run that cannot be composed here.
+
+    Such as one whose task is not there. Raises what `cli.one_line` has no line for.
+    """
+    found, wrong = [], []
+    for run in tables.expand(table, profile):
+        try:
+            found.append((run, composer(run.overrides)))
+        except Exception as error:
+            if (line := cli.one_line(error, run.overrides)) is None:
+                raise
+            wrong.append(line)
+    return found, wrong
 
 
 def table(name: str) -> dict[str, Any]:

@@ -13,11 +13,11 @@ def from_torch(kind: type[Any], expected: type[nn.LSTM | nn.GRU], other: nn.LSTM
 
     Raises ValueError for what has no counterpart here.
     """
+    theirs = f"torch.nn.{expected.__name__}"
     if not isinstance(other, expected):
-        raise ValueError(f"timescales.{kind.__name__} takes a torch.nn.{expected.__name__}, not {type(other).__name__}")
-    name = f"torch.nn.{expected.__name__}"
+        raise ValueError(f"timescales.{kind.__name__} takes a {theirs}, not {type(other).__name__}")
     if other.bidirectional or other.proj_size or not other.bias:
-        raise ValueError(f"only a one-directional {name} with biases and without proj_size converts")
+        raise ValueError(f"only a one-directional {theirs} with biases and without proj_size converts")
     rnn = kind(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)
     first = next(other.parameters())
     rnn.to(first.device, first.dtype)

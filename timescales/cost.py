@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timescales import record, store
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_rows, csv_text, write_atomic
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -16,23 +15,19 @@ STEPS = 3
 
 def rows() -> list[dict[str, str]]:
     """What was measured, on any machine."""
-    path = store.RESULTS / "speed.csv"
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return csv_rows(store.RESULTS / "speed.csv")
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by kind (`schema.kind`); of several machines this one counts."""
+    """Seconds that a run takes at most, by kind (`schema.kind`); measured on this machine where it was."""
     here = record.processor()
     ordered = sorted(rows(), key=lambda row: row["machine"] == here)
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
 def prices(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
-    """Seconds that a run takes, by kind: those of the longest of these that finished on the whole data, else an upper
-    bound from a few steps on the fastest machine that was timed. runs: the kind and the row (or record) of each.
+    """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
+    from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
     """
     ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
     found = {row["kind"]: float(row["seconds"]) for row in ordered}

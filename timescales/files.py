@@ -43,7 +43,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         _name(error, path)
         raise
     for left in path.parent.glob(f"{glob.escape(f'{TEMPORARY}{path.name}.')}*"):
-        # Whoever writes holds a lock on it, which ends with the process.
+        # Its writer holds a lock on it, which ends with the process.
         with contextlib.suppress(OSError), open(left, "rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
@@ -53,7 +53,7 @@ def _temporary(path: Path) -> tuple[int, str]:
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(name):  # not taken for what a kill has left, between the two lines above
+        if os.path.exists(name):  # else somebody removed it as a kill's remains, between the two lines above
             return handle, name
         os.close(handle)
 
@@ -77,8 +77,16 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return out.getvalue()
 
 
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file by its columns, as text; none if there is no file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 def _name(error: BaseException, path: Path) -> None:
-    """Put the file into an error about it: that of a full disk, raised by an open file, names none."""
+    """Put the file's name into an error about it: an open file's, of a full disk say, has none."""
     if isinstance(error, OSError) and error.errno:
         error.filename = str(path)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import json
 import math
 import re
 import struct
@@ -23,7 +22,7 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from timescales import plots, record, report, store, verdict
+from timescales import plots, record, report, store, tables, verdict
 
 HERE = Path(__file__).parent
 POINTS = 120  # of a drawn curve
@@ -280,7 +279,7 @@ def html(text: str, folder: Path) -> str:
 
 
 def _within(children: Sequence[Token], folder: Path) -> list[Token]:
-    """Inline tokens whose pictures are inside the page, and whose links lead into it or to another site."""
+    """Inline tokens with their pictures put into the page, and without links to files that are not on it."""
     found, dropped = [], 0
     for token in children:
         if token.type == "image":
@@ -327,9 +326,9 @@ def picture(path: Path, alt: str) -> str:
 
 @dataclass
 class Line:
-    """A run's curve: how it is called, the class of its colour, its points; lines of one name share a place in the key.
+    """A run's curve: its name, the class of its colour (of `_shades`), its points.
 
-    shade: a name of `_shades`.
+    Lines of one name share a place in the key.
     """
 
     name: str
@@ -345,8 +344,7 @@ def _curves(r: report.Report) -> str:
     """Every run's curve, one picture for each value that was logged and each size."""
     parts = []
     for profile, rows in r.rows.items():
-        keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key not in ("seed", "model")))
-        keys = [key for key in keys if len({json.dumps(row["axes"].get(key)) for row in rows}) > 1]
+        keys = [key for key in tables.varying([row["axes"] for row in rows]) if key != "model"]
         groups = [", ".join(f"{k.split('.')[-1]}={report.say(row['axes'].get(k))}" for k in keys) for row in rows]
         # Colours tell models and gates apart, dashes the rest.
         rest = [", ".join(report.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]
@@ -367,7 +365,7 @@ def _charts(title: str, lines: Sequence[Line]) -> str:
     """A picture for each value of validation, then the loss of training, and one key for all."""
     count = Counter(key for line in lines for point in line.points for key in point)
     shown = [key for key in count if key.startswith("valid/")]
-    # The loss of training is in a curve where its steps and the validations' coincide: a few points are none.
+    # Training loss is in a curve only where its steps coincide with a validation's: not drawn where that is rare.
     shown += [key for key in count if key.startswith("train/") and 3 * count[key] > count["step"]]
     drawn = "".join(text for key in shown if (text := chart(title, key, lines)))
     if not drawn:

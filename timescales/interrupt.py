@@ -9,12 +9,12 @@ from typing import Any
 
 
 class Interrupt:
-    """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one is not held back.
+    """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one interrupts at once.
 
-    Inside another one (several runs side by side) it is that one: all of them meet the same request.
-    Where somebody waits for SIGUSR2, as submitit does, which requeues a cluster's job whose time is over, that is held
-    back in place of SIGTERM, and given to whom it was meant for when all is saved. SIGTERM is submitit's then: it comes
-    before SIGUSR2, and a job that ended at it would not be requeued.
+    Inside another Interrupt (several runs side by side) it is that one, so that all runs meet the same request.
+    In a job of submitit, which has a handler for SIGUSR2 that requeues the job when its time is over, SIGUSR2 is held
+    back instead, and raised again when all is saved. SIGTERM is then left to submitit: it comes before SIGUSR2, and a
+    job that ended at it would not be requeued.
     """
 
     requested = 0  # the signal

@@ -26,7 +26,7 @@ Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
 
 class Bar:
-    """Epoch, step, newest loss and metric, steps per second and time left, on a terminal; now and then elsewhere."""
+    """Epoch, step, newest loss and metric, steps per second, time left; without a terminal every half minute."""
 
     def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
@@ -52,7 +52,7 @@ class Bar:
 class Curve:
     """curve.csv: one row per logged step, one column per value, and the row's checksum.
 
-    Rows after `step` of an earlier try are dropped; `every` is how often there is one at least.
+    Rows after `step` of an earlier try are dropped. every: there should be a row at least every so many steps.
     """
 
     CHECK = "crc32"
@@ -90,7 +90,7 @@ class Curve:
             print(f"{self.path} is damaged ({error}): begun anew from step {step}", file=sys.stderr)
 
     def _check(self, row: dict[str, Any]) -> str:
-        """Of a row with its columns' names; the x keeps it from being read as a number."""
+        """The checksum of a row and its columns' names; the x keeps it from being read as a number."""
         fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
         return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
 
@@ -125,9 +125,9 @@ class Curve:
 class Wandb:
     """A run at Weights & Biases: grouped by configuration without its seed, `global_step` as the axis.
 
-    With each validation goes a histogram of every layer's time scales. Losses of training are sent at most so often
-    that sending takes SHARE of the time; one that waits is replaced by the next (curve.csv has them all).
-    `select` is the selection metric and its direction, `timescales` gives a (H,) tensor of steps for each layer.
+    Each validation brings a histogram of every layer's time scales. Training losses are held back while sending has
+    taken more than SHARE of the time, and the newest replaces those that wait (curve.csv has them all).
+    select: the selection metric and its direction; timescales: gives a (H,) tensor of steps for each layer.
     """
 
     SHARE = 0.01
@@ -170,7 +170,7 @@ class Wandb:
 
 
 def _open(directory: Path) -> Any:
-    """The run of a directory at W&B, begun or gone on with: its id is the record's, so a resume finds it again."""
+    """Begin a directory's run at W&B, or go on with it: its id is the record's, so a resume finds it again."""
     found = record.read(directory)
     assert found is not None, "a record is written before anything is logged"
     config = found["config"]
@@ -233,9 +233,9 @@ def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[
 
 
 def pictures(directory: Path) -> int:
-    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; how many pictures.
+    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; returns how many pictures.
 
-    None of a run that is not logged there.
+    0 for a run that is not logged there.
     """
     found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
     if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
@@ -282,7 +282,7 @@ def publish(
 
 
 class Loggers:
-    """All of a run's loggers as one: what the training loop calls as log(values, step). First it calls `check`."""
+    """All of a run's loggers as one: the training loop's log(values, step). It calls `check` before them."""
 
     def __init__(self, loggers: list[Any], check: Callable[[], None]) -> None:
         self.all, self.check = loggers, check
@@ -308,7 +308,7 @@ def open_all(
 ) -> Loggers:
     """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped.
 
-    `check` is called before anything is logged, and saved: it raises where the run is not ours any more.
+    `check` is called before anything is logged or saved: it raises where the run is not ours any more.
     """
     by_epochs = task.start_of(settings.max_epochs)
     last_step = settings.last_step(by_epochs)

@@ -35,7 +35,7 @@ class Progress:
 
 
 class Clock:
-    """The seconds of a run: of time with others its share, of time in which it waits for them nothing."""
+    """The seconds that a run has used: its share of steps taken together with other runs, none while it waits."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -88,12 +88,12 @@ Training = Generator[Step | Validation, Any, Any]
 def fit(
     model: SequenceModel, task: Task, optimizer: torch.optim.Optimizer, log: Log, settings: Loop, directory: Path
 ) -> Progress:
-    """Train one model: `training`, with every step and validation done by itself."""
+    """Train one model by itself; see `training`."""
     return answered(training(model, task, optimizer, log, settings, directory), take)
 
 
 def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> Any:
-    """Give a generator the answer to all that it yields; returns what it returns."""
+    """Send a generator the answer to each thing that it yields; returns what it returns."""
     given = None
     while True:
         try:
@@ -103,11 +103,11 @@ def answered(asking: Generator[Any, Any, Any], answer: Callable[[Any], Any]) -> 
         try:
             given = answer(asked)
         except BaseException as error:
-            asking.throw(error)  # it ends in its own way, and the error goes on from there
+            asking.throw(error)  # it cleans up, and raises the error again
 
 
 def take(asked: Step | Validation) -> Taken | dict[str, float]:
-    """Do what one run asks for."""
+    """Compute the step or validation that one run asks for."""
     if isinstance(asked, Validation):
         return evaluate(asked.model, asked.task, "valid", asked.settings.max_eval_batches)
     _, model, task, optimizer, settings, batch, state, _ = asked
@@ -129,8 +129,8 @@ def training(
     Keeps `last.pt` in `directory` (all that is needed to continue, and the weights at the best validation), and
     continues from it if it is there: bitwise as if never stopped, on a CPU. Raises KeyboardInterrupt, with everything
     saved, on SIGINT or SIGTERM. `log(values, step)` is called after every step, mostly with nothing to say.
-    What computes is asked for by yielding it, and is sent back (`take`): so that several runs can be taken side by side
-    (`stack.py`). Who answers several sets their clocks; writing checkpoints is not counted.
+    Every step and validation is yielded to the caller, which computes it (`take`) and sends back the result: thus
+    `stack.py` computes those of several runs at once, and sets their clocks. Writing checkpoints is not counted.
     """
     device = next(model.parameters()).device
     progress, losses, best_weights, state = _resume(model, optimizer, directory, device)
@@ -174,16 +174,7 @@ def training(
                     values |= {f"valid/{k}": v for k, v in found.items()}
                     epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
                     progress.curve.append({"step": progress.step, "epoch": epochs} | values)
-                    if not math.isfinite(found["loss"]):
-                        bad = first_bad([float(loss) for loss in losses], progress.step)
-                        progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
-                    elif improved:
-                        progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
-                        progress.since_best = 0
-                    else:
-                        progress.since_best += 1
-                        if settings.patience and progress.since_best >= settings.patience:
-                            progress.stopped = "patience"
+                    _judge(progress, found, metric, improved, losses, settings.patience)
                     progress.stopped = progress.stopped or task.stop(epoch, found)
                 log(values, progress.step)
 
@@ -203,8 +194,25 @@ def training(
     return progress
 
 
+def _judge(
+    progress: Progress, found: dict[str, float], metric: str, improved: bool, losses: list[torch.Tensor],
+    patience: int | None,
+) -> None:  # fmt: skip
+    """Note a validation: the best so far, or one more without, which may be the last; or the run has diverged."""
+    if not math.isfinite(found["loss"]):
+        bad = first_bad([float(loss) for loss in losses], progress.step)
+        progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
+    elif improved:
+        progress.best = {"metric": f"valid/{metric}", "value": found[metric], "step": progress.step}
+        progress.since_best = 0
+    else:
+        progress.since_best += 1
+        if patience and progress.since_best >= patience:
+            progress.stopped = "patience"
+
+
 def first_bad(losses: Sequence[float], step: int) -> int | None:
-    """Of the losses of the steps up to `step` (inclusive) the first that is not finite: its step, or None."""
+    """The first step whose loss is not finite, or None; `losses` end with that of `step`."""
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
@@ -234,10 +242,10 @@ def _resume(
     return progress, list(found["losses"]), found["best"], state
 
 
-def where(directory: Path, lacks: list[str] | None = None) -> int:
+def resume_step(directory: Path, lacks: list[str] | None = None) -> int:
     """The step that a run in this directory would continue from.
 
-    Raises ConfigError if its data lack something else (`Task.partial`) than when it was begun.
+    lacks: what its data lack now (`Task.partial`). Raises ConfigError if that was something else when it was begun.
     """
     found = checkpoint.load(directory / "last.pt", KEYS)
     if found is None:
@@ -268,7 +276,7 @@ def outcome(
     }  # fmt: skip
     if not diverged:
         with optim.eval_weights(optimizer):
-            found["last"] = _named(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
+            found["last"] = _metrics(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
     if progress.best is not None:
         last = checkpoint.load(directory / "last.pt", KEYS, next(model.parameters()).device)
         assert last is not None, "fit has just written it"
@@ -278,11 +286,11 @@ def outcome(
         if progress.best["step"] == progress.step and not diverged:
             found["metrics"] = found["last"]
         else:
-            found["metrics"] = _named(evaluate(model, task, "test", settings.max_eval_batches), chosen)
+            found["metrics"] = _metrics(evaluate(model, task, "test", settings.max_eval_batches), chosen)
     return found
 
 
-def _named(test: dict[str, float], row: dict[str, float]) -> dict[str, float]:
+def _metrics(test: dict[str, float], row: dict[str, float]) -> dict[str, float]:
     return {f"test/{k}": v for k, v in test.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}
 
 
@@ -295,7 +303,7 @@ def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
     return [t.cpu().double().quantile(q, interpolation="nearest").tolist() for t in model.rnn.timescales()]
 
 
-def named(quantiles: list[list[float]]) -> dict[str, float]:
+def timescale_values(quantiles: list[list[float]]) -> dict[str, float]:
     """Quantiles as values to log: timescale/layer1/q50 and so on."""
     return {
         f"timescale/layer{k + 1}/q{100 * q:.0f}": value

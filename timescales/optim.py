@@ -1,4 +1,4 @@
-"""NT-ASGD, and what the loop asks of any optimizer: a scaled step, weights to evaluate with, a validation's loss."""
+"""NT-ASGD, and what the loop does with any optimizer: scaled steps, weights to evaluate with, telling it the loss."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NTASGD(Optimizer):
                 group["averaged"] += 1
 
     def observe(self, loss: float) -> None:
-        """Take note of a validation's loss: it may begin the averaging."""
+        """Note a validation's loss, which may begin the averaging."""
         for group in self.param_groups:
             if not group["averaging"]:
                 before, kept = group["losses"], group["nonmono"]
@@ -86,7 +86,7 @@ def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None
 
 
 def observe(optimizer: Optimizer, loss: float) -> None:
-    """Tell an optimizer that wants to know it (`observe`) a validation's loss."""
+    """Tell an optimizer that has `observe` a validation's loss."""
     if hasattr(optimizer, "observe"):
         optimizer.observe(loss)
 

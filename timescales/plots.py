@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import statistics
 import textwrap
@@ -25,7 +24,7 @@ GATES = {
 }  # fmt: skip
 
 
-STYLES = ("-", "--", ":", "-.")  # of what one model's lines differ in: layers, laws
+STYLES = ("-", "--", ":", "-.")  # tell one model's lines apart: layers, laws
 
 
 def shades(n: int) -> list[Any]:
@@ -144,12 +143,11 @@ def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
-    return [k for k in keys if len({json.dumps(row["axes"].get(k)) for row in rows}) > 1] or ["model"]
+    return tables.varying([row["axes"] for row in rows]) or ["model"]
 
 
 def _style(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
-    """The style of a run's line, by what the runs differ in besides the model, which has its colour."""
+    """The style of a run's line, by what runs differ in besides the model: that is told by colour."""
     keys = [k for k in _varying(rows) if k != "model"]
     names = list(dict.fromkeys(_name(row["axes"], keys) for row in rows))
     return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]

@@ -20,7 +20,7 @@ from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
 ROOT = Path(__file__).resolve().parents[1]
-CUT = "loop.max_eval_batches"
+CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def write(directory: Path, record: dict[str, Any]) -> None:
 
 
 def _digest(record: dict[str, Any]) -> str:
-    """Of a record without its own "sha256": a number that was damaged on disk is none of the run's."""
+    """The checksum of a record without its "sha256", by which damage on disk is noticed."""
     as_read = json.loads(json.dumps(record))  # tuples are lists then, and keys are words
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
@@ -65,7 +65,7 @@ def read(directory: Path) -> dict[str, Any] | None:
 
 
 def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
-    """Write the record of a run that begins or goes on: until it ends, "interrupted"."""
+    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends."""
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
@@ -85,7 +85,7 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
 
 
 def failed(directory: Path, error: Exception) -> None:
-    """Write into a run's record why it failed; on a full disk not even that, and the error itself goes on."""
+    """Write into a run's record why it failed, unless even that fails, on a full disk say."""
     with contextlib.suppress(OSError):
         update(directory, status="failed", error=f"{type(error).__name__}: {error}")
 
@@ -132,7 +132,7 @@ def stale(record: dict[str, Any] | None) -> bool:
 
 
 def anew(directory: Path, force: bool | str) -> bool:
-    """Whether what lies in a run's directory is to be thrown away. Raises ConfigError for half a stale run."""
+    """Whether to throw away what lies in a run's directory. Raises ConfigError for an interrupted run that is stale."""
     found = read(directory)
     if force == "stale":
         return stale(found)
@@ -150,7 +150,7 @@ def clear(directory: Path) -> None:
 def discard_unless_begun(directory: Path, slug: str) -> None:
     """Remove what a run that cannot begin has left; call it while holding the lock.
 
-    A checkpoint is never removed, nor an outcome whose checkpoint is gone.
+    A directory with a checkpoint, or with an outcome, is left as it is.
     """
     if (directory / "last.pt").exists() or (read(directory) or {}).get("status") in ("finished", "diverged"):
         return
@@ -183,9 +183,9 @@ def lock(directory: Path) -> Iterator[Claim]:
 
 @contextlib.contextmanager
 def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
-    """Hold those of some run directories that no other process does.
+    """Hold those of some run directories that no other process holds.
 
-    Raises Elsewhere for the others: at once if there is none to hold, else at the end.
+    Raises Elsewhere for the others: at once if nothing is left to hold, else at the end.
     """
     held: dict[Path, Claim] = {}
     elsewhere: list[Elsewhere] = []

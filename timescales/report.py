@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timescales import cost, record, store, tables, verdict
-from timescales.files import csv_text, write_atomic
+from timescales import compose, cost, record, schema, store, tables, verdict
+from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.verdict import number
 
 POINTS = 200  # of a committed curve
@@ -61,7 +60,7 @@ class Report:
         self.kinds = set(kinds.values())
         ended = {row["id"] for row in self.rows["paper"] if row["status"] in store.ENDED and not row["stale"]}
         seconds = cost.prices((kinds[row["id"]], row) for row in self.rows["paper"])
-        ids = [(run.axes, slug.rpartition("-")[2]) for run, slug in asked]
+        ids = [(run.axes, schema.id_of(slug)) for run, slug in asked]
         self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
 
     def price(self, where: Mapping[str, Any]) -> str:
@@ -79,6 +78,28 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count > 1)}"
 
 
+def make(name: str, composer: compose.Composer, local: bool = True) -> Report:
+    """The report of the table of this name (see `gather`), with what its open runs will take.
+
+    Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
+    """
+    table = compose.table(name)
+    asked: dict[str, list[tuple[tables.Run, str]]] = {}
+    counts: dict[str, int] = {}
+    kinds: dict[str, str] = {}
+    missing: list[str] = []
+    for profile in PROFILES:
+        runs, wrong = compose.runs(table, profile, composer)
+        mine = asked[profile or "paper"] = [(run, schema.slug(cfg)) for run, cfg in runs]
+        kinds |= {schema.id_of(slug): schema.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
+        counts[profile or "paper"] = len(runs) + len(wrong)
+        missing += wrong
+    found = gather(table, asked, local)
+    found.prices(asked["paper"], kinds)
+    found.missing, found.asked = list(dict.fromkeys(missing)), counts
+    return found
+
+
 def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
     """The report of a table from the runs it asks for, each with its slug; `runs` is by profile.
 
@@ -92,7 +113,7 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
         found[profile] = []
         for run, slug in asked:
             mine = record.read(Path("runs") / slug) if local else None
-            known = committed.get(slug.rpartition("-")[2])
+            known = committed.get(schema.id_of(slug))
             if mine is not None and mine["status"] not in store.ENDED:
                 mine = None
             if mine is not None and known is not None and mine["partial"] and not known["partial"]:
@@ -103,7 +124,7 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
                 blocks = Path("runs") / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
                 row["blocks"] = blocks.read_text() if blocks.is_file() else None
                 found[profile].append(row)
-    asked_for = {slug.rpartition("-")[2] for asked in runs.values() for _, slug in asked}
+    asked_for = {schema.id_of(slug) for asked in runs.values() for _, slug in asked}
     counts = {profile: len(asked) for profile, asked in runs.items()}
     return Report(table, found, counts, dropped=len(set(own) - asked_for))
 
@@ -169,11 +190,8 @@ def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, fl
         return list(row["curve"])
     own = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
     paths = [own, *sorted(store.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
-    path = next((p for p in paths if p.is_file()), None)
-    if path is None:
-        return []
-    with path.open(newline="") as file:
-        return [{k: float(v) for k, v in line.items() if v} for line in csv.DictReader(file)]
+    path = next((p for p in paths if p.is_file()), own)
+    return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 
 
 def markdown(report: Report) -> str:
@@ -228,7 +246,7 @@ def _cells(report: Report) -> list[str]:
 
 
 def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
-    """Every printed value and every conclusion as a row, for who takes a table elsewhere: head and body."""
+    """Every printed value and every conclusion as a row, for whoever takes a table elsewhere: head and body."""
     body: list[list[Any]] = []
     for cell in report.cells:
         where = ", ".join(f"{key}={say(value)}" for key, value in cell.printed.get("where", {}).items())
@@ -333,9 +351,9 @@ def index(reports: Iterable[Report]) -> str:
     body = []
     for r in reports:
         name = r.table["name"]
-        words = Counter(c.verdict.split()[0] for c in r.cells)
+        words = Counter(map(verdict.word_of, r.cells))
         cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
-        held = Counter(verdict.word_of(c) for c in r.claims)
+        held = Counter(map(verdict.word_of, r.claims))
         claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
@@ -361,11 +379,7 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
 
 def say(value: Any) -> str:
     """A setting for people."""
-    return (
-        {True: "yes", False: "no", None: "none"}.get(value, str(value))
-        if isinstance(value, bool | None)
-        else str(value)
-    )
+    return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:

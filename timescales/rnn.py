@@ -124,7 +124,7 @@ class RNN(nn.Module):
 
 
 def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
-    """Say what to do instead of an argument that these modules do not have."""
+    """Raise ValueError for an argument that these modules do not have, with what to do instead."""
     harmless = {"bias": True, "bidirectional": False, "proj_size": 0, "device": None, "dtype": None}
     for key, value in unknown.items():
         if key in MENDS:

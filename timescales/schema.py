@@ -14,10 +14,10 @@ from typing import Any, Optional
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 
-# conf/hydra/launcher/joblib.yaml has the name of the plugin's own: meant so, in the sweep's processes, too.
+# Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 
-# What does not change a run's numbers, or how many runs there are, is not part of its identity.
+# Keys that change none of a run's numbers are not part of its identity.
 NOT_IDENTITY = (
     "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
     "hydra",
@@ -31,8 +31,7 @@ CHOICES = {
     "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
 }  # fmt: skip
 
-
-# Places; whatever else came from the environment, a secret say, would be written down with the configuration.
+# Only these may read the environment: any other value, a secret perhaps, would be recorded with the configuration.
 MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
 
 
@@ -144,6 +143,11 @@ def slug(cfg: DictConfig) -> str:
     return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
 
 
+def id_of(slug: str) -> str:
+    """The identity at the end of a run's slug."""
+    return slug.rpartition("-")[2]
+
+
 def group(config: Mapping[str, Any]) -> str:
     """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
@@ -178,8 +182,36 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
 
 def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the trunk that no run can have."""
-    from timescales import store  # knows this module, by way of record
+    from timescales import store  # here: it imports this module, by way of record
 
+    _check_keys(cfg)
+    _check_loop(cfg.loop)
+    for key, choices in CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if value not in choices:
+            words = [json.dumps(choice).strip('"') for choice in choices]
+            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
+    if not 0 <= cfg.seed < 2**63:
+        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
+    if not cfg.run_dir:
+        raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
+    kinds = ("auto", "cpu", "cuda", "mps")
+    if cfg.device.split(":")[0] not in kinds:
+        near = "; did you mean cuda?" if cfg.device.lower().startswith("gpu") else nearest(cfg.device, kinds)
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
+    if cfg.profile is not None and cfg.table is None:
+        raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
+    if cfg.skip == "committed" and not store.RESULTS.is_dir():
+        raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
+
+
+def _check_keys(cfg: DictConfig) -> None:
+    """Which keys there are, and what must be a class, a name, or not from the environment."""
     for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
         names = [f.name for f in fields(known)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
@@ -189,7 +221,7 @@ def check(cfg: DictConfig) -> None:
     for group in ("model", "task", "optimizer"):
         target = OmegaConf.select(cfg, f"{group}._target_")
         if not isinstance(target, str):
-            raise ConfigError(f"{group}._target_ must name a class, not {target!r}")
+            raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
     for group in ("model", "task", "paper"):
         name = OmegaConf.select(cfg, f"{group}.name")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
@@ -202,29 +234,10 @@ def check(cfg: DictConfig) -> None:
                 f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
                 "other values are written into the record and sent to W&B"
             )
-    if not 0 <= cfg.seed < 2**63:
-        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
-    if not 1 <= cfg.seeds <= MOST_SEEDS:
-        raise ConfigError(
-            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
-            f"not {cfg.seeds}"
-        )
-    if not cfg.run_dir:
-        raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
-    for key, choices in CHOICES.items():
-        value = OmegaConf.select(cfg, key)
-        if value not in choices:
-            words = [json.dumps(choice).strip('"') for choice in choices]
-            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
-    kinds = ("auto", "cpu", "cuda", "mps")
-    if cfg.device.split(":")[0] not in kinds:
-        near = "; did you mean cuda?" if cfg.device.lower().startswith("gpu") else nearest(cfg.device, kinds)
-        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
-    if cfg.profile is not None and cfg.table is None:
-        raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
-    if cfg.skip == "committed" and not store.RESULTS.is_dir():
-        raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
-    loop = cfg.loop
+
+
+def _check_loop(loop: DictConfig) -> None:
+    """The ranges of the loop's numbers."""
     for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
         if loop[key] is not None and loop[key] < 1:
             alternative = "" if key in ("max_epochs", "log_every") else ", or null"

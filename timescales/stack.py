@@ -1,14 +1,14 @@
 """Several seeds of one configuration side by side: one forward and one backward for all of them.
 
-Every run stays what it is alone, with its own model, task, optimizer, checkpoints and record; it asks for its training
-steps and validations (`loop.training`), and here those of all runs are taken at once. A run's parameters and optimizer
-state are then views of stacked ones, (R, ...). Nothing else knows R: cells and engines take a leading dimension.
+Every run stays what it is alone, with its own model, task, optimizer, checkpoints and record. It asks for its training
+steps and validations (`loop.training`), and those of all runs are computed here at once, while a run's parameters and
+optimizer state are views of stacked ones, (R, ...). Nothing else knows R: cells and engines take a leading dimension.
 
     together([training(...) for seed in range(5)])
 
-A run that ends, fails or diverges leaves the stack; runs that stand at different steps go on when the last has caught
-up; if the memory is too small for all, they go on one after another. Each is equal to its single run up to rounding,
-since products of stacked matrices may be summed in another order.
+A run that ends, fails or diverges leaves the stack; of runs that stand at different steps those ahead wait for the
+last; if the memory is too small for all, they go on one after another. Each equals its single run up to rounding, since
+products of stacked matrices may be summed in another order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from timescales.loop import State, Step, Taken, Validation
 from timescales.model import Output, SequenceModel
 from timescales.tasks import Batch
 
-# Elementwise: one over stacked parameters is R single ones.
+# These update each number by itself: one of them over stacked parameters does what R single ones do.
 OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.SGD)
 TRIED = 4  # steps of a sequence on which a model shows that it can be stacked
 
@@ -37,9 +37,9 @@ TRIED = 4  # steps of a sequence on which a model shows that it can be stacked
 def together(runs: Sequence[loop.Training]) -> list[Any]:
     """Do what several runs of one configuration ask for, stacked where that is possible; returns what they return.
 
-    Says in one line why it is not possible. An error of one run's own (its data, log, checkpoint) ends it alone, one of
-    a step or validation that it shares ends all that share it; errors are raised when the others have ended,
-    KeyboardInterrupt when all that have begun have met the request and saved.
+    Where it is not, one line says why. An error in a run's own part (data, log, checkpoint) ends that run alone, an
+    error in a shared step or validation ends all that share it. Errors are raised when the other runs have ended,
+    KeyboardInterrupt when all that have begun have saved.
     """
     members = [_Member(run) for run in runs]
     with Interrupt() as interrupt:
@@ -47,7 +47,7 @@ def together(runs: Sequence[loop.Training]) -> list[Any]:
         for member in members:
             if reason is None and not interrupt.requested:
                 member.go_on()
-                if not asked and member.asked is not None:  # of those before it nothing was left to train
+                if not asked and member.asked is not None:  # the first that has anything left to train
                     reason, asked = member.why_alone(), True
         reason = reason or _unlike([m.asked for m in members if m.asked]) or _side_by_side(members)
         if reason is not None:
@@ -82,7 +82,7 @@ def _side_by_side(members: list[_Member]) -> str | None:
             answers = [loop.take(first)] if stack is None else stack.take(asked)
         except Exception as error:
             if len(group) > 1 and isinstance(error, torch.OutOfMemoryError):
-                break  # not from within: the error holds on to all that the step has computed
+                break  # part() comes after this block: the error keeps all that the step computed in memory
             for member in group:
                 member.go_on(error=error)
             continue
@@ -181,11 +181,11 @@ def _tried(step: Step) -> str | None:
         torch.set_rng_state(state[0])
         if x.is_cuda:
             torch.cuda.set_rng_state(state[1], device)
-        return "training draws random numbers (dropout, zoneout), which stacked would be others than alone"
+        return "training draws random numbers (dropout, zoneout), which would differ in a stack"
     both = {name: torch.stack([one[name], other[name]]) for name in one}
     beside = functional_call(model, both, (_beside([batch, batch]),)).logits.unbind(-3)
     if not all(torch.allclose(a, b, rtol=1e-2, atol=1e-3) for a, b in zip(alone, beside, strict=True)):  # TF32: 1e-3
-        return "the model does not take stacked parameters: its outputs are others then (see Cell.per_unit)"
+        return "the model does not take stacked parameters: its outputs differ then (see Cell.per_unit)"
     return None
 
 
@@ -201,7 +201,7 @@ def _unlike(asked: Sequence[Step | Validation]) -> str | None:
 
 
 class Stack:
-    """R models of one kind as one: parameters and optimizer state (R, ...), of which the models' own become views."""
+    """R models of one kind as one: their parameters and optimizer states become views of stacked ones (R, ...)."""
 
     def __init__(self, runs: Sequence[tuple[SequenceModel, torch.optim.Optimizer]]) -> None:
         self.models, self.optimizers = [model for model, _ in runs], [optimizer for _, optimizer in runs]
@@ -228,7 +228,7 @@ class Stack:
         self._share()
 
     def _share(self) -> None:
-        """Let the models' optimizers hold views of the stacked state; what counts steps is the same for all."""
+        """Let the models' optimizers hold views of the stacked state; counts of steps are shared as they are."""
         for stacked, own in zip(self.parameters, self.own, strict=True):
             for r, (optimizer, p) in enumerate(zip(self.optimizers, own, strict=True)):
                 state = self.optimizer.state.get(stacked, {})
@@ -292,7 +292,7 @@ class Stack:
 
 
 def in_step(asking: Sequence[Generator[Any, Any, Any]], answer: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Give generators that ask equally often the answers to all they yield at a time; returns what they return."""
+    """Send several generators that yield equally often their answers, one round at a time; returns what they return."""
     given: list[Any] = [None] * len(asking)
     while True:
         asked, returned = [], []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import operator
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import record
-from timescales.files import csv_text
+from timescales.files import csv_rows, csv_text
 
 RESULTS = record.ROOT / "results"
 ENDED = ("finished", "diverged")
@@ -74,10 +73,7 @@ def allowed(found: Mapping[str, Any]) -> int | None:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a runs.csv, numbers as numbers, empty fields as None; no rows if there is no file."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return [{key: _value(key, text) for key, text in line.items()} for line in csv.DictReader(file)]
+    return [{key: _value(key, text) for key, text in line.items()} for line in csv_rows(path)]
 
 
 def _value(key: str, text: str) -> Any:

@@ -5,8 +5,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     name, title, source     its file's name; what is measured; where it is printed
     runs                    list of grids {key: value or list of values}; their union is the table
     metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
-                            run that never gets there counts as all it might have taken), or "probe/<name>/<value>"
-                            (analysis/)
+                            run that never gets there counts with all steps it might have taken), or
+                            "probe/<name>/<value>" (analysis/)
     select                  best (at the best validation) or last
     better                  higher or lower
     unit                    percent (records hold fractions) or the metric's own, for people
@@ -14,7 +14,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
                             learning rate at which none diverged
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
-    tolerance               in the printed unit: a difference that is none, where the paper prints no spread
+    tolerance               in the printed unit: values this near are equal, where the paper prints no spread
     cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source}: other people's, never ours
@@ -33,11 +33,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timescales.schema import ConfigError
+from timescales.schema import ConfigError, nearest
 
 REQUIRED = {
     "name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells", "claims",
@@ -118,13 +118,21 @@ def group(axes: Mapping[str, Any]) -> str:
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
 
 
+def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys, but for the seed, in which runs differ; of each run its axes."""
+    keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
+    return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
+
+
 def check(table: Mapping[str, Any]) -> None:
     """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
     name = table.get("name", "?")
     if missing := REQUIRED - set(table):
         raise ConfigError(f"table/{name}.yaml: table.{min(missing)} is missing")
     if unknown := set(table) - REQUIRED - OPTIONAL:
-        raise ConfigError(f"table/{name}.yaml: table.{min(unknown)}: no such key")
+        raise ConfigError(
+            f"table/{name}.yaml: table.{min(unknown)}: no such key{nearest(min(unknown), REQUIRED | OPTIONAL)}"
+        )
     for key in ("runs", "cells", "claims"):
         if not isinstance(table[key], list):
             raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
@@ -132,12 +140,12 @@ def check(table: Mapping[str, Any]) -> None:
     if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
         raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
     if unknown := set(tiny) - TINY:
-        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key")
+        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key{nearest(min(unknown), TINY)}")
     for part in (table, tiny):
         conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
         for condition in filter(None, conditions):
             if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):
-                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}: valid/accuracy >= 0.99")
+                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}; write it like valid/accuracy >= 0.99")
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):

@@ -1,8 +1,7 @@
 """What runs say about a paper's printed values and conclusions. Plain rows in, words out; SciPy makes the tests.
 
-How a conclusion is written down is in `conclusion.py`. Of single runs that were measured on the same words (`bins`) the
-bootstrap over blocks of words says whether they differ, as in the paper; it knows nothing of seeds, so it refutes
-nothing.
+How a conclusion is written down is in `conclusion.py`. Two single runs that were measured on the same words (`bins`)
+are compared by a bootstrap over blocks of words, as in the paper; it knows nothing of seeds, so it refutes nothing.
 """
 
 from __future__ import annotations
@@ -224,14 +223,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     if len(sides) == 1:
         mine = [row for row in here if tables.matches(row["axes"], sides[0])]
         if mine:
-            count = sum(not succeeded(row, table) for row in mine)
-            found.detail = f"{count} of {len(mine)} runs fail"
-            if sign == "fails":
-                found.verdict = "holds" if 2 * count > len(mine) else "reversed" if count else "refuted"
-            else:
-                found.verdict = "refuted" if count else "holds"
-            fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
-            found.verdict += (f" (n={fewest})" if fewest < table["n_min"] else "") + partial(mine)
+            found.verdict, found.detail = _failures(mine, sign, table)
         return found
     left, right = sides
     name = full_name(told.get("metric", table["metric"]), table)
@@ -265,6 +257,18 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         found.detail += f"; the weakest of {len(judged)} groups"
     found.verdict += partial([row for pair in pairs for side in pair for row in side])
     return found
+
+
+def _failures(mine: Sequence[Row], sign: str, table: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether these runs "fails", more than half of them, or "never fails": verdict and detail."""
+    count = sum(not succeeded(row, table) for row in mine)
+    if sign == "fails":
+        word = "holds" if 2 * count > len(mine) else "reversed" if count else "refuted"
+    else:
+        word = "refuted" if count else "holds"
+    fewest = min(Counter(tables.group(row["axes"]) for row in mine).values())
+    few = f" (n={fewest})" if fewest < table["n_min"] else ""
+    return word + few + partial(mine), f"{count} of {len(mine)} runs fail"
 
 
 def _compare(
@@ -328,7 +332,7 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
 
     complete: whether all of its runs have ended.
     """
-    words = [word for c in cells if (word := c.verdict.split()[0]) != "blank"]
+    words = [word for c in cells if (word := word_of(c)) != "blank"]
     said = [word_of(c) for c in claims]
     if "refuted" in said:
         return "contradicted"
@@ -343,5 +347,5 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
 
 
 def word_of(found: Cell | Claim) -> str:
-    """A verdict without its number of seeds."""
+    """A verdict without what it has in brackets."""
     return found.verdict.partition(" (")[0]

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import csv
 import functools
 import importlib
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timescales import record, schema
-from timescales.files import csv_text, write_atomic
+from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.schema import ConfigError
 
 if TYPE_CHECKING:
@@ -80,8 +79,7 @@ class Run:
             return None
         if path.stat().st_mtime <= max(weights.stat().st_mtime, (HERE / f"{name}.py").stat().st_mtime):
             return None
-        with path.open(newline="") as file:
-            return [{key: _number(text) for key, text in row.items()} for row in csv.DictReader(file)]
+        return [{key: _number(text) for key, text in row.items()} for row in csv_rows(path)]
 
     @property
     def colour(self) -> str:

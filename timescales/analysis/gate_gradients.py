@@ -17,7 +17,7 @@ from torch import Tensor
 from timescales import plots
 from timescales.analysis import Run, Study
 from timescales.analysis.activations import needs_forget_gates, part, replaced
-from timescales.cells.gates import refine_gradient, refine_gradient_bounds, refined
+from timescales.cells.gates import refined
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Task
@@ -47,6 +47,25 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     }  # fmt: skip
     title = "Gradient of a gate in its pre-activations, by its activation"
     return Study(title, rows, values, lambda figure: draw(figure, g, gradient, run))
+
+
+def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
+    """Norm of the gradient of an effective gate g in the pre-activations of f and r (Gu et al. 2020, Eq. 35).
+
+    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. A sigmoid gate's gradient at g is g (1 - g).
+    """
+    above = g - f * f
+    in_forget = above * (1.0 - 2.0 * f) + 2.0 * f * f * (1.0 - f)
+    in_refine = above * (1.0 - above / (2.0 * f * (1.0 - f)))
+    return (in_forget.square() + in_refine.square()).sqrt()
+
+
+def refine_gradient_bounds(g: Tensor, points: int = 10_001) -> tuple[Tensor, Tensor]:
+    """Least and greatest `refine_gradient` at activations g (n,) inside (0, 1), over all f that reach g (Fig. 3b)."""
+    g = g.unsqueeze(-1)
+    low, high = 1.0 - (1.0 - g).sqrt(), g.sqrt()
+    norms = refine_gradient(low + (high - low) * torch.linspace(0.0, 1.0, points, dtype=g.dtype), g)
+    return norms.min(-1).values, norms.max(-1).values
 
 
 def by_autograd(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,7 +30,7 @@ class Cell(nn.Module):
     (the output) first; `biases` is 2 where torch has two bias vectors, else 1. All parameters start uniform on
     +-1/sqrt(H), drawn in torch's order, so that an LSTM built after the same seed equals torch.nn.LSTM's.
     Where the shapes below say G*H, a cell whose gates have fewer rows (`height`) has the sum of its gates' heights.
-    `weight_drop` is the share of the recurrent weights that `RNN.forward` drops in training, other ones in every pass
+    `weight_drop` is the share of the recurrent weights that `RNN.forward` drops in training, drawn anew in every pass
     (Merity et al. 2018): a model may set it.
     """
 
@@ -120,7 +120,7 @@ class Cell(nn.Module):
         raise NotImplementedError
 
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
-        """A parameter (H,) beside `like` (..., H); with several seeds stacked, (R, H) broadcasts over the batch."""
+        """A parameter (H,) to use with `like` (..., H); with several seeds stacked, (R, H) made to fit (R, B, H)."""
         return value.unsqueeze(-2) if value.dim() == 2 and like.dim() == 3 else value
 
     def extra_repr(self) -> str:

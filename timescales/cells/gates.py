@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from timescales.cells.lstm import LSTMCell
@@ -49,25 +48,6 @@ MECHANISMS = {
     "or": Mechanism("cumax", None, "refine"),
     "ur": Mechanism("sigmoid", "uniform", "refine"),
 }
-
-
-def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
-    """Norm of the gradient of an effective gate g in the pre-activations of f and r (Gu et al. 2020, Eq. 35).
-
-    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. A sigmoid gate's gradient at g is g (1 - g).
-    """
-    above = g - f * f
-    in_forget = above * (1.0 - 2.0 * f) + 2.0 * f * f * (1.0 - f)
-    in_refine = above * (1.0 - above / (2.0 * f * (1.0 - f)))
-    return (in_forget.square() + in_refine.square()).sqrt()
-
-
-def refine_gradient_bounds(g: Tensor, points: int = 10_001) -> tuple[Tensor, Tensor]:
-    """Least and greatest `refine_gradient` at activations g (n,) inside (0, 1), over all f that reach g (Fig. 3b)."""
-    g = g.unsqueeze(-1)
-    low, high = 1.0 - (1.0 - g).sqrt(), g.sqrt()
-    norms = refine_gradient(low + (high - low) * torch.linspace(0.0, 1.0, points, dtype=g.dtype), g)
-    return norms.min(-1).values, norms.max(-1).values
 
 
 class URLSTMCell(LSTMCell):

@@ -1,4 +1,4 @@
-"""What takes long to make of a corpus (tokens, vectors) is made once and kept in the user's cache."""
+"""What takes long to make from a corpus (tokens, vectors) is made once and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -
     """What make() returns: tensors, plain numbers, words, lists and dicts of these; kept in the user's cache.
 
     key: all that the content depends on, as plain values: the files' `content_hash`, the settings, and a number to
-    raise when the code of `make` changes. A file that cannot be read is made anew, one that cannot be written is done
-    without, with a line that says so.
+    raise when the code of `make` changes. A damaged file is made anew; if it cannot be written, a line says so.
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = cache_dir() / "corpora" / f"{name}-{digest}.pt"

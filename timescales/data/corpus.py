@@ -1,4 +1,4 @@
-"""A data set on disk: what people have already is found, the rest is downloaded, and what it holds is counted."""
+"""A data set on disk: found where people have it already, else downloaded; and what it holds is counted."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
-from timescales.data.root import MissingData, data_root
-from timescales.files import TEMPORARY
+from timescales.files import TEMPORARY, cache_dir
 
 LARGEST = 1 << 30  # bytes of a file in an archive; of the real ones none is near it
+
+
+class MissingData(ValueError):
+    """A data set is not where it was looked for and could not be had."""
+
+
+def data_root(given: str | os.PathLike | None) -> Path:
+    """The folder that holds data sets, which need not exist yet: `given`, else $TIMESCALES_DATA, else in the cache."""
+    if folder := given or os.environ.get("TIMESCALES_DATA"):
+        return Path(folder).expanduser()
+    return cache_dir() / "data"
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Corpus:
         return found
 
     def differs(self, found: Mapping[str, int | str]) -> list[str]:
-        """In which counts a copy is not the whole data set, in words; if in none, whether it holds something else."""
+        """In which counts a copy differs from the whole data set, in words; if in none, whether its content does."""
         numbers = [(what, n) for what, n in self.counts.items() if what != "digest"]
         if few := [f"{found[what]:,} of {n:,} {what}" for what, n in numbers if found[what] != n]:
             return few
@@ -129,18 +139,18 @@ def reason(error: BaseException) -> str:
 
 
 def _ask(url: str) -> None:
-    """Raise OSError at once if nothing can be had from there, instead of after the libraries' many tries."""
+    """Raise OSError at once if the server cannot be reached, instead of after the libraries' many tries."""
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("0", "", "false", "no"):
         raise OSError("HF_HUB_OFFLINE is set")
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
-        return  # there is somebody; what they say to the real question decides
+        return  # it answers; the download itself decides
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A folder of its own in which to make the file of target's name; it is moved to target when that has worked."""
+    """A temporary folder in which to make a file of target's name, which is moved to target when that has worked."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=TEMPORARY) as folder:
         yield Path(folder)

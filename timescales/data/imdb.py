@@ -43,7 +43,7 @@ def load(
     """
     path = CORPUS.locate(root)
     key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
-    # Its rules change from release to release. Tokens of an unknown one are taken only where there are none to compare.
+    # spaCy's rules change from release to release. Where it is not installed, tokens without a release are taken.
     with contextlib.suppress(metadata.PackageNotFoundError):
         key["spacy"] = metadata.version("spacy")
     found = cached("imdb", key, lambda: _tokens(path))

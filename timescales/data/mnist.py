@@ -29,7 +29,7 @@ def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor,
 
 
 def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `load` returns, of the four files of which one is given. Raises ValueError if one is missing or damaged."""
+    """What `load` returns, from one of the four files and those beside it. Raises ValueError for a bad one."""
     paths = files(path)
     arrays = [read_idx(path) for path in paths]
     for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
@@ -84,7 +84,7 @@ def _counted(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
 CORPUS = Corpus(
     name="mnist",
     title="MNIST",
-    patterns=tuple(f"{folder}/{FILES[-1]}*" for folder in FOLDERS),  # the last to be downloaded
+    patterns=tuple(f"{folder}/{FILES[-1]}*" for folder in FOLDERS),  # the file that is downloaded last
     counts={"training images": 60_000, "test images": 10_000, "digest": "06b0d1f124c4e5fa"},
     count=lambda path: _counted(read(path)),
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -44,13 +44,13 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code).
     "markov_ptb" is a text as long and with the same vocabulary, whose words follow each other as PTB's do: `markov`
     of its training split. root: see `data_root`. Raises MissingData, saying where it looked, if the files are not
-    there and cannot be downloaded, and ValueError for a corpus of another size than the real one's, unless
+    there and cannot be downloaded, and ValueError for a corpus of another size or content than the real one's, unless
     allow_partial.
     """
     source = WORDS[corpus.removeprefix("markov_")]
     path = source.locate(root)
     made = _words(path)
-    partial = source.check(path, _count_words(made), allow_partial)
+    partial = source.check(path, _count("words", **made), allow_partial)
     splits = made["splits"]
     if corpus != source.name:
         key = {"files": _hashes(path), "seed": MARKOV_SEED, "version": 1}
@@ -113,12 +113,9 @@ def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
     return {"splits": splits, "symbols": list(number)}
 
 
-def _count_words(made: dict[str, Any]) -> dict[str, int | str]:
-    counts: dict[str, int | str] = {
-        f"words in {split}": len(tokens) for split, tokens in zip(SPLITS, made["splits"], strict=True)
-    }
-    held = digest((tokens.numpy() for tokens in made["splits"]), made["symbols"])
-    return counts | {"types": len(made["symbols"]), "digest": held}
+def _count(unit: str, splits: Sequence[Tensor], symbols: Sequence[str]) -> dict[str, int | str]:
+    """What a text holds, as `_counts` puts it."""
+    return _counts(unit, *map(len, splits), len(symbols), digest((tokens.numpy() for tokens in splits), symbols))
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -128,7 +125,7 @@ def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = 
     """
     path = PTB.locate(root)
     splits, symbols = _characters(path)
-    partial = PTB_CHARACTERS.check(path, _count_characters(splits, symbols), allow_partial)
+    partial = PTB_CHARACTERS.check(path, _count("characters", splits, symbols), allow_partial)
     train, valid, test = splits
     return Text(train, valid, test, symbols, partial)
 
@@ -137,14 +134,6 @@ def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
     texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in _lines(split)) for split in _splits(path)]
     symbols = list(dict.fromkeys("".join(texts)))
     return [_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts], symbols
-
-
-def _count_characters(splits: Sequence[Tensor], symbols: Sequence[str]) -> dict[str, int | str]:
-    held = digest((tokens.numpy() for tokens in splits), symbols)
-    counts: dict[str, int | str] = {
-        f"characters in {split}": len(text) for split, text in zip(SPLITS, splits, strict=True)
-    }
-    return counts | {"types": len(symbols), "digest": held}
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
@@ -235,21 +224,21 @@ PTB = Corpus(
     title="Penn Treebank",
     patterns=("ptb*/**/ptb.train.txt", "PTB*/**/ptb.train.txt", "ptb.train.txt"),
     counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
-    count=lambda path: _count_words(_words(path)),
+    count=lambda path: _count("words", **_words(path)),
     url=f"{HUB}/ptb-text-only/ptb_text_only",
     download=_download_ptb,
 )
 PTB_CHARACTERS = dataclasses.replace(
     PTB,
     counts=_counts("characters", 5_017_482, 393_042, 442_423, 50, "a753085ae8d7f938"),
-    count=lambda path: _count_characters(*_characters(path)),
+    count=lambda path: _count("characters", *_characters(path)),
 )
 WIKITEXT2 = Corpus(
     name="wt2",
     title="WikiText-2",
     patterns=("wikitext-2*/**/wiki.train.tokens", "wiki.train.tokens", "wikitext-2*/**/train.txt"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
-    count=lambda path: _count_words(_words(path)),
+    count=lambda path: _count("words", **_words(path)),
     url=f"{HUB}/Salesforce/wikitext",
     download=_download_wikitext2,
 )

@@ -30,6 +30,7 @@ from torch import Tensor
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager
 from timescales.engine.kernel import KINDS, Kernel, kernel_of
+from timescales.files import cache_dir
 
 # --------------------------------------------------------------------------------------------- the library
 
@@ -58,11 +59,6 @@ class BuildError(Exception):
     """Why there is no library, in one line."""
 
 
-def cache_directory() -> Path:
-    """Where compiled libraries are kept: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"  # as files.cache_dir
-
-
 @functools.cache
 def library() -> ctypes.CDLL | str:
     """The compiled library, or in one line why there is none. Asked once; a failure is announced once."""
@@ -86,7 +82,7 @@ def build() -> Path:
     compiler = find_compiler()
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     made_of = (SOURCE.read_text(), *FLAGS, *compiler, version, processor())
-    directory = cache_directory()
+    directory = cache_dir()
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / f"fused-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
     if not is_whole(file):
@@ -154,7 +150,7 @@ class Workspace:
     """Memory that a forward call fills for its backward call.
 
     Fresh memory of this size costs the operating system's page faults every time, as much as a quarter of a training
-    step; so released memory is kept for the next call. Who has a workspace has it alone until `release`.
+    step; so released memory is kept for the next call. A workspace is its caller's alone until `release`.
     """
 
     _free: list[tuple[mmap.mmap, int]] = []

@@ -1,4 +1,4 @@
-"""Which cells have a fast kernel, and which: the one place that fused.cpp, pointwise.py, cuDNN and `auto` go by."""
+"""Which cells have a fast kernel, and which one: what the fused, graph and cuDNN engines and `auto` all go by."""
 
 from __future__ import annotations
 

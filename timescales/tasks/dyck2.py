@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from timescales.data.cache import cached
-from timescales.tasks.task import Batch, Spec, Task
+from timescales.tasks.task import Batch, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
@@ -64,7 +63,7 @@ class Dyck2(Task):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         index = self.shuffled(epoch)[first:end] if split == "train" else torch.arange(first, end)
         lengths = self.lengths[split][index].long()
-        longest = int(lengths.max())  # all of this lies on the CPU
+        longest = int(lengths.max())  # on the CPU, where all strings lie
         x = self.moved(self.symbols[split][index, :longest].T.long())
         closer = self.moved(self.closers[split][index, :longest].T)
         mask = torch.arange(longest, device=self.device).unsqueeze(1) < self.moved(lengths)
@@ -106,8 +105,7 @@ class Dyck2(Task):
 
 def strings(n: int, data_seed: int) -> list[str]:
     """n different strings, shuffled (short ones are found first)."""
-    digest = hashlib.sha256(f"dyck2/{data_seed}".encode()).digest()
-    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    generator = seeded(f"dyck2/{data_seed}")
     rules = _endless(generator)
     found: dict[str, None] = {}
     while len(found) < n:

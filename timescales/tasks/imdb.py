@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.data import glove, imdb
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Spec, Task, check_choice, sizes_within
 
 UNKNOWN, PAD, FIRST = 0, 1, 2  # the first two rows of the vocabulary
 
@@ -60,24 +60,15 @@ class IMDB(Task):
             raise ValueError(f"steps and vocabulary must be at least 1, not {steps} and {vocabulary}")
         types, reviews, partial = imdb.load(data_root, allow_partial)
         n, n_test = len(reviews["train"].labels), len(reviews["test"].labels)
-        train_size = n - valid_size if train_size is None else train_size
-        test_size = n_test if test_size is None else test_size
-        super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
-        if train_size + valid_size > n or test_size > n_test:
-            raise ValueError(
-                f"IMDB has {n} training and {n_test} test reviews; train_size {train_size} + valid_size {valid_size} "
-                f"and test_size {test_size} are too many"
-            )
+        sizes = sizes_within("IMDB", "reviews", n, n_test, train_size, valid_size, test_size)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
         self.steps, self.pad, self.readout = steps, pad, readout
         types, reviews = _lower(types, reviews) if lower else (types, reviews)
         drawn = torch.randperm(n, generator=self.generator("parts"))
         parts = {
-            "train": (reviews["train"], drawn[valid_size : valid_size + train_size]),
+            "train": (reviews["train"], drawn[valid_size : valid_size + self.size("train")]),
             "valid": (reviews["train"], drawn[:valid_size]),
-            "test": (reviews["test"], torch.arange(test_size)),
+            "test": (reviews["test"], torch.arange(self.size("test"))),
         }
         counts = _count(*parts["train"], len(types))
         # As torchtext: the most frequent first, in alphabetical order (which is that of types) where they are equal.
@@ -87,15 +78,11 @@ class IMDB(Task):
         number[kept] = torch.arange(FIRST, FIRST + len(kept), dtype=torch.int32)
 
         found = glove.vectors(types, data_root, allow_partial)
-        table = torch.randn(FIRST + len(kept), glove.SIZE, generator=self.generator("vectors"))
-        known = number[found.rows] >= FIRST
-        table[number[found.rows[known]]] = found.values[known]
-        table[:FIRST] = 0.0
+        self.partial = partial
         if found.partial:
             share = float(counts[found.rows].sum() / counts.sum())
-            partial = [*partial, f"{found.partial[0]}, {share:.0%} of tokens"]
-        self.partial = partial
-
+            self.partial = [*partial, f"{found.partial[0]}, {share:.0%} of tokens"]
+        table = self._table(number, found)
         self.lengths = {split: reviews.lengths[rows] for split, (reviews, rows) in parts.items()}
         self._splits = {
             split: (self._cut(number, *part).to(self.device), part[0].labels[part[1]].long().to(self.device))
@@ -105,6 +92,14 @@ class IMDB(Task):
             "tokens", len(table), outputs, "last", horizon=steps, select=("loss", "min"),
             embedding=table.to(self.device), dropout=dropout,
         )  # fmt: skip
+
+    def _table(self, number: Tensor, found: glove.Vectors) -> Tensor:
+        """The vector of every number of the vocabulary, (V, 100); number: that of each type, UNKNOWN for most."""
+        table = torch.randn(FIRST + len(self.vocabulary), glove.SIZE, generator=self.generator("vectors"))
+        known = number[found.rows] >= FIRST
+        table[number[found.rows[known]]] = found.values[known]
+        table[:FIRST] = 0.0
+        return table
 
     def _cut(self, number: Tensor, reviews: imdb.Reviews, rows: Tensor) -> Tensor:
         """The reviews of these rows as numbers of the vocabulary, (N, steps), padded."""

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Spec, Task
+from timescales.tasks.task import Batch, Spec, Task, sizes_within
 
 CLASSES = 10
 
@@ -32,22 +32,13 @@ class Pixels(Task):
         device: str,
     ) -> None:
         train, labels, test, test_labels = images
+        sizes = sizes_within(name, "images", len(train), len(test), train_size, valid_size, test_size)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
         cut = len(train) - valid_size
-        train_size = cut if train_size is None else train_size
-        test_size = len(test) if test_size is None else test_size
-        super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
-        if train_size > cut or test_size > len(test):
-            raise ValueError(
-                f"{name} has {len(train)} training and {len(test)} test images; "
-                f"train_size {train_size} + valid_size {valid_size} and test_size {test_size} are too many"
-            )
         splits = {
-            "train": (train[:train_size], labels[:train_size]),
+            "train": (train[: self.size("train")], labels[: self.size("train")]),
             "valid": (train[cut:], labels[cut:]),
-            "test": (test[:test_size], test_labels[:test_size]),
+            "test": (test[: self.size("test")], test_labels[: self.size("test")]),
         }
         self.splits = {k: (x.to(self.device), y.long().to(self.device)) for k, (x, y) in splits.items()}
         self.spec = Spec("real", train.shape[2], CLASSES, "last", horizon=train.shape[1])

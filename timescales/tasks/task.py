@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SPLITS = ("train", "valid", "test")
-EVAL_BATCH = 500  # sequences; without gradients one size does, whatever training has. Texts are read in streams.
+EVAL_BATCH = 500  # sequences, whatever the training batch is: no metric depends on it. Texts are read in streams.
 
 
 @dataclass(frozen=True)
 class AWD:
-    """What `timescales.awd.AWDModel` must know: five rates of dropout, and
+    """What `timescales.awd.AWDModel` must know of a task: rates of dropout, and two settings of the weights.
 
     recurrent: "trained" or "frozen" recurrent weights; tied: the readout's weights are the embedding's.
     """
@@ -67,7 +67,7 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """What the RNN reads at each step: numbers."""
+        """How many numbers the RNN reads at each step."""
         if self.embedding is None:
             return self.input_size
         return self.embedding if isinstance(self.embedding, int) else self.embedding.shape[1]
@@ -113,8 +113,7 @@ class Task:
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
         """A CPU generator that depends on these and the seed alone."""
-        digest = hashlib.sha256(f"{self.seed}/{split}/{epoch}/{step}".encode()).digest()
-        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:
         """The training sequences in an epoch's order, (N,), on the CPU."""
@@ -123,7 +122,7 @@ class Task:
         return self._order[1]
 
     def moved(self, value: Tensor) -> Tensor:
-        """A tensor of the CPU on the task's device. Nobody waits for the copy: the CPU stays ahead of a GPU."""
+        """A CPU tensor on the task's device. The CPU does not wait for the copy, so it stays ahead of a GPU."""
         return value.to(self.device, non_blocking=True)
 
     def size(self, split: str) -> int:
@@ -181,7 +180,7 @@ class Task:
         return None
 
     def penalty(self, output: Any) -> Tensor | float:
-        """What training descends besides the loss, of a model's whole output."""
+        """What training adds to the loss, from a model's whole output."""
         return 0.0
 
     def chance(self) -> float:
@@ -191,6 +190,29 @@ class Task:
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         """A word if the paper's protocol ends the run after this epoch's validation, else None."""
         return None
+
+
+def seeded(words: str) -> torch.Generator:
+    """A CPU generator that depends on these words alone."""
+    digest = hashlib.sha256(words.encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def sizes_within(
+    name: str, items: str, n: int, n_test: int, train_size: int | None, valid_size: int, test_size: int | None
+) -> dict[str, int]:
+    """Sizes of the splits of a data set with n training and n_test test items; validation is cut from the former.
+
+    A size that is None takes all that is left. Raises ValueError where there are not enough items.
+    """
+    train_size = n - valid_size if train_size is None else train_size
+    test_size = n_test if test_size is None else test_size
+    if train_size + valid_size > n or test_size > n_test:
+        raise ValueError(
+            f"{name} has {n} training and {n_test} test {items}; "
+            f"train_size {train_size} + valid_size {valid_size} and test_size {test_size} are too many"
+        )
+    return {"train_size": train_size, "valid_size": valid_size, "test_size": test_size}
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
