@@ -118,6 +118,8 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("task.TT=5", "did you mean task.T?"),
     ("sede=1", "did you mean seed?"),
     ("loop.max_step=1", "did you mean loop.max_steps?"),
+    ("model=mts model.forget_init=3", "model.forget_init: no such key\n"),
+    ("model=lstm,plstm", "model=lstm,plstm: several values are a sweep, which takes -m; a list is written 'model=["),
     ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
     ("loop.max_epochs=x", "loop.max_epochs: Value 'x'"),
     ("loop.max_epochs=0", "loop.max_epochs must be at least 1"),
