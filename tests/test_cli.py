@@ -118,7 +118,6 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("task.TT=5", "did you mean task.T?"),
     ("sede=1", "did you mean seed?"),
     ("loop.max_step=1", "did you mean loop.max_steps?"),
-    ("model=mts model.forget_init=3", "model.forget_init: no such key\n"),
     ("model=lstm,plstm", "model=lstm,plstm: several values are a sweep, which takes -m; a list is written 'model=["),
     ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
     ("loop.max_epochs=x", "loop.max_epochs: Value 'x'"),
@@ -181,6 +180,12 @@ def test_one_clear_line(train, tmp_path, wrong, right):
     assert outcome.err.startswith("error: ")
     assert right in outcome.err
     assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
+
+
+def test_no_class_is_offered_for_a_key():
+    """model._target_ was the nearest to model.forget_init that an MTS network has."""
+    assert "_target_" not in cli._unknown_key("model.forget_init", ["model=mts"])
+    assert "_target_" not in cli._unknown_key("model.target", [])
 
 
 def test_missing_data_is_one_clear_line(train, tmp_path):
