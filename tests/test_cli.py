@@ -182,10 +182,12 @@ def test_one_clear_line(train, tmp_path, wrong, right):
     assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
 
 
-def test_no_class_is_offered_for_a_key():
+def test_no_class_is_offered_for_a_key(train):
     """model._target_ was the nearest to model.forget_init that an MTS network has."""
-    assert "_target_" not in cli._unknown_key("model.forget_init", ["model=mts"])
-    assert "_target_" not in cli._unknown_key("model.target", [])
+    outcome = train(*QUICK, "model=mts", "model.forget_init=3")
+    assert outcome.status == 1
+    assert outcome.err.startswith("error: model.forget_init: no such key")
+    assert "_target_" not in outcome.err
 
 
 def test_missing_data_is_one_clear_line(train, tmp_path):
