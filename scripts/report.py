@@ -36,6 +36,8 @@ def main() -> None:
         try:
             wanted = options.table or known
             reports = [report.make(name, composer, local=not options.check) for name in wanted]
+            for found in reports:
+                found.own = options.config_dir is not None
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:

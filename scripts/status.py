@@ -1,5 +1,6 @@
 """What is done of each table and what the rest costs: `python scripts/status.py [TABLE ...] [--measure]`.
 
+--config-dir FOLDER, as for train.py, is for tables of one's own.
 Hours are from finished runs of the same kind, else from a few steps timed with --measure (results/speed.csv); they are
 an upper bound where a task may stop before its last epoch.
 """
@@ -64,9 +65,14 @@ def main() -> None:
     parser.add_argument(
         "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
     )
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
+    known = cli.choices("table")
+    if options.config_dir:
+        store.RESULTS = options.config_dir / "results"
+        known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
-        names = options.table or cli.choices("table")
+        names = options.table or known
         unknown: dict[str, Any] = {}
         try:
             lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]

@@ -118,6 +118,7 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("task.TT=5", "did you mean task.T?"),
     ("sede=1", "did you mean seed?"),
     ("loop.max_step=1", "did you mean loop.max_steps?"),
+    ("model=lstm,plstm", "model=lstm,plstm: several values are a sweep, which takes -m; a list is written 'model=["),
     ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
     ("loop.max_epochs=x", "loop.max_epochs: Value 'x'"),
     ("loop.max_epochs=0", "loop.max_epochs must be at least 1"),
@@ -179,6 +180,14 @@ def test_one_clear_line(train, tmp_path, wrong, right):
     assert outcome.err.startswith("error: ")
     assert right in outcome.err
     assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
+
+
+def test_no_class_is_offered_for_a_key(train):
+    """model._target_ was the nearest to model.forget_init that an MTS network has."""
+    outcome = train(*QUICK, "model=mts", "model.forget_init=3")
+    assert outcome.status == 1
+    assert outcome.err.startswith("error: model.forget_init: no such key")
+    assert "_target_" not in outcome.err
 
 
 def test_missing_data_is_one_clear_line(train, tmp_path):

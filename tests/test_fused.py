@@ -473,3 +473,8 @@ def test_called_directly_it_reads_no_other_type_as_float32(kind):
     fused.run(cell, x, cell.weights(), state)
     with pytest.raises(AssertionError):
         fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))
+
+
+def test_a_workspace_that_never_was_one_goes_quietly():
+    """torch.compile makes objects without calling __init__, and drops them."""
+    fused.Workspace.__new__(fused.Workspace).release()

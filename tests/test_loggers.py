@@ -77,9 +77,9 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    directory = tmp_path / "mine"
-    out, _ = train_process(*QUICK, "model=plstm", "logger=wandb", f"run_dir={directory}").communicate()
-    assert "W&B: no key, logging offline; later: wandb login && wandb sync" in out
+    directory = tmp_path / "my runs"
+    out, _ = train_process(*QUICK, "model=plstm", "logger=wandb", f"run_dir='{directory}'").communicate()
+    assert f"W&B: no key, logging offline; later: wandb login && wandb sync '{directory}'/wandb/offline-run-*" in out
     (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
     inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
     shown = subprocess.run(inspect, capture_output=True, text=True, check=True, cwd=tmp_path).stdout

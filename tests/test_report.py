@@ -364,6 +364,12 @@ def test_report_says_what_the_records_hold(made):
         "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |  |"
         in index
     )
+    assert "- At paper size: 1 reproduced.\n- Shown here: 1 order shown.\n" in index
+    assert "make tiny TABLE=made_up " in text
+    found.own = True  # make knows no table of one's own
+    own = report.markdown(found)
+    assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own
+    assert "make " not in own
     lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
     assert len(lines) == report.POINTS + 1
     assert lines[1].startswith("1,0.1,")
@@ -530,6 +536,16 @@ def test_status_counts_what_is_committed():
     assert (finished, begun) == (0, 0)
     assert committed + stale + missing == 90
     assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
+
+
+def test_status_knows_a_folder_of_ones_own(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "status.py"), "--config-dir", str(ROOT / "docs" / "tutorial")],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line.split()[:5] for line in done.stdout.splitlines()[1:3]]
+    assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "tiny", "0", "0", "4"]]
 
 
 def test_verdicts_are_rows_for_elsewhere():

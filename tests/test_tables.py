@@ -307,6 +307,11 @@ def test_a_table_that_cannot_be_reported_is_named():
     tables.check(whole)
     with pytest.raises(schema.ConfigError, match=r"chien_table3.yaml: table.unit is missing"):
         tables.check({k: v for k, v in whole.items() if k != "unit"})
+    with pytest.raises(schema.ConfigError, match=r"table.select, table.unit are missing; timescales/tables.py says"):
+        tables.check({k: v for k, v in whole.items() if k not in ("unit", "select")})
+    for part in ({"select": "bst"}, {"better": "bst"}, {"reduce": "bst"}, {"tiny": {**whole["tiny"], "select": "bst"}}):
+        with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not bst"):
+            tables.check({**whole, **part})
     with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
@@ -332,7 +337,10 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
     path.write_text(YAML[: YAML.index("  tiny:")])
     for words in (["table=quick"], ["table=quick", "profile=tiny"]):
         outcome = train(*words, "logger=none")
-        assert (outcome.status, outcome.err) == (1, "error: table/quick.yaml: table.tiny is missing\n")
+        assert (outcome.status, outcome.err) == (
+            1,
+            "error: table/quick.yaml: table.tiny is missing; timescales/tables.py says what each is\n",
+        )
     for right, wrong, words in [
         ("plstm ~ lstm", "plstm wins", "cannot read the claim 'plstm wins'"),
         (

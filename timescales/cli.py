@@ -138,6 +138,9 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
     if not isinstance(error, HydraException | OmegaConfBaseException):
         return None
     text = f"{error}\n{error.__cause__ or ''}"
+    if found := re.search(r"Ambiguous value for argument '(.+)'", text):
+        key, _, value = found[1].partition("=")
+        return f"{found[1]}: several values are a sweep, which takes -m; a list is written '{key}=[{value}]'"
     if isinstance(error, MissingConfigException) and (found := re.search(r"Could not find '(.+)/([^/']*)'", text)):
         group, wrong = found.groups()
         options = choices(group)
@@ -174,7 +177,7 @@ def _unknown_key(key: str, overrides: list[str]) -> str:
     known = known_keys(overrides)
     if key in known:
         return f"{key} must not be deleted"
-    return f"{key}: no such key{nearest(key, known)}"
+    return f"{key}: no such key{nearest(key, [k for k in known if not k.endswith('._target_')])}"
 
 
 def conf() -> Path:

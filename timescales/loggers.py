@@ -8,6 +8,7 @@ import io
 import math
 import netrc
 import os
+import shlex
 import sys
 import time
 import zlib
@@ -189,8 +190,9 @@ def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
 
     mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
     if mode == "offline" and "WANDB_MODE" not in os.environ:
+        place = shlex.quote(str(directory))
         print(
-            f"W&B: no key, logging offline; later: wandb login && wandb sync {directory}/wandb/offline-run-*",
+            f"W&B: no key, logging offline; later: wandb login && wandb sync {place}/wandb/offline-run-*",
             file=sys.stderr,
         )
     arguments |= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Report:
     left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
     dropped: int = 0  # committed runs that the table does not ask for any more
     kinds: set[str] = field(default_factory=set)  # of all its runs, see `schema.kind`
+    own: bool = False  # a table in a folder of one's own, which make does not know
 
     def __post_init__(self) -> None:
         tiny = tables.twin(self.table)
@@ -201,8 +202,7 @@ def markdown(report: Report) -> str:
         f"# {name}: {table['title']}", "",
         f"{table['source']}; {table['unit']}.",
         f"At paper size: **{report.verdict}**. Shown here: **{report.shown_here()}**.",
-        "", "```bash", f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here",
-        "```", "",
+        "", "```bash", *_commands(name, report.own), "```", "",
     ]  # fmt: skip
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
@@ -221,6 +221,15 @@ def markdown(report: Report) -> str:
     if table.get("notes"):
         lines += ["## Notes", "", *(f"- {note}" for note in table["notes"]), ""]
     return "\n".join([*lines, *_cost(report)]).rstrip() + "\n"
+
+
+def _commands(name: str, own: bool) -> list[str]:
+    """What makes the runs: of the paper's size, and of the tiny twin."""
+    if own:
+        command = f"python train.py --config-dir FOLDER table={name}"
+        return [f"{command}                 # paper size; FOLDER has table/{name}.yaml",
+                f"{command} profile=tiny    # shown here"]  # fmt: skip
+    return [f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here"]
 
 
 def _cells(report: Report) -> list[str]:
@@ -346,7 +355,7 @@ def _cost(report: Report) -> list[str]:
     return lines
 
 
-def index(reports: Iterable[Report]) -> str:
+def index(reports: Sequence[Report]) -> str:
     """results/README.md: every table with its verdicts."""
     body = []
     for r in reports:
@@ -359,9 +368,10 @@ def index(reports: Iterable[Report]) -> str:
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
     head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)", "open"]
     return "\n".join([
-        "# Results", "",
+        "# Results", "", *_outcome(reports), "",
         "Written by `make report` from the records.",
-        "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models.",
+        "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models, in",
+        "claims of its own, often fewer than the paper's.",
         "*Open* is the price of the runs that are missing at paper size (in each table: of its cells): by finished",
         "runs of their kind, else by a few steps on the fastest machine that was timed ([speed.csv](speed.csv)); at",
         "most, since tasks may stop early. A run that several tables share is counted in each.",
@@ -369,6 +379,16 @@ def index(reports: Iterable[Report]) -> str:
         "better or worse in six tables of ten (1 - .95^18).",
         "Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).", "", *grid(head, body), "",
     ])  # fmt: skip
+
+
+def _outcome(reports: Sequence[Report]) -> list[str]:
+    """What became of all tables, in a line for each size; a verdict's remarks in brackets are left out."""
+    sizes = {"At paper size": [r.verdict for r in reports], "Shown here": [r.shown_here() for r in reports]}
+    lines = []
+    for size, words in sizes.items():
+        count = Counter(word.partition(" (")[0].removesuffix(" so far") for word in words)
+        lines.append(f"- {size}: {'; '.join(f'{n} {word}' for word, n in count.most_common())}.")
+    return [f"Of {len(reports)} tables and figures:", "", *lines]
 
 
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:

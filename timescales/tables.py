@@ -44,6 +44,7 @@ REQUIRED = {
     "assumed", "tiny",
 }  # fmt: skip
 OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
+CHOICES = {"select": ("best", "last"), "better": ("higher", "lower"), "reduce": ("mean", "max", "best_lr")}
 TINY = {"set", "minutes", "claims", "success", "n_min", "select", "metric"}
 
 
@@ -127,8 +128,9 @@ def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 def check(table: Mapping[str, Any]) -> None:
     """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
     name = table.get("name", "?")
-    if missing := REQUIRED - set(table):
-        raise ConfigError(f"table/{name}.yaml: table.{min(missing)} is missing")
+    if missing := [f"table.{key}" for key in sorted(REQUIRED - set(table))]:
+        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        raise ConfigError(f"table/{name}.yaml: {what}; timescales/tables.py says what each is")
     if unknown := set(table) - REQUIRED - OPTIONAL:
         raise ConfigError(
             f"table/{name}.yaml: table.{min(unknown)}: no such key{nearest(min(unknown), REQUIRED | OPTIONAL)}"
@@ -142,6 +144,11 @@ def check(table: Mapping[str, Any]) -> None:
     if unknown := set(tiny) - TINY:
         raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key{nearest(min(unknown), TINY)}")
     for part in (table, tiny):
+        for key, words in CHOICES.items():
+            if key in part and part[key] not in words:
+                raise ConfigError(
+                    f"table/{name}.yaml: {key} must be {', '.join(words[:-1])} or {words[-1]}, not {part[key]}"
+                )
         conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
         for condition in filter(None, conditions):
             if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):

@@ -205,7 +205,7 @@ def names(*functions: str) -> list[str]:
     return [p.stem for p in paths if any(f"\ndef {function}(" in p.read_text() for function in functions)]
 
 
-def load(directory: Path, weights: str = "best") -> Run:
+def load(directory: str | Path, weights: str = "best") -> Run:
     """A run's models and task, on the device there is, in evaluation mode.
 
     The weights are those of its best validation: best.pt's, or, while it goes on or was interrupted, the best so far.
@@ -214,6 +214,7 @@ def load(directory: Path, weights: str = "best") -> Run:
     """
     from timescales import build, checkpoint
 
+    directory = Path(directory)
     found = record.read(directory)
     if found is None:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")

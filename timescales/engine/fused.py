@@ -155,6 +155,7 @@ class Workspace:
 
     _free: list[tuple[mmap.mmap, int]] = []
     _lock = threading.Lock()
+    _memory: tuple[mmap.mmap, int] | None = None  # also of one that torch.compile makes without __init__
     KEPT = 8  # more free ones than this are given back to the system, the smallest first
 
     def __init__(self, floats: int) -> None:
@@ -171,7 +172,7 @@ class Workspace:
             if hasattr(mmap, "MADV_HUGEPAGE"):
                 memory.madvise(mmap.MADV_HUGEPAGE)
             best = memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        self._memory: tuple[mmap.mmap, int] | None = best
+        self._memory = best
 
     @property
     def address(self) -> int:
