@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import statistics
 import time
 import traceback
 from collections import Counter
@@ -82,6 +83,8 @@ class TimescalesSweeper(BasicSweeper):
                 print(f"\nstopped after {spent}: the same command continues", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
+        if self.config is not None and self.config.table is None and len(jobs := [*finished, *planned]) > 1:
+            print("\n".join(["", *outcomes(jobs)]), flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
         return returns
@@ -260,6 +263,26 @@ class TimescalesSweeper(BasicSweeper):
 def ended(job: Job) -> bool:
     """Whether a run needs nothing more, whoever trained it."""
     return (record.read(job.directory) or {}).get("status") in store.ENDED
+
+
+def outcomes(jobs: Sequence[Job]) -> list[str]:
+    """For each setting of a sweep a line: its tests, over its finished seeds the mean and, in brackets, the spread."""
+    axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
+    differ = [key for key in tables.varying(axes) if key not in ("run_dir", "seeds")]
+    found: dict[str, list[dict[str, float]]] = {}
+    for job, at in zip(jobs, axes, strict=True):
+        metrics = found.setdefault(" ".join(f"{key}={at[key]}" for key in differ if key in at), [])
+        if (outcome := record.read(job.directory)) is not None and outcome["status"] == "finished":
+            metrics.append(outcome["metrics"])
+    lines = []
+    for setting, metrics in sorted(found.items()):
+        words = []
+        for name in sorted({name for one in metrics for name in one if name.startswith("test/")}):
+            values = [one[name] for one in metrics if one.get(name) is not None]
+            spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
+            words.append(f"{name} {statistics.fmean(values):.4f}{spread}" if values else f"{name} none")
+        lines.append(f"{setting or 'all'}: {', '.join(words) or 'none finished'}; n = {len(metrics)}")
+    return lines
 
 
 def unanswered(directory: Path, names: Sequence[str]) -> list[str]:

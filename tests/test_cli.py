@@ -221,6 +221,12 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert all(len(d.name) < 64 for d in (tmp_path / "runs").iterdir())
     again = train(*sweep)
     assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    for model in ("lstm", "plstm"):  # both end with what the sweep found
+        records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob(f"copy-{model}-s*/record.json")]
+        a, b = (record["metrics"]["test/accuracy"] for record in records)
+        line = f"model={model}: test/accuracy {(a + b) / 2:.4f} ({abs(a - b) / 2**0.5:.4f}), test/loss "
+        assert first.out.count(line) == again.out.count(line) == 1
+    assert again.out.count("; n = 2") == 2
     wider = train("-m", *QUICK, "model=lstm,plstm,lstn", "seed=0,2", "task.T=2,-3")
     assert wider.status == 1
     assert "12 runs: 2 finished, skipped; 6 to run" in wider.out

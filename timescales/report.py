@@ -363,7 +363,7 @@ def index(reports: Sequence[Report]) -> str:
         words = Counter(map(verdict.word_of, r.cells))
         cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
         held = Counter(map(verdict.word_of, r.claims))
-        claims = ", ".join(f"{count} {word}" for word, count in sorted(held.items()))
+        claims = ", ".join(f"{n} {'hold' if word == 'holds' and n > 1 else word}" for word, n in sorted(held.items()))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
     head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)", "open"]
