@@ -236,7 +236,8 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     assert not torch.equal(first, second)
     close_state(first_state[:1], second_state[:1])  # nothing is dropped before the first layer
     assert kind == "ExpRNN" or (first != 0).all()  # nor after the last; expRNN's modrelu has zeros of its own
-    single = build(kind, dropout=0.5).train()
+    with pytest.warns(UserWarning, match="between layers"):
+        single = build(kind, dropout=0.5).train()
     close(single(x)[0], build(kind)(x)[0])
 
 

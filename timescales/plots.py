@@ -114,11 +114,10 @@ def draw(found: report.Report) -> Path | None:
     for (name, settings), one in zip(shown, axes, strict=True):
         table = {**(found.table if name == "paper" else tables.twin(found.table)), "figure": settings}
         kinds[settings["kind"]](one, found, name, table)
-        one.set_title(
-            f"{textwrap.fill(found.table['title'], 72)}\n{'paper size' if name == 'paper' else 'tiny twin'}",
-            loc="left",
-            fontsize=10,
-        )
+        metric = table["metric"]
+        own = f": {metric}" if metric.startswith("steps to") and metric != found.table["metric"] else ""  # a twin's
+        size = "paper size" if name == "paper" else f"tiny twin{own}"
+        one.set_title(f"{textwrap.fill(found.table['title'], 72)}\n{size}", loc="left", fontsize=10)
     path = store.RESULTS / found.table["name"] / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     out = io.BytesIO()

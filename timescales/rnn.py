@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class RNN(nn.Module):
                 raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
+        if dropout and len(cells) == 1:
+            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=2)
         if engine not in engines.NAMES:
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
         self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
