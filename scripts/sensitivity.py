@@ -24,7 +24,8 @@ from timescales import compose, files, record, report, schema, store, tables, ve
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
     """The choices to try, one at a time: (key, value). One that changes no run of the tiny twin is left out."""
-    tries = [(key, value) for key, entry in table["assumed"].items() for value in entry.get("try", [])]
+    assumed = table["assumed"].items()
+    tries = [(key, value) for key, entry in assumed if key != "select" for value in entry.get("try", [])]  # see report
     base = [slug for _, slug in runs_of(table, composer, {})]
     return [(k, v) for k, v in tries if [slug for _, slug in runs_of(table, composer, {k: [v]})] != base]
 

@@ -89,6 +89,18 @@ def test_welch_is_scipys_on_samples_of_that_spread():
     assert found == pytest.approx(expected, rel=1e-12)
 
 
+def test_what_another_selection_would_give_stands_beside_it():
+    table = {**TABLE, "assumed": {"select": {"said": "not stated", "try": ["best"]}}}
+    assert verdict.metrics(table) == ["last test/accuracy", "best test/accuracy"]
+    more = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
+    a, b = (row | more for row in rows([0.5, 0.5]))
+    runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
+    text = report.markdown(report.Report(table, runs, {"paper": 6, "tiny": 0}))
+    assert "| verdict | ours if select=best | open |" in text
+    assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
+    assert "select=" not in report.markdown(report.Report(TABLE, runs, {"paper": 6, "tiny": 0}))
+
+
 def test_one_run_is_one_more_draw_from_the_papers():
     """x = 93 against mean 90, sd 2, n 5: t = 3 / (2 sqrt(1 + 1/5)) with 4 degrees of freedom."""
     t = 3 / (2 * math.sqrt(1.2))

@@ -238,6 +238,7 @@ def _cells(report: Report) -> list[str]:
         return []
     keys = list(dict.fromkeys(key for cell in cells for key in cell.get("where", {})))
     labelled = any("label" in cell for cell in cells)
+    others = verdict.other_selections(report.table)
     body = []
     for cell in report.cells:
         where, values = cell.printed.get("where", {}), [value for _, value in cell.values]
@@ -248,10 +249,18 @@ def _cells(report: Report) -> list[str]:
             *([cell.printed.get("label", "")] if labelled else []), *(say(where.get(key, "")) for key in keys),
             _printed(cell.printed), _with_sd(cell.mean, cell.sd), cell.n or "",
             "" if cell.median is None else number(cell.median), seeds,
-            cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"), report.price(where),
+            cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"),
+            *(_selected(report, cell.printed, other) for other in others), report.price(where),
         ])  # fmt: skip
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
-    return [*grid([*head, "paper", "ours", "n", "median", "every seed", "verdict", "open"], body), ""]
+    head += ["paper", "ours", "n", "median", "every seed", "verdict", *(f"ours if select={o}" for o in others), "open"]
+    return [*grid(head, body), ""]
+
+
+def _selected(report: Report, printed: Mapping[str, Any], select: str) -> str:
+    """A printed value's verdict if its runs' values had been selected otherwise."""
+    found = verdict.cell(printed, {**report.table, "select": select}, report.rows["paper"])
+    return "" if found.mean is None else f"{_with_sd(found.mean, found.sd)}: {found.verdict}"
 
 
 def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:

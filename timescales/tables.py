@@ -19,7 +19,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source}: other people's, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
-    assumed                 the silence ledger: {key: {said: "...", try: [other values]}}
+    assumed                 the silence ledger: {key: {said: "...", try: [other values]}}; the report has a column for
+                            each other `select`
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)

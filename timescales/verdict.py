@@ -58,7 +58,15 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
         names += [part["success"].split()[0]] if part.get("success") else []
         names += [name for figure in tables.figures(part) for name in figure.get("metrics", [])]
         found |= dict.fromkeys(full_name(name, part) for name in names)
+        for other in other_selections(table) if cells else []:
+            names = [table["metric"], *(entry["metric"] for entry in cells if "metric" in entry)]
+            found |= dict.fromkeys(full_name(name, table | {"select": other}) for name in names)
     return list(found)
+
+
+def other_selections(table: Mapping[str, Any]) -> list[str]:
+    """How else than by `select` the paper may have chosen the values of its cells."""
+    return list(table["assumed"].get("select", {}).get("try", []))
 
 
 def full_name(metric: str, table: Mapping[str, Any]) -> str:
