@@ -99,6 +99,9 @@ def test_what_another_selection_would_give_stands_beside_it():
     assert "| verdict | ours if select=best | open |" in text
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
     assert "select=" not in report.markdown(report.Report(TABLE, runs, {"paper": 6, "tiny": 0}))
+    failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
+    text = report.markdown(report.Report(failing, runs, {"paper": 6, "tiny": 0}))
+    assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
 
 
 def test_one_run_is_one_more_draw_from_the_papers():

@@ -312,6 +312,12 @@ def test_a_table_that_cannot_be_reported_is_named():
     for part in ({"select": "bst"}, {"better": "bst"}, {"reduce": "bst"}, {"tiny": {**whole["tiny"], "select": "bst"}}):
         with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not bst"):
             tables.check({**whole, **part})
+    for assumed in (None, ["select"], {"select": "not stated"}, {"select": {"try": ["best"]}}):
+        with pytest.raises(schema.ConfigError, match=r"table.assumed must be {key: {said: "):
+            tables.check({**whole, "assumed": assumed})
+    for others in ("best", ["bst"]):
+        with pytest.raises(schema.ConfigError, match=r"table.assumed.select.try must be a list of best or last, not "):
+            tables.check({**whole, "assumed": {"select": {"said": "not stated", "try": others}}})
     with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):

@@ -258,8 +258,9 @@ def _cells(report: Report) -> list[str]:
 
 
 def _selected(report: Report, printed: Mapping[str, Any], select: str) -> str:
-    """A printed value's verdict if its runs' values had been selected otherwise."""
-    found = verdict.cell(printed, {**report.table, "select": select}, report.rows["paper"])
+    """A printed value's verdict if its runs' values had been selected otherwise; the same runs succeeded."""
+    metric = verdict.full_name(printed.get("metric", report.table["metric"]), {"select": select})
+    found = verdict.cell({**printed, "metric": metric}, report.table, report.rows["paper"])
     return "" if found.mean is None else f"{_with_sd(found.mean, found.sd)}: {found.verdict}"
 
 

@@ -139,6 +139,14 @@ def check(table: Mapping[str, Any]) -> None:
     for key in ("runs", "cells", "claims"):
         if not isinstance(table[key], list):
             raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
+    assumed = table["assumed"]
+    if not isinstance(assumed, Mapping) or not all(isinstance(e, Mapping) and "said" in e for e in assumed.values()):
+        raise ConfigError(
+            f"table/{name}.yaml: table.assumed must be {{key: {{said: ..., try: [other values]}}}}, or {{}} for none"
+        )
+    others = assumed.get("select", {}).get("try", [])
+    if not isinstance(others, list) or not all(other in CHOICES["select"] for other in others):
+        raise ConfigError(f"table/{name}.yaml: table.assumed.select.try must be a list of best or last, not {others}")
     tiny = table["tiny"]
     if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
         raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
