@@ -232,7 +232,7 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert "12 runs: 2 finished, skipped; 6 to run" in wider.out
     assert "did you mean lstm?" in wider.out
     assert wider.out.count("T must be at least 0") == 4
-    assert "model=lstm task.T=-3: no finished record here; n = 0 of 2" in wider.out
+    assert "task.T=-3 model=lstm: no finished record here; n = 0 of 2" in wider.out
     assert "8 of 12 runs failed" in wider.err
     assert "Traceback" not in wider.out + wider.err
     assert len(list((tmp_path / "runs").iterdir())) == 6

@@ -332,7 +332,7 @@ def test_a_table_that_cannot_be_reported_is_named():
 
 
 def test_a_twin_reads_what_it_selects():
-    whole = compose.table("chien_table3")
+    whole = compose.table("chien_table3") | {"assumed": {}}  # which names another selection
     assert verdict.metrics(whole) == ["last test/accuracy"]
     twin = {**whole, "tiny": {**whole["tiny"], "select": "best"}}
     assert verdict.metrics(twin) == ["last test/accuracy", "best test/accuracy"]

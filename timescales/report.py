@@ -250,18 +250,19 @@ def _cells(report: Report) -> list[str]:
             _printed(cell.printed), _with_sd(cell.mean, cell.sd), cell.n or "",
             "" if cell.median is None else number(cell.median), seeds,
             cell.verdict + ("" if cell.p is None else f", p = {cell.p:.2g}"),
-            *(_selected(report, cell.printed, other) for other in others), report.price(where),
+            *(_selected(report, cell, other) for other in others), report.price(where),
         ])  # fmt: skip
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
     head += ["paper", "ours", "n", "median", "every seed", "verdict", *(f"ours if select={o}" for o in others), "open"]
     return [*grid(head, body), ""]
 
 
-def _selected(report: Report, printed: Mapping[str, Any], select: str) -> str:
-    """A printed value's verdict if its runs' values had been selected otherwise; the same runs succeeded."""
-    metric = verdict.full_name(printed.get("metric", report.table["metric"]), {"select": select})
-    found = verdict.cell({**printed, "metric": metric}, report.table, report.rows["paper"])
-    return "" if found.mean is None else f"{_with_sd(found.mean, found.sd)}: {found.verdict}"
+def _selected(report: Report, cell: verdict.Cell, select: str) -> str:
+    """A cell's verdict if its runs' values had been selected otherwise; the same runs succeeded."""
+    metric = verdict.full_name(cell.printed.get("metric", report.table["metric"]), {"select": select})
+    found = verdict.cell({**cell.printed, "metric": metric}, report.table, report.rows["paper"])
+    few = f" (n={found.n})" if found.n < cell.n and "(n=" not in found.verdict else ""
+    return "" if found.mean is None else f"{_with_sd(found.mean, found.sd)}: {found.verdict}{few}"
 
 
 def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:

@@ -49,7 +49,7 @@ class RNN(nn.Module):
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
         if dropout and len(cells) == 1:
-            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=2)
+            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
         if engine not in engines.NAMES:
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
         self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]

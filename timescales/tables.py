@@ -152,12 +152,11 @@ def check(table: Mapping[str, Any]) -> None:
         raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
     if unknown := set(tiny) - TINY:
         raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key{nearest(min(unknown), TINY)}")
-    for part in (table, tiny):
+    for part, where in ((table, "table"), (tiny, "table.tiny")):
         for key, words in CHOICES.items():
             if key in part and part[key] not in words:
-                raise ConfigError(
-                    f"table/{name}.yaml: {key} must be {', '.join(words[:-1])} or {words[-1]}, not {part[key]}"
-                )
+                choices = f"{', '.join(words[:-1])} or {words[-1]}"
+                raise ConfigError(f"table/{name}.yaml: {where}.{key} must be {choices}, not {part[key]}")
         conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
         for condition in filter(None, conditions):
             if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):
