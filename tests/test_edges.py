@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from synthetic import SMALL, sizes
 
 from timescales import build, checkpoint, cli, engine, loop, record, schema
-from timescales.engine import fused
+from timescales.engine.fused import library
 from timescales.engine.kernel import kernel_of
 from timescales.tasks import Adding, Copy
 
@@ -35,7 +35,7 @@ def on(made, name):
     """The same on another engine; skips where that has no kernel for it by design, or cannot be built here."""
     if name != "eager" and kernel_of(made.layers[0]) is None:
         pytest.skip(f"{name} has no kernel for {made.layers[0]}")
-    if name == "fused" and isinstance(built := fused.library(), str):
+    if name == "fused" and isinstance(built := library(), str):
         pytest.skip(built)
     engine.pick(name, made.layers[0], torch.zeros(2, 1, 2))  # any other refusal is a fault
     made.engine = name
