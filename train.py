@@ -97,8 +97,8 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
     except schema.ConfigError:
         raise
     except Exception as error:
-        logging.getLogger(__name__).exception("the run failed")
         record.failed(directory, error)
+        logging.getLogger(__name__).exception("the run failed")
         raise
     print(f"{directory}\n  {record.summary(record.read(directory))}")
     return outcome["status"]

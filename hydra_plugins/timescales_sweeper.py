@@ -66,13 +66,13 @@ class TimescalesSweeper(BasicSweeper):
             raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
-        planned, skipped, seconds = self._plan(asked)
+        jobs, planned, seconds = self._plan(asked)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with deadline(self.minutes) as over:
             try:
                 returns += self._launch_all(planned, one_by_one, seconds)
-                self._probe([job for job in skipped if job.state == "finished"])
+                self._probe([job for job in jobs if job.state == "finished"])
                 if again := self._look_again():
                     returns += self._launch_all(again, one_by_one, seconds)
             except KeyboardInterrupt:
@@ -83,7 +83,7 @@ class TimescalesSweeper(BasicSweeper):
                 print(f"\nstopped after {spent}: the same command continues", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
-        if self.config is not None and self.config.table is None and len(jobs := [*skipped, *planned]) > 1:
+        if self.config is not None and self.config.table is None and len(jobs) > 1:
             print("\n".join(["", *outcomes(jobs)]), flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(asked)} runs failed")
@@ -182,7 +182,7 @@ class TimescalesSweeper(BasicSweeper):
             return None
 
     def _plan(self, asked: list[list[str]]) -> tuple[list[Job], list[Job], dict[str, float]]:
-        """What is to be run, in order; what is skipped; seconds by kind of run. Prints the counts."""
+        """All jobs as asked for; those to be run, in order; seconds by kind of run. Prints the counts."""
         assert self.config is not None
         committed = store.committed()
         jobs: dict[Path, Job] = {}  # the same run asked for twice is one
@@ -207,7 +207,7 @@ class TimescalesSweeper(BasicSweeper):
             print(
                 f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
             )
-        return todo, [job for job in jobs.values() if job.state != "to run"], seconds
+        return list(jobs.values()), todo, seconds
 
     def _probe(self, jobs: list[Job]) -> None:
         """Put the table's questions to those of its runs that have not answered them."""
@@ -266,7 +266,7 @@ def ended(job: Job) -> bool:
 
 
 def outcomes(jobs: Sequence[Job]) -> list[str]:
-    """For each setting of a sweep a line: its tests, over its finished seeds the mean and, in brackets, the spread.
+    """For each setting of a sweep, in the order asked for, a line: its tests, over its finished seeds the mean and, in brackets, the spread.
 
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
@@ -281,7 +281,7 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
         if (outcome := record.read(job.directory)) is not None and outcome["status"] == "finished":
             metrics.append(outcome["metrics"])
     lines = []
-    for setting, metrics in sorted(found.items()):
+    for setting, metrics in found.items():
         words = []
         for name in sorted({name for one in metrics for name in one if name.startswith("test/")}):
             values = [one[name] for one in metrics if one.get(name) is not None]

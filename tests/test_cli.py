@@ -201,14 +201,16 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
     from timescales import loop
 
-    monkeypatch.setattr(loop, "training", lambda *a: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        train(*QUICK)
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "training", lambda *a: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(*QUICK)
     (directory,) = (tmp_path / "runs").iterdir()
     assert "ZeroDivisionError" in (directory / "train.log").read_text()
     record = json.loads((directory / "record.json").read_text())
     assert (record["status"], record["error"]) == ("failed", "ZeroDivisionError: division by zero")
-    monkeypatch.undo()
+    assert train(*QUICK, "seed=1").status == 0
+    assert list((tmp_path / "runs").glob("*/train.log")) == [directory / "train.log"]  # the other has nothing to tell
 
 
 def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkeypatch):
@@ -219,8 +221,10 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert "4 runs: 0 finished, skipped; 4 to run" in first.out
     assert len(list((tmp_path / "runs").iterdir())) == 4
     assert all(len(d.name) < 64 for d in (tmp_path / "runs").iterdir())
-    again = train(*sweep)
+    again = train("-m", *QUICK, "model=plstm,lstm", "seed=0,1")
     assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    assert first.out.index("\nmodel=lstm: ") < first.out.index("\nmodel=plstm: ")  # in the order asked for
+    assert again.out.index("\nmodel=plstm: ") < again.out.index("\nmodel=lstm: ")
     for model in ("lstm", "plstm"):  # both end with what the sweep found
         records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob(f"copy-{model}-s*/record.json")]
         a, b = (record["metrics"]["test/accuracy"] for record in records)

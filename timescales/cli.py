@@ -117,8 +117,6 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
         return str(error)
     if isinstance(error, HydraException) and isinstance(error.__cause__, ConfigError):  # a plugin's
         return str(error.__cause__)
-    if isinstance(error, ValueError) and isinstance(error.__cause__, OSError):
-        error = error.__cause__  # of logging, which cannot open the run's train.log
     if isinstance(error, OSError) and error.filename and error.errno in PLACES:
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
     theirs = _raised_in_hydra(error) and not isinstance(error, OmegaConfBaseException)  # those say more, see below

@@ -9,7 +9,7 @@ from torch import nn
 
 from timescales import convert
 from timescales.cells import LSTMCell, PLSTMCell, URLSTMCell
-from timescales.rnn import RNN, layer_sizes, per_layer, refuse, stack
+from timescales.rnn import RNN, layer_sizes, one_cell_per_layer, per_layer, refuse
 
 
 class LSTM(RNN):
@@ -158,7 +158,7 @@ class PLSTM(RNN):
         **unknown: Any,
     ) -> None:
         refuse(self, unknown)
-        cells = stack(
+        cells = one_cell_per_layer(
             PLSTMCell, input_size, hidden_size, num_layers,
             coupled=coupled, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form,
         )  # fmt: skip

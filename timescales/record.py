@@ -155,7 +155,7 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
     if (directory / "last.pt").exists() or (read(directory) or {}).get("status") in ("finished", "diverged"):
         return
     clear(directory)
-    for path in (*directory.glob("lock*"), directory / "train.log"):
+    for path in directory.glob("lock*"):
         path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()

@@ -9,7 +9,7 @@ from torch import nn
 
 from timescales import convert
 from timescales.cells import ExpRNNCell, GatedGRUCell, GatedLSTMCell, GRUCell, JANETCell, PGRUCell
-from timescales.rnn import RNN, refuse, stack
+from timescales.rnn import RNN, one_cell_per_layer, refuse
 
 
 class GatedRNN(RNN):
@@ -48,7 +48,7 @@ class GatedRNN(RNN):
         if core == "lstm" and gru_form != "forget":
             raise ValueError(f"gru_form={gru_form} is for core=gru")
         own: dict[str, Any] = {"zoneout_c": zoneout_c} if core == "lstm" else {"gru_form": gru_form}
-        cells = stack(
+        cells = one_cell_per_layer(
             GatedLSTMCell if core == "lstm" else GatedGRUCell, input_size, hidden_size, num_layers,
             gate=gate, forget_bias=forget_bias, T_max=T_max, downsize=downsize, train_bias=train_bias,
             subtract_bias=subtract_bias, zoneout_h=zoneout_h, **own,
@@ -75,7 +75,7 @@ class GRU(RNN):
         **unknown: Any,
     ) -> None:
         refuse(self, unknown)
-        cells = stack(GRUCell, input_size, hidden_size, num_layers, forget_init=forget_init)
+        cells = one_cell_per_layer(GRUCell, input_size, hidden_size, num_layers, forget_init=forget_init)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
 
     @classmethod
@@ -109,7 +109,7 @@ class PGRU(RNN):
         **unknown: Any,
     ) -> None:
         refuse(self, unknown)
-        cells = stack(
+        cells = one_cell_per_layer(
             PGRUCell, input_size, hidden_size, num_layers, epsilon=epsilon, power=power, power_init=power_init
         )
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
@@ -137,7 +137,7 @@ class JANET(RNN):
     ) -> None:
         refuse(self, unknown)
         law = None if T_max is None else {"law": "chrono", "T_max": T_max}
-        cells = stack(JANETCell, input_size, hidden_size, num_layers, forget_init=law, beta=beta)
+        cells = one_cell_per_layer(JANETCell, input_size, hidden_size, num_layers, forget_init=law, beta=beta)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
 
 
@@ -157,5 +157,5 @@ class ExpRNN(RNN):
         **unknown: Any,
     ) -> None:
         refuse(self, unknown)
-        cells = stack(ExpRNNCell, input_size, hidden_size, num_layers, skew_init=skew_init)
+        cells = one_cell_per_layer(ExpRNNCell, input_size, hidden_size, num_layers, skew_init=skew_init)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)

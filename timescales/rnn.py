@@ -152,7 +152,7 @@ def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: i
     return list(zip([input_size, *hidden], hidden, strict=False))
 
 
-def stack(
+def one_cell_per_layer(
     cell: type[Cell], input_size: int, hidden_size: int | Sequence[int], num_layers: int, **arguments: Any
 ) -> list[Cell]:
     """One cell per layer, all with the same arguments; hidden_size is one number or one per layer."""

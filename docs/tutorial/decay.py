@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from timescales.cells import Cell
-from timescales.rnn import RNN, stack
+from timescales.rnn import RNN, one_cell_per_layer
 
 
 class DecayCell(Cell):
@@ -39,5 +39,7 @@ class DecayCell(Cell):
 class Decay(RNN):
     def __init__(self, input_size, hidden_size, num_layers=1, dropout=0.0, *, rate: float = 1.0, engine="auto"):
         super().__init__(
-            stack(DecayCell, input_size, hidden_size, num_layers, rate=rate), dropout=dropout, engine=engine
+            one_cell_per_layer(DecayCell, input_size, hidden_size, num_layers, rate=rate),
+            dropout=dropout,
+            engine=engine,
         )
