@@ -155,6 +155,8 @@ class TimescalesSweeper(BasicSweeper):
         table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
         runs = tables.expand(table, profile, {o.key_or_group: self.compose.values(o) for o in narrow})
+        if not runs:
+            raise schema.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
         if narrow:
             try:
                 self.compose(runs[0].overrides)
@@ -266,7 +268,7 @@ def ended(job: Job) -> bool:
 
 
 def outcomes(jobs: Sequence[Job]) -> list[str]:
-    """For each setting of a sweep, in the order asked for, a line: its tests, over its finished seeds the mean and, in brackets, the spread.
+    """For each setting of a sweep, in the order asked for, a line: its tests, mean and, in brackets, spread over seeds.
 
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """

@@ -24,7 +24,7 @@ from timescales import compose, files, record, report, schema, store, tables, ve
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
     """The choices to try, one at a time: (key, value). One that changes no run of the tiny twin is left out."""
-    assumed = table["assumed"].items()
+    assumed = table.get("assumed", {}).items()
     tries = [(key, value) for key, entry in assumed if key != "select" for value in entry.get("try", [])]  # see report
     base = [slug for _, slug in runs_of(table, composer, {})]
     return [(k, v) for k, v in tries if [slug for _, slug in runs_of(table, composer, {k: [v]})] != base]
@@ -92,6 +92,10 @@ def main() -> None:
     with compose.composing() as composer:
         try:
             table = compose.table(options.table)
+            if not table.get("tiny"):
+                raise schema.ConfigError(
+                    f"{options.table} has no tiny twin (its key `tiny`), on which choices are tried"
+                )
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         tries: list[list[str]] = [[]]

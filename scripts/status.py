@@ -30,6 +30,8 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
         count: Counter[str] = Counter()
         ended, todo = [], []
         runs, why = compose.runs(table, profile, composer)
+        if not runs and not why:
+            continue  # no tiny twin
         for _, cfg in runs:
             slug, kind = schema.slug(cfg), schema.kind(cfg)
             found, row = record.read(Path("runs") / slug), committed.get(schema.id_of(slug), {})

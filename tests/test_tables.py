@@ -340,12 +340,12 @@ def test_a_twin_reads_what_it_selects():
 
 def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
     path = quick / "conf" / "table" / "quick.yaml"
-    path.write_text(YAML[: YAML.index("  tiny:")])
+    path.write_text(YAML.replace("  unit: ", "  # unit: "))
     for words in (["table=quick"], ["table=quick", "profile=tiny"]):
         outcome = train(*words, "logger=none")
         assert (outcome.status, outcome.err) == (
             1,
-            "error: table/quick.yaml: table.tiny is missing; timescales/tables.py says what each is\n",
+            "error: table/quick.yaml: table.unit is missing; timescales/tables.py says what each is\n",
         )
     for right, wrong, words in [
         ("plstm ~ lstm", "plstm wins", "cannot read the claim 'plstm wins'"),
@@ -372,6 +372,27 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
     path.write_text(YAML.replace("name: quick", "name: slow"))
     assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
     assert not list(quick.glob("runs/*"))
+
+
+def test_a_table_without_a_twin_and_without_assumptions(quick, train, monkeypatch):
+    monkeypatch.syspath_prepend(str(record.ROOT / "scripts"))
+    import status
+
+    (quick / "conf" / "table" / "quick.yaml").write_text(
+        re.sub("(?m)^  assumed:.*$", "", YAML[: YAML.index("  tiny:")])
+    )
+    outcome = train("table=quick", "profile=tiny", "logger=none")
+    assert (outcome.status, outcome.err) == (1, "error: profile=tiny: quick has no tiny twin (its key `tiny`)\n")
+    assert train("table=quick", "seed=0", "logger=none").status == 0
+    with compose.composing() as composer:
+        found = report.make("quick", composer)
+        assert [line[:5] for line in status.status("quick", composer, {})] == [["quick", "paper", 2, 0, 2]]
+    assert found.asked == {"paper": 4, "tiny": 0}
+    assert (found.shown_here(), len(found.rows["paper"]), found.rows["tiny"]) == ("no twin", 2, [])
+    text = report.markdown(found)
+    assert "Shown here: **no twin**" in text
+    assert "make tiny" not in text
+    assert "is assumed" not in text
 
 
 def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):

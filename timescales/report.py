@@ -44,6 +44,8 @@ class Report:
         If it does not, nothing is contradicted: the size may be the reason.
         """
         said = {verdict.word_of(c) for c in self.shown}
+        if not self.table.get("tiny"):
+            return "no twin"
         if not self.rows["tiny"]:
             return "not run"
         if not self.shown:
@@ -202,7 +204,7 @@ def markdown(report: Report) -> str:
         f"# {name}: {table['title']}", "",
         f"{table['source']}; {table['unit']}.",
         f"At paper size: **{report.verdict}**. Shown here: **{report.shown_here()}**.",
-        "", "```bash", *_commands(name, report.own), "```", "",
+        "", "```bash", *_commands(report), "```", "",
     ]  # fmt: skip
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
@@ -215,7 +217,7 @@ def markdown(report: Report) -> str:
     if table.get("cited"):
         body = [[c["label"], _printed(c), c["source"]] for c in table["cited"]]
         lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
-    if table["assumed"]:
+    if table.get("assumed"):
         lines += ["## What the paper leaves open, and what is assumed", ""]
         lines += [f"- `{key}`: {entry['said']}" for key, entry in table["assumed"].items()] + [""]
     if table.get("notes"):
@@ -223,13 +225,18 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, *_cost(report)]).rstrip() + "\n"
 
 
-def _commands(name: str, own: bool) -> list[str]:
-    """What makes the runs: of the paper's size, and of the tiny twin."""
-    if own:
+def _commands(report: Report) -> list[str]:
+    """What makes the runs: of the paper's size, and of the tiny twin if there is one."""
+    name = report.table["name"]
+    if report.own:
         command = f"python train.py --config-dir FOLDER table={name}"
-        return [f"{command}                 # paper size; FOLDER has table/{name}.yaml",
-                f"{command} profile=tiny    # shown here"]  # fmt: skip
-    return [f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}         # shown here"]
+        whole, tiny = (
+            f"{command}                 # paper size; FOLDER has table/{name}.yaml",
+            f"{command} profile=tiny ",
+        )
+    else:
+        whole, tiny = f"make reproduce TABLE={name}    # paper size", f"make tiny TABLE={name}      "
+    return [whole, f"{tiny}   # shown here"] if report.table.get("tiny") else [whole]
 
 
 def _cells(report: Report) -> list[str]:

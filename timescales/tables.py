@@ -19,14 +19,14 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
                             paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source}: other people's, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
-    assumed                 the silence ledger: {key: {said: "...", try: [other values]}}; the report has a column for
-                            each other `select`
+    assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
+                            column for each other `select`
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
     figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them (timescales/plots.py)
-    tiny                    profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally minutes,
-                            success, n_min, select, metric}
+    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally
+                            minutes, success, n_min, select, metric}
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ from timescales.schema import ConfigError, nearest
 
 REQUIRED = {
     "name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells", "claims",
-    "assumed", "tiny",
 }  # fmt: skip
-OPTIONAL = {"reduce", "success", "cited", "notes", "needs", "probe", "figure"}
+OPTIONAL = {"reduce", "success", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"}
 CHOICES = {"select": ("best", "last"), "better": ("higher", "lower"), "reduce": ("mean", "max", "best_lr")}
 TINY = {"set", "minutes", "claims", "success", "n_min", "select", "metric"}
 
@@ -70,9 +69,12 @@ def expand(
 
     A grid that knows the key keeps those of its values that are wanted, and is dropped if it has none. Wanted values
     that no grid has go to all grids that know the key, a key that none knows to all: such runs are beyond the table.
+    A table without a tiny twin has no runs of that profile.
     """
     grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
     if profile == "tiny":
+        if not table.get("tiny"):
+            return []
         changes = {k: v if isinstance(v, list) else [v] for k, v in table["tiny"]["set"].items()}
         grids = [grid | changes for grid in grids]
     elif profile is not None:
@@ -111,7 +113,7 @@ def spell(value: Any) -> str:
 
 def twin(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table as its tiny twin judges: with its own claims, success condition, metric."""
-    own = {key: value for key, value in table["tiny"].items() if key not in ("set", "minutes")}
+    own = {key: value for key, value in table.get("tiny", {}).items() if key not in ("set", "minutes")}
     return {**table, "claims": [], **own}
 
 
@@ -139,15 +141,13 @@ def check(table: Mapping[str, Any]) -> None:
     for key in ("runs", "cells", "claims"):
         if not isinstance(table[key], list):
             raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
-    assumed = table["assumed"]
+    assumed = table.get("assumed", {})
     if not isinstance(assumed, Mapping) or not all(isinstance(e, Mapping) and "said" in e for e in assumed.values()):
-        raise ConfigError(
-            f"table/{name}.yaml: table.assumed must be {{key: {{said: ..., try: [other values]}}}}, or {{}} for none"
-        )
+        raise ConfigError(f"table/{name}.yaml: table.assumed must be {{key: {{said: ..., try: [other values]}}}}")
     others = assumed.get("select", {}).get("try", [])
     if not isinstance(others, list) or not all(other in CHOICES["select"] for other in others):
         raise ConfigError(f"table/{name}.yaml: table.assumed.select.try must be a list of best or last, not {others}")
-    tiny = table["tiny"]
+    tiny = table.get("tiny", {"set": {}})
     if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
         raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
     if unknown := set(tiny) - TINY:

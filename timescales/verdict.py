@@ -66,7 +66,7 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
 
 def other_selections(table: Mapping[str, Any]) -> list[str]:
     """How else than by `select` the paper may have chosen the values of its cells."""
-    return list(table["assumed"].get("select", {}).get("try", []))
+    return list(table.get("assumed", {}).get("select", {}).get("try", []))
 
 
 def full_name(metric: str, table: Mapping[str, Any]) -> str:
