@@ -203,8 +203,10 @@ def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, mon
 
     with monkeypatch.context() as broken:
         broken.setattr(loop, "training", lambda *a: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ZeroDivisionError) as raised:
             train(*QUICK)
+    names = [entry.frame.f_globals["__name__"].partition(".")[0] for entry in raised.traceback]
+    assert "hydra" not in names  # which has twenty frames between the command line and the run
     (directory,) = (tmp_path / "runs").iterdir()
     assert "ZeroDivisionError" in (directory / "train.log").read_text()
     record = json.loads((directory / "record.json").read_text())

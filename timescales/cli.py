@@ -11,6 +11,7 @@ import select
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -61,11 +62,22 @@ def run(main: Callable[[], object]) -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
-        line = None if whole else one_line(error, sys.argv[1:])
+        if whole:
+            raise
+        line = one_line(error, sys.argv[1:])
         if line is None:
+            error.__traceback__ = _below_hydra(error.__traceback__)
             raise
         print(f"error: {line}", file=sys.stderr)
         sys.exit(1)
+
+
+def _below_hydra(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from where Hydra called our function, if it came so far: what is above tells nobody anything."""
+    below = trace
+    while below is not None and below.tb_frame.f_code.co_name != "guarded":
+        below = below.tb_next
+    return below or trace
 
 
 def _refuse_options(arguments: list[str]) -> None:
