@@ -35,9 +35,8 @@ def main() -> None:
     with compose.composing() as composer:
         try:
             wanted = options.table or known
-            reports = [report.make(name, composer, local=not options.check) for name in wanted]
-            for found in reports:
-                found.own = options.config_dir is not None
+            own = options.config_dir is not None
+            reports = [report.make(name, composer, local=not options.check, own=own) for name in wanted]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
@@ -75,7 +74,7 @@ def publish(found: report.Report, composer: compose.Composer) -> None:
     said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
     logger = schema.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table["name"]
-    loggers.publish(logger, name, Path("runs") / f"report-{name}", *report.verdicts(found), files, said)
+    loggers.publish(logger, name, store.RUNS / f"report-{name}", *report.verdicts(found), files, said)
 
 
 def check(reports: list[report.Report], whole: bool) -> None:

@@ -56,7 +56,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     ]:
         found[words] = []
         for run, slug in runs_of(table, composer, narrow):
-            mine = record.read(Path("runs") / slug)
+            mine = record.read(store.RUNS / slug)
             if mine is not None and mine["status"] in store.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
             elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in store.ENDED:

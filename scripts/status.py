@@ -34,7 +34,7 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
             continue  # no tiny twin
         for _, cfg in runs:
             slug, kind = schema.slug(cfg), schema.kind(cfg)
-            found, row = record.read(Path("runs") / slug), committed.get(schema.id_of(slug), {})
+            found, row = record.read(store.RUNS / slug), committed.get(schema.id_of(slug), {})
             state = found["status"] if found else row.get("status", "missing")
             old = record.stale(found) if found else bool(row) and store.stale(row)
             count["stale" if old else "committed" if not found and row else state] += 1

@@ -359,7 +359,12 @@ def made(tmp_path, monkeypatch):
             made_record(
                 tmp_path / "runs" / slug, slug.rpartition("-")[2], run.axes["seed"], run.axes["model"], accuracy
             )
-    return lambda local=True: report.gather(table, {p: [(r, s) for r, s in f] for p, f in asked.items()}, local)
+
+    def made(local=True, own=False):
+        rows, dropped = report.gather(table, asked, local)
+        return report.Report(table, rows, {p: len(runs) for p, runs in asked.items()}, dropped=dropped, own=own)
+
+    return made
 
 
 def test_report_says_what_the_records_hold(made):
@@ -381,8 +386,7 @@ def test_report_says_what_the_records_hold(made):
     )
     assert "- At paper size: 1 reproduced.\n- Shown here: 1 order shown.\n" in index
     assert "make tiny TABLE=made_up " in text
-    found.own = True  # make knows no table of one's own
-    own = report.markdown(found)
+    own = report.markdown(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own
     assert "make " not in own
     lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
@@ -578,19 +582,19 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     origin = {"seconds": 600.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
     there = [row | origin for row in rows([0.9, 0.91])]
     there += [{**there[0], "id": "5", "status": "failed", "seconds": 1e6}, {**there[0], "id": "4", "seconds": 3.0}]
-    found = report.Report(TABLE, {"paper": there[:2], "tiny": []}, {"paper": 6})
-    found.rows["paper"] = there  # one has failed: it is open; of two that ended the longer one counts
     asked = [(run, f"copy-{run.axes['model']}-{k}") for k, run in enumerate(tables.expand(TABLE))]
     kinds = {str(k): run.axes["model"][0] for k, (run, _) in enumerate(asked)}  # "l", "p": by model
     there[0]["id"], there[1]["id"] = "3", "4"
-    found.prices(asked, kinds)
+    there_are = {"paper": there[:2], "tiny": []}
+    # Of the others one has failed: it is open; of two that ended the longer one counts.
+    found = report.Report(TABLE, there_are, {"paper": 6}, left=report.open_runs(asked, kinds, there))
     assert found.price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
     assert found.price({"model": "lstm"}) == "3 runs not timed"
     assert found.price({}) == "1 run: 10 min, 3 runs not timed"
-    found.prices(asked, {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()})  # by the fastest machine
+    kinds = {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()}  # by the fastest machine
+    found = report.Report(TABLE, there_are, {"paper": 6}, left=report.open_runs(asked, kinds, there))
     assert found.price({}) == "4 runs: 30 h"
     assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
-    found.rows["paper"] = there[:2]
     assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in report.markdown(found)
     assert report.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
 

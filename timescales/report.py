@@ -55,17 +55,6 @@ class Report:
         word = "not in order" if {"refuted", "reversed"} & said else "order shown"
         return word + verdict.partial(self.rows["tiny"])
 
-    def prices(self, asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str]) -> None:
-        """Find out what the open runs of paper size will take (`cost.prices`).
-
-        asked: all runs, each with its slug; kinds: by a run's id (`schema.kind`).
-        """
-        self.kinds = set(kinds.values())
-        ended = {row["id"] for row in self.rows["paper"] if row["status"] in store.ENDED and not row["stale"]}
-        seconds = cost.prices((kinds[row["id"]], row) for row in self.rows["paper"])
-        ids = [(run.axes, schema.id_of(slug)) for run, slug in asked]
-        self.left = [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
-
     def price(self, where: Mapping[str, Any]) -> str:
         """What the open runs with these settings will take on a machine like those that were timed."""
         mine = [seconds for axes, seconds in self.left if tables.matches(axes, where)]
@@ -81,8 +70,8 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' * (count > 1)}"
 
 
-def make(name: str, composer: compose.Composer, local: bool = True) -> Report:
-    """The report of the table of this name (see `gather`), with what its open runs will take.
+def make(name: str, composer: compose.Composer, local: bool = True, own: bool = False) -> Report:
+    """The report of the table of this name, with what its open runs will take; `local`: count what is in runs/.
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
     """
@@ -97,17 +86,18 @@ def make(name: str, composer: compose.Composer, local: bool = True) -> Report:
         kinds |= {schema.id_of(slug): schema.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
         counts[profile or "paper"] = len(runs) + len(wrong)
         missing += wrong
-    found = gather(table, asked, local)
-    found.prices(asked["paper"], kinds)
-    found.missing, found.asked = list(dict.fromkeys(missing)), counts
-    return found
+    rows, dropped = gather(table, asked, local)
+    left = open_runs(asked["paper"], kinds, rows["paper"])
+    return Report(table, rows, counts, list(dict.fromkeys(missing)), left, dropped, set(kinds.values()), own)
 
 
-def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool) -> Report:
-    """The report of a table from the runs it asks for, each with its slug; `runs` is by profile.
+def gather(
+    table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Run, str]]], local: bool
+) -> tuple[dict[str, list[dict[str, Any]]], int]:
+    """The rows of those runs that have ended, by profile, and how many committed ones the table does not ask for.
 
-    A run counts by its id: as it lies in runs/ (if `local`), else as it was committed under results/. One that goes on
-    or broke off with an error has no result yet: it is open.
+    runs: by profile, each with its slug. A run counts by its id: as it lies in runs/ (if `local`), else as it was
+    committed under results/. One that goes on or broke off with an error has no result yet: it is open.
     """
     own = {row["id"]: row for row in store.read_rows(store.RESULTS / table["name"] / "runs.csv")}
     committed = store.committed() | own
@@ -115,7 +105,7 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
     for profile, asked in runs.items():
         found[profile] = []
         for run, slug in asked:
-            mine = record.read(Path("runs") / slug) if local else None
+            mine = record.read(store.RUNS / slug) if local else None
             known = committed.get(schema.id_of(slug))
             if mine is not None and mine["status"] not in store.ENDED:
                 mine = None
@@ -124,12 +114,23 @@ def gather(table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[tables.Ru
             row = _row(table, run, profile, mine, known)
             if row is not None and row["status"] in store.ENDED:
                 folder = store.RESULTS / table["name"] / "blocks"
-                blocks = Path("runs") / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
+                blocks = store.RUNS / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
                 row["blocks"] = blocks.read_text() if blocks.is_file() else None
                 found[profile].append(row)
-    asked_for = {schema.id_of(slug) for asked in runs.values() for _, slug in asked}
-    counts = {profile: len(asked) for profile, asked in runs.items()}
-    return Report(table, found, counts, dropped=len(set(own) - asked_for))
+    return found, len(set(own) - {schema.id_of(slug) for asked in runs.values() for _, slug in asked})
+
+
+def open_runs(
+    asked: Sequence[tuple[tables.Run, str]], kinds: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[dict[str, Any], float | None]]:
+    """Those of the runs asked for that are open: axes, and the seconds they will take if known (`cost.prices`).
+
+    asked: each with its slug; kinds: by a run's id (`schema.kind`); rows: of those that have ended.
+    """
+    ended = {row["id"] for row in rows if row["status"] in store.ENDED and not row["stale"]}
+    seconds = cost.prices((kinds[row["id"]], row) for row in rows)
+    ids = [(run.axes, schema.id_of(slug)) for run, slug in asked]
+    return [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
 
 
 def _row(

@@ -11,6 +11,7 @@ from typing import Any
 from timescales import record
 from timescales.files import csv_rows, csv_text
 
+RUNS = Path("runs")  # where this folder's runs lie
 RESULTS = record.ROOT / "results"
 ENDED = ("finished", "diverged")
 # What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
