@@ -79,6 +79,12 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     std::memcpy(p, whole, n * sizeof(float));
 }
 
+// WIDTH numbers will be read soon: backward and the weight gradients go through memory too large for any near cache, in
+// jumps that no processor foresees.
+static INLINE void soon(const float* p) {
+    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
+}
+
 static INLINE Int bits(Reg v) { return (Int)v; }
 static INLINE Reg real(Int i) { return (Reg)i; }
 
@@ -679,15 +685,22 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
     int64_t u = group * WIDTH;
     Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
     Vec power_sum = load(dpower + u);
+    int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);  // rows whose gradients are
     for (int64_t b = me.rows.from; b < me.rows.to; b++) {
         int64_t at = b * w.unit_row + u;
         float* z = act + b * w.act_row + u;
+        if (t > 0 && p.exists(t - 1, b)) {
+            for (int g = 0; g < Cell::G; g++) soon(z - w.act_step + g * w.units);
+            soon(c_old - w.unit_step + at);
+            if (Cell::aged) soon(age_old - w.unit_step + at);
+        }
         Vec a[Cell::G], dh = load(w.dh + at);
         if (p.d_output)
             dh = dh + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
         if (!p.exists(t, b)) {  // the state was held: its gradient passes through
             store(w.dh + at, dh);
-            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
+            if (b < read)
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
             continue;
         }
         if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
@@ -740,8 +753,10 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
                             ROWS * sizeof(float));
         }
         for (int64_t j = panels.from; j < panels.to; j++) {
-            for (int64_t k = 0; k < block.size(); k++)
+            for (int64_t k = 0; k < block.size(); k++) {
+                if (k + 16 < block.size()) soon(w.act + row[k + 16] * w.act_row + j * WIDTH);
                 std::memcpy(right + k * WIDTH, w.act + row[k] * w.act_row + j * WIDTH, WIDTH * sizeof(float));
+            }
             for (int64_t m = 0; m < tiles; m++) {
                 Range r = part(w.in, m, tiles);
                 tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
