@@ -71,8 +71,9 @@ class RNN(nn.Module):
     ) -> tuple[Tensor, tuple[Any, ...]]:
         """Run the layers over x.
 
-        x: (S, B, I). state: what an earlier call returned, or None for zeros. dt: (S, B), time since the previous step
-        (used as given, the first included). mask: (S, B), 0 where a step does not exist; it holds the state.
+        x: (S, B, I). state: what an earlier call returned, or None for zeros. dt: (S, B), time since the previous step,
+        not negative (used as given, the first included; not looked at, which would wait for a GPU). mask: (S, B), 0
+        where a step does not exist, which holds the state, and anything else where it does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
         """
         self._check(x, state, dt, mask)
