@@ -1,6 +1,7 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
 import logging
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ class Run(NamedTuple):
     run_id: str
     slug: str
     directory: Path
-    anew: bool
+    anew: bool  # whether what lies in the directory is to be thrown away
 
 
 @hydra.main(version_base="1.3", config_path=str(cli.conf()), config_name="config")
@@ -34,9 +35,6 @@ def main(cfg: DictConfig) -> str:
             schema.check(cfg)
             # It may have gone on or ended elsewhere since we looked.
             todo = [found for run in todo if (found := unfinished(run.cfg))]
-            for run in todo:
-                if run.anew or not cfg.resume:
-                    record.clear(run.directory)
             return train(todo, ours) if todo else "skipped"
         except claim.Elsewhere:  # taken over: what lies there is another's
             raise
@@ -48,12 +46,14 @@ def main(cfg: DictConfig) -> str:
 
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
-    run = Run(cfg, schema.identity(cfg), schema.slug(cfg), Path(cfg.run_dir), record.anew(Path(cfg.run_dir), cfg.force))
-    if run.anew or not record.done(run.directory, run.run_id, cfg.task.get("allow_partial", True)):
-        return run
-    found = record.read(run.directory)
+    directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
+    requeued = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0  # then it goes on, whatever it was told at first
+    anew = record.anew(directory, cfg.force and not requeued)
+    if anew or not record.done(directory, run_id, cfg.task.get("allow_partial", True)):
+        return Run(cfg, run_id, schema.slug(cfg), directory, anew or not (cfg.resume or requeued))
+    found = record.read(directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
-    print(f"finished, skipped: {run.directory} ({again} runs it again)")
+    print(f"finished, skipped: {directory} ({again} runs it again)")
     print(f"  {record.summary(found)}")
     return None
 
@@ -62,19 +62,23 @@ def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory]) for run in runs]
+    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory], run.anew) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales import build, loggers, loop
 
-    directory = held.directory
-    record.start(directory, run_id, config)
+    directory, log = held.directory, None
+    replaces = anew and record.begun(directory)  # what is there is lost only when its successor can begin
+    if not replaces:
+        record.start(directory, run_id, config, anew)
     try:
         model, task, optimizer = build.build(config)
+        if replaces:
+            record.start(directory, run_id, config, anew)
         settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
@@ -83,23 +87,23 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim) -> Generato
             partial=record.partial(config) + task.partial,
         )  # fmt: skip
         log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
-        try:
-            if begun == 0:
-                log(loop.timescale_values(times["start"]), 0)
-            progress = yield from loop.training(model, task, optimizer, log, settings, directory)
-            times["end"] = loop.timescale_quantiles(model)
-            log(loop.timescale_values(times["end"]), progress.step)
-            outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
-            held.check()
-            record.update(directory, timescales=times, **outcome)
-        finally:
-            log.finish(record.read(directory))
+        if begun == 0:
+            log(loop.timescale_values(times["start"]), 0)
+        progress = yield from loop.training(model, task, optimizer, log, settings, directory)
+        times["end"] = loop.timescale_quantiles(model)
+        log(loop.timescale_values(times["end"]), progress.step)
+        outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
+        held.check()
+        record.update(directory, timescales=times, **outcome)
     except schema.ConfigError:
         raise
     except Exception as error:
         record.failed(directory, error)
         logging.getLogger(__name__).exception("the run failed")
         raise
+    finally:
+        if log is not None:
+            log.finish(record.read(directory))
     print(f"{directory}\n  {record.summary(record.read(directory))}")
     return outcome["status"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import statistics
+import sys
 import time
 import traceback
 from collections import Counter
@@ -80,7 +81,7 @@ class TimescalesSweeper(BasicSweeper):
                     raise
                 done = sum(ended(job) for job in planned)
                 spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {len(planned)} runs done"
-                print(f"\nstopped after {spent}: the same command continues", flush=True)
+                print(f"\nstopped after {spent}: {cli.continuing(sys.argv[1:])}", flush=True)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
         if self.config is not None and self.config.table is None and len(jobs) > 1:

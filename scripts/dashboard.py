@@ -104,6 +104,8 @@ def table_view(
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
     # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
     metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
+    if metric and table["select"] == "last":
+        metric = f"last/{metric}"
     watched = re.findall(r"(?:test|valid)/\w+", table["metric"])[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
     bars = []

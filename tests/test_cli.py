@@ -1,5 +1,6 @@
 """What people type: runs, skips, sweeps, and one clear line for what is wrong."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -94,6 +95,45 @@ def test_a_mistake_costs_no_outcome(train, tmp_path):
     assert "device must be" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true", "device=cdua").err
     assert (tmp_path / "mine" / "record.json").read_bytes() == kept
     assert (tmp_path / "mine" / "best.pt").is_file()
+
+
+@pytest.mark.parametrize("error", [ConfigError("torch sees no GPU here"), RuntimeError("a bug")])
+def test_what_cannot_be_built_costs_nothing_that_is_there(train, tmp_path, monkeypatch, error):
+    """Neither a finished run that is to be run again, nor an interrupted one that is to be begun anew."""
+    from timescales import build
+
+    def broken(config):
+        raise error
+
+    finished, interrupted = tmp_path / "finished", tmp_path / "interrupted"
+    assert train(*QUICK, f"run_dir={finished}").status == 0
+    assert train(*QUICK, f"run_dir={interrupted}").status == 0
+    path = interrupted / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "status": "interrupted", "sha256": None}))
+    there = (finished / "record.json", finished / "last.pt", interrupted / "last.pt")
+    kept = {path: path.read_bytes() for path in there}
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "build", broken)
+        for arguments in ([f"run_dir={finished}", "force=true"], [f"run_dir={interrupted}", "resume=false"]):
+            with contextlib.suppress(RuntimeError):
+                assert train(*QUICK, *arguments).status == 1
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert train(*QUICK, f"run_dir={finished}", "force=true").status == 0
+    assert (finished / "record.json").read_bytes() != kept[finished / "record.json"]
+
+
+def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, monkeypatch):
+    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+    assert "skipped" not in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true").out
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert "finished, skipped" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true").out
+
+
+def test_what_was_interrupted_is_told_how_it_goes_on():
+    assert cli.continuing(["task=copy", "seed=1"]) == "the same command continues"
+    assert cli.continuing(["task=copy", "force=True"]) == "the same command continues without force=True"
+    assert cli.continuing(["resume=false", "force=stale"]) == "the same command continues without resume=false"
 
 
 def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):

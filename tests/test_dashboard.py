@@ -65,7 +65,8 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     (text,) = by_type(model, "Markdown Panel")
     assert "| plstm | no | async | 92.57 (0.5) |" in text["value"]
     assert "figure.png" not in text["value"]  # no file of W&B's
-    assert [bar["metrics"] for bar in by_type(model, "Bar Chart")] == [["test/accuracy"]]
+    assert [bar["metrics"] for bar in by_type(model, "Bar Chart")] == [["last/test/accuracy"]]  # as the table selects
+    assert [bar["metrics"] for bar in by_type(built(dashboard, "chien_table1"), "Bar Chart")] == [["test/accuracy"]]
     lines = by_type(model, "Run History Line Plot")
     assert [config["metrics"] for config in lines[:2]] == [["valid/accuracy"], ["valid/loss"]]
     assert {config["xAxis"] for config in lines} == {"global_step"}

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from timescales import loggers
+from timescales.record import ROOT
 
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
          "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=2"]  # fmt: skip
@@ -136,8 +138,10 @@ def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, 
     assert train(*arguments).status == 0
     found = [inspected(run) for run in sorted((directory / "wandb").glob("offline-run-*/run-*.wandb"))]
     assert len(found) == 2
-    names = [{key: of_type(records, "run")[0][key] for key in ("run_id", "run_group", "resume")} for records in found]
+    runs = [of_type(records, "run")[0] for records in found]
+    names = [{key: run[key] for key in ("run_id", "run_group")} for run in runs]
     assert names[0] == names[1]
+    assert [run.get("resume", False) for run in runs] == [False, True]
     assert names[0]["run_id"] == json.loads((directory / "record.json").read_text())["id"]
     first, second = ([h["item"]["global_step"] for h in of_type(records, "history")] for records in found)
     assert first[0] == 0 < 50 < first[-1] < second[0] <= first[-1] + 50
@@ -167,7 +171,7 @@ CLOCK = [100.0]
 def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
     """Steps of 1 ms, 0.5 ms to send: losses are sent about every 50 steps, validations always, the last loss too."""
     sink = Sink(0.0005)
-    monkeypatch.setattr(loggers, "_open", lambda directory: sink)
+    monkeypatch.setattr(loggers, "_open", lambda directory, resume: sink)
     monkeypatch.setattr(loggers.time, "monotonic", lambda: CLOCK[0])
     log = loggers.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
     log.log({"timescale/layer1/q50": 1.0}, 0)
@@ -181,6 +185,84 @@ def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
     assert [values["global_step"] for values in sink.sent if "valid/accuracy" in values] == [1000, 2000]
     assert sink.sent[-1] == {"global_step": 2001, "train/loss_nats": 2001.0}
     assert all(values.get("train/loss_nats", values["global_step"]) == values["global_step"] for values in sink.sent)
+
+
+def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
+    """Losses every 50 steps, a validation every 120, and a W&B too slow to take all."""
+    sink = Sink(0.01)
+    monkeypatch.setattr(loggers, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(loggers.time, "monotonic", lambda: CLOCK[0])
+    log = loggers.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0])], 0)
+    for step in range(0, 601):
+        CLOCK[0] += 0.001
+        values = {"train/loss_nats": float(step)} if step % 50 == 0 else {}
+        log.log(values | ({"valid/accuracy": 0.5} if step % 120 == 0 else {}), step)
+    log.finish(None)
+    losses = [(v["train/loss_nats"], v["global_step"]) for v in sink.sent if "train/loss_nats" in v]
+    assert losses == [(float(step), step) for step in (0, 50, 100, 200, 350, 450, 600)]
+    assert [v["global_step"] for v in sink.sent if "valid/accuracy" in v] == [0, 120, 240, 360, 480, 600]
+
+
+def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
+    from timescales import loop
+
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "training", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}")
+    (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*/run-*.wandb")
+    last = {key: value for update in of_type(inspected(run), "summary") for key, value in update["update"].items()}
+    assert (last["status"], last["error"]) == ("failed", "ZeroDivisionError: division by zero")
+    assert "seconds" not in last
+
+
+def test_a_run_begun_anew_is_not_joined_to_the_old_one(train, tmp_path):
+    arguments = [*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}"]
+    assert train(*arguments).status == 0
+    assert train(*arguments, "force=true").status == 0
+    (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*/run-*.wandb")
+    records = inspected(run)
+    assert not of_type(records, "run")[0].get("resume")
+    summary = {key: value for update in of_type(records, "summary") for key, value in update["update"].items()}
+    record = json.loads((tmp_path / "mine" / "record.json").read_text())
+    assert summary["last/test/loss"] == record["last"]["test/loss"]
+
+
+@pytest.mark.parametrize(("key", "said", "mode"), [
+    (None, None, "offline"), (None, "disabled", "disabled"),
+    ("a" * 40, None, "online"), ("a" * 40, "offline", "offline"),
+])  # fmt: skip
+def test_wandbs_own_settings_and_keys_count(tmp_path, monkeypatch, key, said, mode):
+    """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)
+    netrc = tmp_path / "keys"
+    netrc.write_text(f"machine ml.uni.edu\n login user\n password {key}\n" if key else "")
+    netrc.chmod(0o600)
+    script = """
+import wandb
+from timescales import loggers
+wandb.init = lambda **arguments: print("mode", arguments["mode"]) or type("R", (), {"define_metric": lambda *a, **k: 0})
+loggers._init({"project": "p", "entity": None}, loggers.Path("d"))
+"""
+    if said:
+        (tmp_path / "wandb").mkdir()
+        (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {said}\n")
+    env = {**os.environ, "NETRC": str(netrc), "WANDB_BASE_URL": "https://ml.uni.edu", "HOME": str(tmp_path),
+           "PYTHONPATH": str(ROOT)}  # fmt: skip
+    env.pop("WANDB_API_KEY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert f"mode {mode}\n" in done.stdout
+    assert ("no key, logging offline" in done.stderr) == (key is None and said is None)
+
+
+def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "Offline")
+    out, _ = train_process(*QUICK, "logger=wandb").communicate()
+    assert "error: W&B: 1 validation error for Settings mode Input should be 'online', 'offline'" in out
+    assert "Traceback" not in out
 
 
 def test_histograms_count_every_unit_in_tenths_of_a_decade():

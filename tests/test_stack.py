@@ -447,8 +447,10 @@ def test_every_seed_leaves_the_record_of_its_single_run(train, tmp_path):
     assert "finished, skipped" in train(*QUICK, "seed=0").out
 
 
-def test_run_dir_holds_them_under_their_names(train, tmp_path):
-    assert train(*QUICK, "seeds=2", "run_dir=mine").status == 0
+@pytest.mark.parametrize("place", ["mine", "${oc.env:PLACE}"])
+def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, place):
+    monkeypatch.setenv("PLACE", "mine")
+    assert train(*QUICK, "seeds=2", f"run_dir={place}").status == 0
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir() if d.is_dir()) == ["copy-gru-s0-", "copy-gru-s1-"]
 
 

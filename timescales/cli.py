@@ -56,7 +56,7 @@ def run(main: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as `head` does
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
-        print(f"\ninterrupted {interrupt}: saved; the same command continues (resume=true)", file=sys.stderr)
+        print(f"\ninterrupted {interrupt}: saved; {continuing(sys.argv[1:])}", file=sys.stderr)
         sys.exit(130)
     except SweepFailed as error:
         print(f"error: {error}", file=sys.stderr)
@@ -70,6 +70,12 @@ def run(main: Callable[[], object]) -> None:
             raise
         print(f"error: {line}", file=sys.stderr)
         sys.exit(1)
+
+
+def continuing(arguments: list[str]) -> str:
+    """How what was interrupted goes on."""
+    over = [a for a in arguments if a.lstrip("+").lower() in ("force=true", "resume=false")]
+    return f"the same command continues{' without ' * bool(over)}{' '.join(over)}"
 
 
 def _below_hydra(trace: TracebackType | None) -> TracebackType | None:

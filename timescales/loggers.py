@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import math
-import netrc
 import os
 import shlex
 import sys
@@ -134,7 +132,7 @@ class Wandb:
     SHARE = 0.01
 
     def __init__(self, directory: Path, select: tuple[str, str], timescales: Timescales, step: int) -> None:
-        self.run = _open(directory)
+        self.run = _open(directory, "allow" if step else None)  # None: what an earlier try has sent is replaced
         metric, direction = select
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
         self.timescales, self.step = timescales, step
@@ -145,8 +143,9 @@ class Wandb:
         if not values:
             return
         now = time.monotonic()
-        self.waiting |= values
-        self.step = step
+        if self.waiting.keys() - values.keys():
+            self._send({})  # with its own step: nothing newer replaces it
+        self.waiting, self.step = dict(values), step
         looked = any(key.startswith(("valid/", "timescale/")) for key in values)
         if looked or self.spent <= self.SHARE * (now - self.begun):
             self._send(histograms(self.timescales()) if looked else {})
@@ -165,38 +164,47 @@ class Wandb:
         if self.waiting:
             self._send({})
         if record is not None:
-            kept = {key: record[key] for key in ("best", "status", "stopped", "seconds", "parameters") if key in record}
-            self.run.summary.update({**record["metrics"], **kept})
+            names = ("best", "status", "stopped", "error", "seconds", "parameters")
+            kept = {key: record[key] for key in names if key in record and (key != "seconds" or record[key])}
+            last = {f"last/{name}": value for name, value in record.get("last", {}).items()}
+            self.run.summary.update({**record["metrics"], **last, **kept})
         self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
 
 
-def _open(directory: Path) -> Any:
+def _open(directory: Path, resume: str | None = "allow") -> Any:
     """Begin a directory's run at W&B, or go on with it: its id is the record's, so a resume finds it again."""
     found = record.read(directory)
     assert found is not None, "a record is written before anything is logged"
     config = found["config"]
     words = [config["task"]["name"], config["model"]["name"]]
     return _init(
-        config["logger"], directory, id=found["id"], name="-".join([*words, f"s{found['seed']}", found["id"]]),
-        config=config, job_type="train", group=found.get("group"),
+        config["logger"], directory, resume=resume, id=found["id"], config=config, job_type="train",
+        name="-".join([*words, f"s{found['seed']}", found["id"]]), group=found.get("group"),
         tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
     )  # fmt: skip
 
 
 def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
-    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
+    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network.
+
+    Raises ConfigError where W&B can do neither, as with a WANDB_MODE that there is not.
+    """
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
-    mode: Any = os.environ.get("WANDB_MODE") or ("online" if _has_key() else "offline")
-    if mode == "offline" and "WANDB_MODE" not in os.environ:
+    try:
+        mode: Any = wandb.setup().settings.mode  # of WANDB_MODE, or of `wandb offline` in this folder
+    except ValueError as error:
+        raise ConfigError(f"W&B: {' '.join(str(error).split())}; logger=csv trains without it") from error
+    if mode == "online" and not wandb.login(prompt=False, verify=False):
+        mode = "offline"
         place = shlex.quote(str(directory))
         print(
             f"W&B: no key, logging offline; later: wandb login && wandb sync {place}/wandb/offline-run-*",
             file=sys.stderr,
         )
     arguments |= {
-        "project": logger["project"], "entity": logger["entity"], "resume": "allow", "dir": str(directory),
+        "project": logger["project"], "entity": logger["entity"], "dir": str(directory),
         "settings": wandb.Settings(init_timeout=20),
     }  # fmt: skip
     if wandb.run is not None:  # of another seed beside this one
@@ -267,8 +275,9 @@ def publish(
     """
     directory.mkdir(parents=True, exist_ok=True)
     run = _init(
-        logger, directory, id=f"report-{name}", name=f"report {name}", job_type="report", group=name, tags=[name]
-    )
+        logger, directory, resume="allow", id=f"report-{name}", name=f"report {name}", job_type="report", group=name,
+        tags=[name],
+    )  # fmt: skip
     import wandb
 
     table = wandb.Table(columns=list(columns), data=[list(map(str, row)) for row in rows])
@@ -326,11 +335,3 @@ def open_all(
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
     return Loggers(found, check)
-
-
-def _has_key() -> bool:
-    if os.environ.get("WANDB_API_KEY"):
-        return True
-    with contextlib.suppress(OSError, netrc.NetrcParseError):
-        return any("wandb" in host for host in netrc.netrc().hosts)
-    return False

@@ -9,6 +9,7 @@ import json
 import math
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -64,8 +65,13 @@ def read(directory: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any]) -> None:
-    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends."""
+def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = False) -> None:
+    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends.
+
+    anew: what lies there is thrown away first.
+    """
+    if anew:
+        clear(directory)
     record = {
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
@@ -85,9 +91,15 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
 
 
 def failed(directory: Path, error: Exception) -> None:
-    """Write into a run's record why it failed, unless even that fails, on a full disk say."""
+    """Write into a run's record why it failed, unless even that fails, on a full disk say. An outcome stays."""
     with contextlib.suppress(OSError):
-        update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+        if not has_outcome(directory):
+            update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+
+
+def has_outcome(directory: Path) -> bool:
+    """Whether a run has ended there, well or by diverging."""
+    return (read(directory) or {}).get("status") in ("finished", "diverged")
 
 
 def partial(config: dict[str, Any]) -> list[str]:
@@ -142,9 +154,15 @@ def anew(directory: Path, force: bool | str) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Forget a run: its record, checkpoints and curve (its log stays)."""
+    """Forget a run: its record, checkpoints, curve, and what it has for W&B (its log stays)."""
+    shutil.rmtree(directory / "wandb", ignore_errors=True)
     for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
+
+
+def begun(directory: Path) -> bool:
+    """Whether there is anything of a run that should not be lost: a checkpoint, or an outcome."""
+    return (directory / "last.pt").exists() or has_outcome(directory)
 
 
 def discard_unless_begun(directory: Path, slug: str) -> None:
@@ -152,7 +170,7 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
 
     A directory with a checkpoint, or with an outcome, is left as it is.
     """
-    if (directory / "last.pt").exists() or (read(directory) or {}).get("status") in ("finished", "diverged"):
+    if begun(directory):
         return
     clear(directory)
     for path in directory.glob("lock*"):

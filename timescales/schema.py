@@ -174,7 +174,7 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
     for k in range(cfg.seeds):
         run = with_seed(cfg, cfg.seed + k)
         run.seeds = 1
-        if not OmegaConf.is_interpolation(cfg, "run_dir"):
+        if OmegaConf.to_container(cfg, resolve=False)["run_dir"] != "${run_dir:}":  # type: ignore[call-overload, index]
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs
