@@ -180,11 +180,12 @@ def test_downloads_go_over_tls():
     assert [p.name for p in OURS if re.search(r"\bhttp://\w", p.read_text())] == []
     urls = [c.url for c in (cifar.CORPUS, imdb.CORPUS, text.PTB, text.WIKITEXT2, text.TEXT8)]
     assert all(url.startswith("https://") for url in urls)
+    key = "wandb.login(prompt=False, verify=False)"  # there it is the key that is not tried out, not the host
     loose = [
         (p.name, w)
         for p in OURS
         for w in ("_create_unverified_context", "CERT_NONE", "verify=False")
-        if w in p.read_text()
+        if w in p.read_text().replace(key, "")
     ]
     assert loose == []
 
