@@ -1,7 +1,7 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
+import contextlib
 import logging
-import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ def main(cfg: DictConfig) -> str:
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
     directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
-    requeued = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0  # then it goes on, whatever it was told at first
+    requeued = record.requeued(directory)  # then it goes on, whatever it was told at first
     anew = record.anew(directory, cfg.force and not requeued)
     if anew or not record.done(directory, run_id, cfg.task.get("allow_partial", True)):
         return Run(cfg, run_id, schema.slug(cfg), directory, anew or not (cfg.resume or requeued))
@@ -77,6 +77,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         record.start(directory, run_id, config, anew)
     try:
         model, task, optimizer = build.build(config)
+        loggers.check(config["logger"])
         if replaces:
             record.start(directory, run_id, config, anew)
         settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
@@ -99,7 +100,8 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         raise
     except Exception as error:
         record.failed(directory, error)
-        logging.getLogger(__name__).exception("the run failed")
+        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+            logging.getLogger(__name__).exception("the run failed")
         raise
     finally:
         if log is not None:

@@ -38,6 +38,7 @@ class Job(NamedTuple):
     state: str  # to run, finished, finished elsewhere
     stale: bool
     seconds: float | None  # what it took, if it is finished
+    before: int  # `written` of the record that it is to replace
 
 
 class TimescalesSweeper(BasicSweeper):
@@ -156,9 +157,9 @@ class TimescalesSweeper(BasicSweeper):
         table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
         runs = tables.expand(table, profile, {o.key_or_group: self.compose.values(o) for o in narrow})
-        if not runs:
+        if not runs and profile == "tiny":
             raise schema.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
-        if narrow:
+        if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
             except Exception as error:  # an unknown key is one error, not one for each run
@@ -251,7 +252,8 @@ class TimescalesSweeper(BasicSweeper):
         if state == "to run":  # what is finished was right
             schema.check(cfg)
         family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
-        return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds)
+        before = written(directory) if state == "to run" else 0
+        return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds, before)
 
     def _failed(self, overrides: Any, error: BaseException, runs: int = 1) -> None:
         line = cli.one_line(error, list(overrides))
@@ -264,8 +266,14 @@ class TimescalesSweeper(BasicSweeper):
 
 
 def ended(job: Job) -> bool:
-    """Whether a run needs nothing more, whoever trained it."""
-    return (record.read(job.directory) or {}).get("status") in store.ENDED
+    """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
+    return (record.read(job.directory) or {}).get("status") in store.ENDED and written(job.directory) != job.before
+
+
+def written(directory: Path) -> int:
+    """When a run's record was written, in nanoseconds; 0 if there is none."""
+    path = directory / "record.json"
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def outcomes(jobs: Sequence[Job]) -> list[str]:
@@ -281,7 +289,7 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
         setting = " ".join(f"{key}={at[key]}" for key in differ if key in at)
         metrics = found.setdefault(setting, [])
         asked[setting] += 1
-        if (outcome := record.read(job.directory)) is not None and outcome["status"] == "finished":
+        if ended(job) and (outcome := record.read(job.directory)) is not None and outcome["status"] == "finished":
             metrics.append(outcome["metrics"])
     lines = []
     for setting, metrics in found.items():

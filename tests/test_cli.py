@@ -122,18 +122,64 @@ def test_what_cannot_be_built_costs_nothing_that_is_there(train, tmp_path, monke
     assert (finished / "record.json").read_bytes() != kept[finished / "record.json"]
 
 
+def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_path, monkeypatch):
+    from timescales import build
+
+    sweep = ["-m", *QUICK, "seed=0,1"]
+    assert "; n = 2" in train(*sweep).out
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "build", lambda config: 1 / 0)
+        outcome = train(*sweep, "force=true")
+        alike = train(*sweep[:-1], "seed=0", "seeds=2", "force=true")
+    assert "2 of 2 runs failed" in outcome.err
+    assert "2 of 2 runs failed" in alike.err
+    assert "no finished record here; n = 0 of 2" in outcome.out
+    assert "2 finished, skipped" in train(*sweep).out  # what was there is still there
+
+
+def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
+    """W&B's folders of other runs, and its settings, where run_dir is a folder with a wandb/ in it."""
+    from timescales import loggers
+
+    for name in ("offline-run-20260101_000000-mine/run-mine.wandb", "settings"):
+        path = tmp_path / "here" / "wandb" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("kept")
+    assert train(*QUICK, f"run_dir={tmp_path}/here", "model.hidden_size=-3").status == 1
+    assert train(*QUICK, f"run_dir={tmp_path}/here").status == 0
+    kept = (tmp_path / "here" / "record.json").read_bytes()
+
+    def no_such_mode():
+        raise ConfigError("W&B: no such mode")
+
+    monkeypatch.setattr(loggers, "_mode", no_such_mode)
+    assert "W&B: no such mode" in train(*QUICK, f"run_dir={tmp_path}/here", "logger=wandb", "force=true").err
+    assert (tmp_path / "here" / "record.json").read_bytes() == kept
+    assert len([path for path in (tmp_path / "here" / "wandb").rglob("*") if path.is_file()]) == 2
+
+
 def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, monkeypatch):
-    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    mine, other = (
+        [*QUICK, f"run_dir={tmp_path}/mine", "force=true"],
+        [*QUICK, f"run_dir={tmp_path}/other", "force=true"],
+    )
+    assert train(*other).status == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
-    assert "skipped" not in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true").out
+    assert "skipped" not in train(*mine).out
+    assert "skipped" not in train(*mine).out
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert "finished, skipped" in train(*QUICK, f"run_dir={tmp_path}/mine", "force=true").out
+    assert "finished, skipped" in train(*mine).out
+    assert "skipped" not in train(*other).out  # which it has not begun
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    assert "skipped" not in train(*mine).out
 
 
 def test_what_was_interrupted_is_told_how_it_goes_on():
     assert cli.continuing(["task=copy", "seed=1"]) == "the same command continues"
-    assert cli.continuing(["task=copy", "force=True"]) == "the same command continues without force=True"
-    assert cli.continuing(["resume=false", "force=stale"]) == "the same command continues without resume=false"
+    wants = "continues; what had not begun wants it again"
+    assert cli.continuing(["task=copy", "force=True"]) == f"the same command without force=True {wants}"
+    assert cli.continuing(["resume=false", "force=stale"]) == f"the same command without resume=false {wants}"
 
 
 def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):

@@ -229,7 +229,7 @@ def test_a_run_begun_anew_is_not_joined_to_the_old_one(train, tmp_path):
 
 
 @pytest.mark.parametrize(("key", "said", "mode"), [
-    (None, None, "offline"), (None, "disabled", "disabled"),
+    (None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline"),
     ("a" * 40, None, "online"), ("a" * 40, "offline", "offline"),
 ])  # fmt: skip
 def test_wandbs_own_settings_and_keys_count(tmp_path, monkeypatch, key, said, mode):
@@ -256,6 +256,7 @@ loggers._init({"project": "p", "entity": None}, loggers.Path("d"))
     )
     assert f"mode {mode}\n" in done.stdout
     assert ("no key, logging offline" in done.stderr) == (key is None and said is None)
+    assert ("has 5, logging offline" in done.stderr) == (key == "short")
 
 
 def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):

@@ -75,7 +75,9 @@ def run(main: Callable[[], object]) -> None:
 def continuing(arguments: list[str]) -> str:
     """How what was interrupted goes on."""
     over = [a for a in arguments if a.lstrip("+").lower() in ("force=true", "resume=false")]
-    return f"the same command continues{' without ' * bool(over)}{' '.join(over)}"
+    if not over:
+        return "the same command continues"
+    return f"the same command without {' '.join(over)} continues; what had not begun wants it again"
 
 
 def _below_hydra(trace: TracebackType | None) -> TracebackType | None:

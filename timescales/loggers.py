@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -184,25 +185,38 @@ def _open(directory: Path, resume: str | None = "allow") -> Any:
     )  # fmt: skip
 
 
-def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
-    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network.
+def check(logger: dict[str, Any]) -> None:
+    """Raise ConfigError for settings of W&B's own with which it cannot even log offline."""
+    if logger["name"] == "wandb":
+        with contextlib.suppress(ImportError):
+            _mode()
 
-    Raises ConfigError where W&B can do neither, as with a WANDB_MODE that there is not.
-    """
-    os.environ.setdefault("WANDB_SILENT", "true")
+
+def _mode() -> str:
+    """What W&B's own settings say: WANDB_MODE, or `wandb offline` in this folder."""
     import wandb
 
     try:
-        mode: Any = wandb.setup().settings.mode  # of WANDB_MODE, or of `wandb offline` in this folder
+        return str(wandb.setup().settings.mode)
     except ValueError as error:
         raise ConfigError(f"W&B: {' '.join(str(error).split())}; logger=csv trains without it") from error
-    if mode == "online" and not wandb.login(prompt=False, verify=False):
-        mode = "offline"
-        place = shlex.quote(str(directory))
-        print(
-            f"W&B: no key, logging offline; later: wandb login && wandb sync {place}/wandb/offline-run-*",
-            file=sys.stderr,
-        )
+
+
+def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
+    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
+    os.environ.setdefault("WANDB_SILENT", "true")
+    import wandb
+
+    mode: Any = _mode()
+    if mode == "online":
+        why = "no key"
+        try:
+            mode = "online" if wandb.login(prompt=False, verify=False) else "offline"
+        except wandb.errors.Error as error:
+            mode, why = "offline", str(error).splitlines()[0].rstrip(".")
+        if mode == "offline":
+            later = f"wandb login && wandb sync {shlex.quote(str(directory))}/wandb/offline-run-*"
+            print(f"W&B: {why}, logging offline; later: {later}", file=sys.stderr)
     arguments |= {
         "project": logger["project"], "entity": logger["entity"], "dir": str(directory),
         "settings": wandb.Settings(init_timeout=20),

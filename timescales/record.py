@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import platform
 import re
 import shutil
@@ -76,7 +77,8 @@ def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = Fal
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
-        "group": group(config), "parameters": None, "timescales": None, **provenance(),
+        "group": group(config), "parameters": None, "timescales": None, "job": os.environ.get("SLURM_JOB_ID"),
+        **provenance(),
     }  # fmt: skip
     write(directory, record)
 
@@ -95,6 +97,12 @@ def failed(directory: Path, error: Exception) -> None:
     with contextlib.suppress(OSError):
         if not has_outcome(directory):
             update(directory, status="failed", error=f"{type(error).__name__}: {error}")
+
+
+def requeued(directory: Path) -> bool:
+    """Whether the SLURM job that we are in has begun the run there before it was put back into the queue."""
+    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    return again and (read(directory) or {}).get("job") == os.environ.get("SLURM_JOB_ID", "")
 
 
 def has_outcome(directory: Path) -> bool:
@@ -155,7 +163,9 @@ def anew(directory: Path, force: bool | str) -> bool:
 
 def clear(directory: Path) -> None:
     """Forget a run: its record, checkpoints, curve, and what it has for W&B (its log stays)."""
-    shutil.rmtree(directory / "wandb", ignore_errors=True)
+    if (found := read(directory)) is not None:  # by its id: the folder may hold other runs' too
+        for folder in (directory / "wandb").glob(f"*run-*-{found['id']}"):
+            shutil.rmtree(folder, ignore_errors=True)
     for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
 

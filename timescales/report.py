@@ -88,7 +88,8 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
         missing += wrong
     rows, dropped = gather(table, asked, local)
     left = open_runs(asked["paper"], kinds, rows["paper"])
-    return Report(table, rows, counts, list(dict.fromkeys(missing)), left, dropped, set(kinds.values()), own)
+    why = list(dict.fromkeys(missing))
+    return Report(table, rows, counts, missing=why, left=left, dropped=dropped, kinds=set(kinds.values()), own=own)
 
 
 def gather(
