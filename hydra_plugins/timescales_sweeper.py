@@ -267,7 +267,7 @@ class TimescalesSweeper(BasicSweeper):
 
 def ended(job: Job) -> bool:
     """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
-    return (record.read(job.directory) or {}).get("status") in store.ENDED and written(job.directory) != job.before
+    return record.has_outcome(job.directory) and written(job.directory) != job.before
 
 
 def written(directory: Path) -> int:

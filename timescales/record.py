@@ -22,6 +22,7 @@ from timescales.files import TEMPORARY, write_atomic
 from timescales.schema import ConfigError, group
 
 ROOT = Path(__file__).resolve().parents[1]
+ENDED = ("finished", "diverged")  # the statuses of a run that needs nothing more
 CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
 
 
@@ -107,7 +108,7 @@ def requeued(directory: Path) -> bool:
 
 def has_outcome(directory: Path) -> bool:
     """Whether a run has ended there, well or by diverging."""
-    return (read(directory) or {}).get("status") in ("finished", "diverged")
+    return (read(directory) or {}).get("status") in ENDED
 
 
 def partial(config: dict[str, Any]) -> list[str]:
@@ -134,7 +135,7 @@ def done(directory: Path, run_id: str, allow_partial: bool = True) -> bool:
             f"{directory} holds the run {record['id']}, this configuration is {run_id}: "
             "choose another run_dir, or force=true to replace it"
         )
-    if record["status"] not in ("finished", "diverged"):
+    if record["status"] not in ENDED:
         return False
     if lacking(record) and not allow_partial:
         raise ConfigError(

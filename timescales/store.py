@@ -13,7 +13,7 @@ from timescales.files import csv_rows, csv_text
 
 RUNS = Path("runs")  # where this folder's runs lie
 RESULTS = record.ROOT / "results"
-ENDED = ("finished", "diverged")
+ENDED = record.ENDED
 # What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
 COLUMNS = (
     "id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters", "seconds", "device", "threads",
