@@ -29,9 +29,9 @@ MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Mean and standard deviation of the decay factor p over the units, their number, and how many reset late.
 
-    The paper says in words what a later-reset unit is: it "does not reset k_t until the reproduction starts". Here it
-    is one whose age at the last step of the delay, averaged over 100 test sequences, is at least half of the delay:
-    "units_50"; "units_25" and "units_75" show how much hangs on the half.
+    The paper says in words what later-reset units are: they "do not reset k_t until the reproduction of target elements
+    starts". Here it is a unit whose age at the last step of the delay, averaged over 100 test sequences, is at least
+    half of the delay: "units_50"; "units_25" and "units_75" show how much hangs on the half.
     """
     own = copying(task)
     return _values(ages_before_signal(model, own), factors(model), own)

@@ -27,7 +27,8 @@ class Copy(Task):
                                               -------------------
 
     "authors" (Chien et al.'s code): one dummy fewer, T + 19 steps. "tallec" (Tallec & Ollivier 2018): the signal one
-    step before the first answer, T + 20 steps. "gu" (Gu et al. 2020): ten signals, an answer under each, T + 20.
+    step before the first answer, T + 20 steps. "gu" (Gu et al. 2020, as in their later code): ten signals, an
+    answer under each, T + 20 steps.
     score: "all" averages the loss over every position, "answers" over the ten answers.
     fresh=False draws train_size sequences once (the paper: 100,000, in the same order each epoch); True draws new
     ones every epoch. Metrics: accuracy of the ten answers, and of whole sequences.
