@@ -632,7 +632,7 @@ def test_paper_and_authors_forms_differ_by_half_a_percent_at_most():
     ],
 )
 def test_a_full_reset_leaves_a_floor(p, floor, authors, small, steepest):
-    """A reset is not f = 0 but epsilon^p, (2 eps / (1 + eps))^p in the authors' form; as the fact sheet tabulates."""
+    """A reset is not f = 0 but epsilon^p, (2 eps / (1 + eps))^p in the authors' form."""
 
     def printed(value, text):
         decimals = len(text.partition(".")[2])
@@ -822,7 +822,7 @@ def test_parameter_counts(kind, size, hidden, outputs, count):
 
 
 def test_parameter_counts_of_the_character_models():
-    """PTB: 20-d embedding and decoder of 50 symbols; Text8: two layers on one-hot letters; fact sheet section 3."""
+    """PTB: 20-d embedding and decoder of 50 symbols; Text8: two layers on one-hot letters."""
 
     def count(module):
         return sum(p.numel() for p in module.parameters())
