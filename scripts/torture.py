@@ -117,7 +117,7 @@ class Torture:
             "it is left to end. Compared with a run that nobody disturbed, bit by bit: the record's "
             f"{', '.join(SAME)}; `curve.csv`; every tensor and number of `last.pt` and `best.pt` but the seconds; the "
             "caches of corpora. No temporary file may be left, and every file must parse. Checkpoints at every step. "
-            "Stacked seeds that a kill has left at different steps catch up alone: their numbers must agree within .001."
+            "Stacked seeds that a kill left at different steps catch up alone: their numbers must agree within .001."
         )
 
     def _reports(self, report: Report, places: Counter[str]) -> None:
