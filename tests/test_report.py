@@ -179,6 +179,21 @@ def test_a_claim_must_hold_in_every_group():
     assert verdict.claim("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds (n=2)"
 
 
+def test_a_claim_on_two_metrics_of_the_same_runs():
+    found = rows([None] * 3)
+    for row, near, far in zip(found, (0.10, 0.11, 0.12), (0.30, 0.31, 0.35), strict=True):
+        row |= {"probe/near": near, "probe/far": far}
+    nearer = {"claim": "plstm", "metric": "probe/near", "than": "probe/far", "better": "lower", "unit": "1"}
+    told = verdict.claim(nearer, TABLE, found)
+    assert told.verdict == "holds"
+    assert told.text == "plstm (probe/near, before probe/far)"
+    assert told.detail == "0.11 (n=3) against 0.32 (n=3)"
+    assert verdict.claim(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
+    assert verdict.claim(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
+    assert verdict.claim(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
+    assert verdict.metrics(TABLE | {"claims": [nearer]})[1:] == ["probe/near", "probe/far"]
+
+
 def test_claims_on_another_metric_and_on_failing():
     slow, fast = rows([0.9, 0.9], "lstm"), rows([0.9, 0.9])
     for k, row in enumerate(slow + fast):

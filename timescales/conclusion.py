@@ -7,7 +7,7 @@ that fail it are left out, unless it says `failures: count` or compares steps to
 differ in something else than the seed, the claim must hold in each group of them.
 
 What is more than the line is a mapping: {claim: the line, and optionally metric, unit, better, tolerance, times,
-failures}.
+failures}. With `than`, another metric, the line is one side, whose runs have the first metric better than the other.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def read(said: str | Mapping[str, Any], table: Mapping[str, Any]) -> Conclusion:
     text, _, place = told["claim"].partition("@")
     if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
         return Conclusion(told, [conditions(fails.group(1))], fails.group(2), conditions(place))
+    if "than" in told:
+        return Conclusion(told, [conditions(text)] * 2, ">", conditions(place))
     parts = re.split(r"\s([>~])\s", text)
     if len(parts) != 3:
         raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")

@@ -55,6 +55,7 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
     for part, cells in ((table, table["cells"]), (tables.twin(table), [])):
         entries = [*cells, *part["claims"]]
         names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
+        names += [entry["than"] for entry in entries if isinstance(entry, Mapping) and "than" in entry]
         names += [part["success"].split()[0]] if part.get("success") else []
         names += [name for figure in tables.figures(part) for name in figure.get("metrics", [])]
         found |= dict.fromkeys(full_name(name, part) for name in names)
@@ -222,7 +223,8 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
     """Judge one conclusion. Raises ConfigError for a line that is none."""
     conclusion = read(said, table)
     told, sides, sign, place = conclusion
-    own = ([str(told["metric"])] if "metric" in told else []) + ([f"{told['times']} times"] if "times" in told else [])
+    own = [str(told["metric"])] if "metric" in told else []
+    own += [words.format(told[key]) for key, words in (("than", "before {}"), ("times", "{} times")) if key in told]
     found = Claim(told["claim"] + (f" ({', '.join(own)})" if own else ""))
     here = [row for row in rows if tables.matches(row["axes"], place)]
     if any(row["stale"] for row in here):
@@ -235,6 +237,7 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         return found
     left, right = sides
     name = full_name(told.get("metric", table["metric"]), table)
+    needed = [name, *([full_name(told["than"], table)] if "than" in told else [])]
 
     def counts(row: Row) -> bool:
         # A run that never reaches a threshold counts as all that it might have taken: no hole in such a comparison.
@@ -246,11 +249,13 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         for row in here:
             if tables.matches(row["axes"], where):
                 groups.setdefault(conclusion.kin(row["axes"], table), []).append(row)
-        kept = {key: [r for r in chosen(g, table, name) if counts(r) and r.get(name) is not None]
+        kept = {key: [r for r in chosen(g, table, name) if counts(r) and None not in map(r.get, needed)]
                 for key, g in groups.items()}  # fmt: skip
         return {key: rows for key, rows in kept.items() if rows}
 
     ours, theirs = by_group(left), by_group(right)
+    if "than" in told:  # the same runs by their other metric
+        theirs = {key: [{**row, name: row[needed[1]]} for row in runs] for key, runs in ours.items()}
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
     judged = [_compare(a, b, name, sign, told, table) for a, b in pairs]
     if not judged:
