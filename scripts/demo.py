@@ -8,6 +8,7 @@ train.py; a second `make demo` finds them finished.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -83,6 +84,7 @@ def draw(records: dict[str, dict[str, Any]]) -> Path:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     begun = time.monotonic()
     print("Two models, one question: is the period of an irregularly sampled wave between 5 and 6?\n", flush=True)
     records = train()

@@ -6,6 +6,7 @@ one that is not here is left out, with a line that says so.
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import shutil
 import subprocess
@@ -73,6 +74,7 @@ def size() -> int:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     shutil.rmtree(PACK, ignore_errors=True)
     PACK.mkdir()
     wheels()

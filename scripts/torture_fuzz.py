@@ -8,6 +8,7 @@ what is valid can take a step.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -250,11 +251,15 @@ def composed(torture: Torture, n: int, small: bool, label: str) -> Iterator[tupl
 
 
 def main() -> None:
-    seed, first, last = map(int, sys.argv[1:4])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("seed", "first", "last"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("size", nargs="?", choices=["small"])
+    asked = parser.parse_args()
     with compose.composing() as composer:
         composing = Composing(composer)
-        for number in range(first, last):
-            print(json.dumps(composing.case(seed, number, "small" in sys.argv[4:])), flush=True)
+        for number in range(asked.first, asked.last):
+            print(json.dumps(composing.case(asked.seed, number, asked.size == "small")), flush=True)
     heavy = {"torch", "pandas", "wandb"} & set(sys.modules)
     assert not heavy, f"validated with {heavy}"
 

@@ -161,6 +161,12 @@ def test_readmes_speed_table_is_what_was_measured(monkeypatch):
     assert front.README.read_text() == front.put(front.README.read_text(), {"speed": front.speed()})
 
 
+@pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.name)
+def test_a_script_asked_for_help_does_nothing_else(script):
+    text = script.read_text()
+    assert ('if __name__ == "__main__"' in text) == ("ArgumentParser(" in text)
+
+
 def test_make_help_lists_every_target():
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M).group(1).split()
