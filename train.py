@@ -84,8 +84,8 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         parameters = sum(p.numel() for p in model.parameters())
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
-            directory, config=config, device=config["device"], parameters=parameters, timescales=times,
-            partial=record.partial(config) + task.partial,
+            directory, config=config, device=config["device"], parameters=parameters, chance=task.chance(),
+            timescales=times, partial=record.partial(config) + task.partial,
         )  # fmt: skip
         log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
         if begun == 0:

@@ -11,6 +11,7 @@ import pytest
 
 from timescales import cli
 from timescales.schema import ConfigError
+from timescales.tasks.copy import Copy
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
@@ -51,6 +52,7 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
     assert 0 <= record["metrics"]["test/accuracy"] <= 1
     assert len(record["timescales"]["start"][0]) == len(record["timescales"]["end"][0]) == 7
     assert record["parameters"] == 3 * 4 * (10 + 4 + 1) + 4 + 5 * 10
+    assert record["chance"] == Copy(T=2).chance()
     for key in ("commit", "versions", "threads", "machine", "seconds", "golden", "seed", "device", "curve", "best"):
         assert record[key] is not None, key
     again = train(*QUICK, "model=plstm")

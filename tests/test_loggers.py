@@ -64,12 +64,13 @@ def test_a_damaged_curve_is_begun_anew(tmp_path, capsys, damage):
 
 def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy")
+    bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy", 0.0945)
     bar.log({"train/loss_nats": 1.25, "valid/accuracy": 0.5}, 30)
     bar.bar.refresh()
     bar.finish(None)
     shown = capsys.readouterr().err
-    for word in ("copy plstm seed 0", "30/40", "epoch=3.0", "loss=1.2500", "valid/accuracy=0.5000", "step/s"):
+    numbers = ("30/40", "epoch=3.0", "loss=1.2500 (chance 0.0945)", "valid/accuracy=0.5000", "step/s")
+    for word in ("copy plstm seed 0", *numbers):
         assert word in shown
 
 
@@ -115,6 +116,7 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     record = json.loads((tmp_path / "0" / "record.json").read_text())
     summary = [s["update"] for s in of_type(found[0], "summary") if "best" in s["update"]]
     assert summary[-1]["best"] == record["best"]
+    assert summary[-1]["chance"] == record["chance"]
     assert any(m.get("name") == "valid/accuracy" and m["summary"]["max"] for m in of_type(found[0], "metric"))
     history = [h["item"] for h in of_type(found[0], "history")]
     assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end

@@ -26,10 +26,14 @@ Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
 
 class Bar:
-    """Epoch, step, newest loss and metric, steps per second, time left; without a terminal every half minute."""
+    """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
 
-    def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str) -> None:
+    Without a terminal a line every half minute.
+    """
+
+    def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str, chance: float) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
+        self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
             total=last_step, initial=start, desc=label, unit="step", dynamic_ncols=True, file=sys.stderr,
@@ -37,9 +41,9 @@ class Bar:
         )  # fmt: skip
 
     def log(self, values: dict[str, float], step: int) -> None:
-        for key, word in (("train/loss_nats", "loss"), (self.shown, self.shown)):
+        for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, "")):
             if key in values:
-                self.words[word] = f"{values[key]:.4f}"
+                self.words[word] = f"{values[key]:.4f}{note}"
         if values:
             words = {"epoch": f"{step / self.per_epoch:.1f}", **self.words}
             self.bar.set_postfix(words, refresh=False)
@@ -165,7 +169,7 @@ class Wandb:
         if self.waiting:
             self._send({})
         if record is not None:
-            names = ("best", "status", "stopped", "error", "seconds", "parameters")
+            names = ("best", "status", "stopped", "error", "seconds", "parameters", "chance")
             kept = {key: record[key] for key in names if key in record and (key != "seconds" or record[key])}
             last = {f"last/{name}": value for name, value in record.get("last", {}).items()}
             self.run.summary.update({**record["metrics"], **last, **kept})
@@ -347,5 +351,6 @@ def open_all(
             found.append(Wandb(directory, task.spec.select, timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
-    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, f"valid/{task.spec.select[0]}"))
+    shown = f"valid/{task.spec.select[0]}"
+    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, task.chance()))
     return Loggers(found, check)

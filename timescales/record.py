@@ -78,8 +78,8 @@ def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = Fal
         "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
-        "group": group(config), "parameters": None, "timescales": None, "job": os.environ.get("SLURM_JOB_ID"),
-        **provenance(),
+        "group": group(config), "parameters": None, "chance": None, "timescales": None,
+        "job": os.environ.get("SLURM_JOB_ID"), **provenance(),
     }  # fmt: skip
     write(directory, record)
 

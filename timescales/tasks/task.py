@@ -6,6 +6,7 @@ Shapes: S steps, B batch, I input, C classes. Sequences are time-major, (S, B, .
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -184,8 +185,8 @@ class Task:
         return 0.0
 
     def chance(self) -> float:
-        """Loss in nats of the best predictor that ignores the input."""
-        raise NotImplementedError
+        """Loss of the best predictor that ignores the input, shown beside a run's; nan where nobody worked it out."""
+        return math.nan
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         """A word if the paper's protocol ends the run after this epoch's validation, else None."""
