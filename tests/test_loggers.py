@@ -72,6 +72,11 @@ def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
     numbers = ("30/40", "epoch=3.0", "loss=1.2500 (chance 0.0945)", "valid/accuracy=0.5000", "step/s")
     for word in ("copy plstm seed 0", *numbers):
         assert word in shown
+    bar = loggers.Bar(0, 40, 10, "own task", "valid/accuracy", math.nan)
+    bar.log({"train/loss_nats": 1.25}, 10)
+    bar.bar.refresh()
+    bar.finish(None)
+    assert "chance" not in capsys.readouterr().err
 
 
 def test_wandb_offline(train_process, tmp_path, monkeypatch):

@@ -192,6 +192,9 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     assert verdict.claim(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
     assert verdict.claim(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
     assert verdict.metrics(TABLE | {"claims": [nearer]})[1:] == ["probe/near", "probe/far"]
+    for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
+        with pytest.raises(schema.ConfigError, match="one side alone"):
+            verdict.claim(nearer | {"claim": line}, TABLE, found)
 
 
 def test_claims_on_another_metric_and_on_failing():
@@ -283,6 +286,8 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert said("lstm > mts model.layer1_bias=eq5", "100_1K") == "reversed"  # it knows nothing of seeds
     assert said("mts model.layer1_bias=eq5 ~ lstm", "above_10K", tolerance=0.01) == "holds"
     assert said("mts model.layer1_bias=eq5 ~ lstm", "1K_10K", tolerance=0.01) == "reversed"
+    two_bins = {"claim": "lstm", "metric": "probe/bins/above_10K", "than": "probe/bins/below_100"}
+    assert verdict.claim(two_bins, table, found).p is None  # of one run the blocks tell nothing
     assert bins.p_lower(found[0]["blocks"], "\n".join(found[1]["blocks"].splitlines()[:9]) + "\n", "all") is None
     none = bins.to_text(bins.Blocks(np.array([[1.0, 1.0, 0.0, 0.0]] * 20), np.array([[50, 50, 0, 0]] * 20)))
     assert bins.p_lower(none, none, "below_100") is None  # a bin without words

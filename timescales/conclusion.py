@@ -41,11 +41,15 @@ def read(said: str | Mapping[str, Any], table: Mapping[str, Any]) -> Conclusion:
     if not isinstance(told.get("claim"), str):
         raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
     text, _, place = told["claim"].partition("@")
-    if fails := re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text):
-        return Conclusion(told, [conditions(fails.group(1))], fails.group(2), conditions(place))
+    fails, parts = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text), re.split(r"\s([>~])\s", text)
     if "than" in told:
+        if fails or len(parts) > 1:
+            raise ConfigError(
+                f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: `than` goes with one side alone"
+            )
         return Conclusion(told, [conditions(text)] * 2, ">", conditions(place))
-    parts = re.split(r"\s([>~])\s", text)
+    if fails:
+        return Conclusion(told, [conditions(fails.group(1))], fails.group(2), conditions(place))
     if len(parts) != 3:
         raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {told['claim']!r}: A > B @ key=value")
     return Conclusion(told, [conditions(parts[0]), conditions(parts[2])], parts[1], conditions(place))

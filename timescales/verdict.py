@@ -254,8 +254,8 @@ def claim(said: str | Mapping[str, Any], table: Mapping[str, Any], rows: Sequenc
         return {key: rows for key, rows in kept.items() if rows}
 
     ours, theirs = by_group(left), by_group(right)
-    if "than" in told:  # the same runs by their other metric
-        theirs = {key: [{**row, name: row[needed[1]]} for row in runs] for key, runs in ours.items()}
+    if "than" in told:  # the same runs by their other metric; blocks of words compare two runs
+        theirs = {key: [{**row, name: row[needed[1]], "blocks": None} for row in runs] for key, runs in ours.items()}
     pairs = [(ours[key], theirs[key]) for key in ours if key in theirs]
     judged = [_compare(a, b, name, sign, told, table) for a, b in pairs]
     if not judged:

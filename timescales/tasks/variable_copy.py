@@ -96,10 +96,9 @@ class VariableCopy(Copy):
 
         One that sees it and remembers nothing is at 10 ln 8 / (mean T + 20).
         """
-        delays = torch.arange(self.low, self.high + 1).unsqueeze(1)
-        step = torch.arange(self.high + 2 * LENGTH)
-        exists = step < delays + 2 * LENGTH
-        answers = (step >= delays + LENGTH) & exists
-        share = answers.sum(0).double() / exists.sum(0)
+        # At each step: with how many of the delays it exists, and with how many of these the answers are yet to come.
+        left = self.high - torch.arange(self.high + 2 * LENGTH)
+        exist, wait = ((left + n).clamp(0, self.high - self.low + 1) for n in (2 * LENGTH, LENGTH))
+        share = (exist - wait).double() / exist
         entropy = torch.special.entr(share) + torch.special.entr(1 - share) + share * math.log(SYMBOLS)
-        return float((entropy * exists.sum(0)).sum() / exists.sum())
+        return float((entropy * exist).sum() / exist.sum())

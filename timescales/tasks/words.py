@@ -149,7 +149,7 @@ class Words(Task):
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
-        frequency = self.counts(("train",)).double() / len(self.tokens["train"])
+        frequency = self.counts(("train",)).cpu().double() / len(self.tokens["train"])
         return float(torch.special.entr(frequency).sum())
 
     def words(self, x: Tensor) -> list[str]:
