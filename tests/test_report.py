@@ -186,6 +186,7 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     nearer = {"claim": "plstm", "metric": "probe/near", "than": "probe/far", "better": "lower", "unit": "1"}
     told = verdict.claim(nearer, TABLE, found)
     assert told.verdict == "holds"
+    assert told.p == pytest.approx(stats.ttest_rel([0.10, 0.11, 0.12], [0.30, 0.31, 0.35], alternative="less").pvalue)
     assert told.text == "plstm (probe/near, before probe/far)"
     assert told.detail == "0.11 (n=3) against 0.32 (n=3)"
     assert verdict.claim(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"

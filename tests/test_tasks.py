@@ -19,6 +19,7 @@ from timescales.data import mnist
 from timescales.data.corpus import MissingData, data_root
 from timescales.model import SequenceModel
 from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Digits, Dyck2, Frequency, Task, VariableCopy
+from timescales.tasks.copy import DUMMY
 from timescales.tasks.digits import bit_reversal, pixel_order
 from timescales.tasks.task import SPLITS
 from timescales.tasks.variable_copy import PAD
@@ -287,6 +288,10 @@ def test_chance_is_the_best_constant_predictor(make, name):
         seen = torch.nn.functional.one_hot(together.target.clamp(min=0), max(task.spec.output_size, 2)).double()
         seen = seen * (together.target != PAD).unsqueeze(-1)
         frequency = seen.sum(-2, keepdim=True) / seen.sum((-2, -1)).reshape(*seen.shape[:-2], 1, 1)
+        if name == "variable_copy":  # the signal, at no fixed place, tells when to answer
+            answers = (together.target != DUMMY) & (together.target != PAD)
+            dummy = torch.eye(seen.shape[-1], dtype=torch.float64)[DUMMY]
+            frequency = torch.where(answers.unsqueeze(-1), seen[answers].mean(0), dummy)
         logits = frequency.clamp(min=1e-300).log().expand_as(seen)
         if task.spec.output_size == 1:
             logits = logits[..., 1:] - logits[..., :1]

@@ -92,13 +92,5 @@ class VariableCopy(Copy):
         }
 
     def chance(self) -> float:
-        """Of the best predictor that knows no more than the step: it does not see the signal.
-
-        One that sees it and remembers nothing is at 10 ln 8 / (mean T + 20).
-        """
-        # At each step: with how many of the delays it exists, and with how many of these the answers are yet to come.
-        left = self.high - torch.arange(self.high + 2 * LENGTH)
-        exist, wait = ((left + n).clamp(0, self.high - self.low + 1) for n in (2 * LENGTH, LENGTH))
-        share = (exist - wait).double() / exist
-        entropy = torch.special.entr(share) + torch.special.entr(1 - share) + share * math.log(SYMBOLS)
-        return float((entropy * exist).sum() / exist.sum())
+        """Of one that sees the signal, which tells when to answer, and remembers nothing: 10 ln 8 / (mean T + 20)."""
+        return LENGTH * math.log(SYMBOLS) / ((self.low + self.high) / 2 + 2 * LENGTH)
