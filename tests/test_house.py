@@ -162,7 +162,7 @@ def test_readmes_speed_table_is_what_was_measured(monkeypatch):
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.name)
-def test_a_script_asked_for_help_does_nothing_else(script):
+def test_a_script_that_is_run_parses_its_arguments(script):
     text = script.read_text()
     assert ('if __name__ == "__main__"' in text) == ("ArgumentParser(" in text)
 

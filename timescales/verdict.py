@@ -312,10 +312,11 @@ def _compare(
         alpha, against = ALPHA / 2, "reversed"  # the interval of 95 % that a report prints beside it
     else:
         way = "two-sided" if sign == "~" else "greater" if higher else "less"
-        p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), way)
         if "than" in told:  # of the same runs: the t-test of their differences
             apart = [x - y for x, y in zip(a, b, strict=True)]
             p = welch((statistics.fmean(apart), statistics.stdev(apart), len(a)), (0.0, 0.0, len(a)), way)
+        else:
+            p = welch((mean_a, spread[0], len(a)), (mean_b, spread[1], len(b)), way)
         alpha, against = ALPHA, "refuted"
     if sign == "~":
         if alike:
