@@ -81,13 +81,13 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         if replaces:
             record.start(directory, run_id, config, anew)
         settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
-        parameters = sum(p.numel() for p in model.parameters())
+        parameters, chance = sum(p.numel() for p in model.parameters()), task.chance()
         times = {"start": loop.timescale_quantiles(model)}
         record.update(
-            directory, config=config, device=config["device"], parameters=parameters, chance=task.chance(),
+            directory, config=config, device=config["device"], parameters=parameters, chance=chance,
             timescales=times, partial=record.partial(config) + task.partial,
         )  # fmt: skip
-        log = loggers.open_all(config, directory, begun, settings, task, model.rnn.timescales, held.check)
+        log = loggers.open_all(config, directory, begun, settings, task, chance, model.rnn.timescales, held.check)
         if begun == 0:
             log(loop.timescale_values(times["start"]), 0)
         progress = yield from loop.training(model, task, optimizer, log, settings, directory)

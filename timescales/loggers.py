@@ -332,6 +332,7 @@ def open_all(
     step: int,
     settings: Loop,
     task: Any,
+    chance: float,
     timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
@@ -352,5 +353,5 @@ def open_all(
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     shown = f"valid/{task.spec.select[0]}"
-    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, task.chance()))
+    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, chance))
     return Loggers(found, check)
