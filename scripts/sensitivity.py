@@ -71,11 +71,11 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
 
 def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
     """A row for each setting, a column for each claim of the tiny twin."""
-    body = []
+    head, body = ["setting", "runs"], []
     for words, rows in found.items():
         claims = report.Report(table, {"paper": [], "tiny": rows}, {"paper": 1}).shown
+        head[2:] = [c.text for c in claims]
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
-    head = ["setting", "runs", *(c if isinstance(c, str) else c["claim"] for c in table["tiny"].get("claims", []))]
     return "\n".join([
         f"# {table['name']}: does it hang on what the paper leaves open?", "",
         f"`make sensitivity TABLE={table['name']}`: the tiny twin, one assumed setting changed at a time.", "",
