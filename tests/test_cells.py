@@ -537,6 +537,15 @@ def test_dropped_weights_are_not_what_to_torch_gives():
     assert torch.equal(ours.to_torch().weight_hh_l0, ours.layers[0].weight_hh)
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_what_is_frozen_stays_so_from_torch_and_back(name):
+    theirs = getattr(nn, name)(I, H)
+    theirs.weight_ih_l0.requires_grad_(False)
+    ours = getattr(timescales, name).from_torch(theirs)
+    assert [p.requires_grad for p in ours.parameters()] == [False, True, True, True]
+    assert [p.requires_grad for p in ours.to_torch().parameters()] == [False, True, True, True]
+
+
 def test_from_torch_takes_its_own_kind():
     with pytest.raises(ValueError, match=r"timescales\.LSTM takes a torch\.nn\.LSTM, not GRU"):
         timescales.LSTM.from_torch(nn.GRU(I, H))

@@ -1,5 +1,6 @@
 """The gates of Gu et al. 2020 and the relatives: parts, the papers' propositions and printed numbers."""
 
+import copy
 import math
 
 import numpy as np
@@ -455,6 +456,20 @@ def test_exprnns_angles(law, low, high):
         same_law(angles.double(), stats.uniform(low, high - low).cdf)
     else:  # s = sqrt((1 - cos v) / (1 + cos v)) = tan(v / 2), v ~ U(0, pi / 2)
         same_law(angles.double(), lambda s: 4 / math.pi * np.arctan(s))
+
+
+def test_exprnn_in_other_types():
+    torch.manual_seed(0)
+    x = torch.randn(6, B, I)
+    plain = timescales.ExpRNN(I, H)
+    half = copy.deepcopy(plain).bfloat16()
+    torch.testing.assert_close(half(x.bfloat16())[0].float(), plain(x)[0], rtol=0.05, atol=0.05)
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = timescales.ExpRNN(I, H)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert wide.layers[0].weights().hh.dtype == torch.float64
 
 
 def test_exprnn_keeps_a_states_length():

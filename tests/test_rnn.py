@@ -6,6 +6,7 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import timescales
 from timescales.cells import LSTMCell, PLSTMCell
@@ -165,6 +166,20 @@ def test_a_state_carries_on(kind):
     close(rnn(x[:1], detached)[0], rnn(x[:1], state)[0])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_state_comes_back_from_a_file(kind):
+    """As plain tuples, which torch.load takes with weights_only=True, its default."""
+    rnn = layered(kind)
+    x, _ = random_input()
+    _, state = rnn(x)
+    file = io.BytesIO()
+    torch.save([tuple(layer) for layer in state], file)
+    file.seek(0)
+    output, after = rnn(x, torch.load(file, weights_only=True))
+    close(output, rnn(x, state)[0])
+    assert [type(layer) for layer in after] == [cell.State for cell in rnn.layers]
+
+
 @pytest.mark.parametrize("where", ["front", "middle", "end", "scattered"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_changes_nothing(kind, where):
@@ -209,6 +224,34 @@ def test_no_gradient_comes_from_padding():
     rnn(x, dt=dt, mask=mask)[1][0].h.sum().backward()
     assert not x.grad[:2, 1].any()
     assert x.grad[2:, 1].abs().sum(-1).all()
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto", "graph"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_at_padding_reaches_no_gradient(kind, engine):
+    """Neither NaN nor infinity: 0 times either is NaN."""
+    try:
+        rnn = layered(kind, engine=engine).float()
+        rnn(torch.zeros(2, 1, I))
+    except ValueError as refused:  # no kernel
+        assert "use engine='eager'" in str(refused)  # noqa: PT017
+        return
+    x, dt = (v.float() for v in random_input())
+    mask = torch.ones(S, B)
+    mask[:2, 1] = mask[4, 0] = 0
+    found = []
+    for garbage in (0.0, torch.nan, torch.inf):
+        nothing = mask == 0
+        padded, padded_dt = x.clone().requires_grad_(), dt.masked_fill(nothing, garbage)
+        with torch.no_grad():
+            padded[nothing] = garbage
+        rnn.zero_grad()
+        output, _ = rnn(padded, dt=padded_dt, mask=mask)
+        output.square().sum().backward()
+        found.append([output.detach(), padded.grad, *(p.grad for p in rnn.parameters())])
+    assert all(v.isfinite().all() for v in found[0])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
@@ -275,6 +318,91 @@ def test_dropout_drops_and_scales_the_layer_below():
     assert 0.4 < (ratio > 1).double().mean() < 0.6  # 600 draws: five standard deviations
 
 
+# --- torch's tools ------------------------------------------------------------------------------------------------
+
+
+def test_hooks_on_a_layer_see_its_output():
+    rnn, seen = build("LSTM", I, H, 2), []
+    rnn.layers[0].register_forward_hook(lambda cell, given, made: seen.append(made[0]))
+    x, _ = random_input()
+    below = eager.run(rnn.layers[0], x, rnn.layers[0].weights(), rnn.layers[0].initial_state(B))[0]
+    rnn(x)
+    close(seen[0], below)
+
+
+SHAPED = {
+    "prune": lambda cell: (prune.l1_unstructured(cell, "weight_hh", amount=0.48), prune.remove)[1],
+    "weight_norm": lambda cell: (nn.utils.weight_norm(cell, "weight_hh"), nn.utils.remove_weight_norm)[1],
+    "spectral_norm": lambda cell: (nn.utils.spectral_norm(cell, "weight_hh"), nn.utils.remove_spectral_norm)[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("how", SHAPED)
+def test_weights_shaped_by_hooks_are_those_used(how, engine):
+    """Two steps, since each hook makes the weight anew in every pass; then the shape is made permanent."""
+    rnn = timescales.LSTM(I, H, engine=engine)
+    x = random_input()[0].float()
+    remove = SHAPED[how](rnn.layers[0])
+    before = rnn(x)[0].detach()
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        rnn(x)[0].square().sum().backward()
+        optimizer.step()
+    rnn.eval()  # where spectral_norm leaves its vectors alone
+    shaped = rnn(x)[0]
+    assert (shaped - before).abs().max() > 1e-3
+    remove(rnn.layers[0], "weight_hh")
+    close(rnn(x)[0], shaped, 1e-6)
+    if how == "spectral_norm":
+        assert torch.linalg.matrix_norm(rnn.layers[0].weight_hh, 2) < 1.2  # one step of the power method at a time
+    if how == "prune":
+        assert (rnn.layers[0].weight_hh == 0).float().mean() == 0.48
+
+
+def test_what_follows_torchs_operations_gets_them():
+    """A kernel is none: traced, its results would stand in the trace as constants."""
+    from torch.func import jacrev, jvp, vmap
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    rnn = timescales.PLSTM(I, H)
+    plain = copy.deepcopy(rnn)
+    plain.engine = "eager"
+    x, y = random_input()[0].float(), random_input(seed=2)[0].float()
+
+    def output(x):
+        return rnn(x)[0]
+
+    def expected(x):
+        return plain(x)[0]
+
+    close(make_fx(output)(x)(y), expected(y), 1e-6)
+    close(vmap(output)(torch.stack([x, y]))[1], expected(y), 1e-6)
+    close(torch.export.export(rnn, (x,)).module()(y)[0], expected(y), 1e-6)
+    close(jvp(output, (x,), (y,))[1], jvp(expected, (x,), (y,))[1], 1e-6)
+    close(jacrev(output)(x), jacrev(expected)(x), 1e-6)
+    for engine in ("fused", "graph"):
+        rnn.engine = engine
+        with pytest.raises(ValueError, match=r"traces want torch's own operations; use engine='eager'"):
+            make_fx(output)(x)
+
+
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_derivatives_that_a_kernel_has_not_are_refused_with_their_mend(engine):
+    import torch.autograd.forward_ad as forward_mode
+
+    rnn = timescales.LSTM(I, H, engine=engine)
+    x = random_input()[0].float().requires_grad_()
+    output, _ = rnn(x)
+    many = torch.ones(2, *output.shape)
+    with pytest.raises(RuntimeError, match=r"no batched gradients: .* use engine='eager'"):
+        torch.autograd.grad(output, x, many, is_grads_batched=True)
+    with forward_mode.dual_level(), pytest.raises(RuntimeError, match=r"no forward-mode .* use engine='eager'"):
+        rnn(forward_mode.make_dual(x.detach(), torch.ones_like(x)))
+
+
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
@@ -294,6 +422,7 @@ def test_dropout_drops_and_scales_the_layer_below():
         ({"num_layers": 1.0}, "whole number"),
         ({"dropout": 1.0}, "below 1"),
         ({"dropout": -0.1}, "at least 0"),
+        ({"dropout": True}, "bias, is none here"),
         ({"engine": "warp"}, "auto, eager"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",

@@ -114,7 +114,11 @@ def test_what_is_no_run_or_no_question(train, analyse, tmp_path):
 def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     run = tmp_path / "run"
     assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+    torch.manual_seed(5)
+    expected = torch.randn(3)
+    torch.manual_seed(5)
     whole = analysis.load(str(run))
+    assert torch.equal(torch.randn(3), expected), "loading draws nothing from the caller's generator"
     (run / "best.pt").unlink()
     record.update(run, status="interrupted")
     found = analysis.load(run)

@@ -24,7 +24,8 @@ def from_torch(kind: type[Any], expected: type[nn.LSTM | nn.GRU], other: nn.LSTM
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-                getattr(cell, name).copy_(getattr(other, f"{name}_l{k}"))
+                value = getattr(other, f"{name}_l{k}")
+                getattr(cell, name).copy_(value).requires_grad_(value.requires_grad)
     return rnn.train(other.training)
 
 
@@ -39,5 +40,5 @@ def to_torch(rnn: Any, kind: type[Any]) -> Any:
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
             for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), cell.weights(), strict=True):
-                getattr(other, f"{name}_l{k}").copy_(value)
+                getattr(other, f"{name}_l{k}").copy_(value).requires_grad_(getattr(cell, name).requires_grad)
     return other.train(rnn.training)

@@ -46,6 +46,8 @@ class RNN(nn.Module):
         for below, above in itertools.pairwise(cells):
             if above.input_size != below.hidden_size:
                 raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
+        if isinstance(dropout, bool):
+            raise ValueError(f"dropout must be a number, not {dropout}; torch's fourth argument, bias, is none here")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
         if dropout and len(cells) == 1:
@@ -71,25 +73,28 @@ class RNN(nn.Module):
     ) -> tuple[Tensor, tuple[Any, ...]]:
         """Run the layers over x.
 
-        x: (S, B, I). state: what an earlier call returned, or None for zeros. dt: (S, B), time since the previous step,
-        not negative (used as given, the first included; not looked at, which would wait for a GPU). mask: (S, B), 0
-        where a step does not exist, which holds the state, and anything else where it does.
+        x: (S, B, I). state: what an earlier call returned, or None for zeros; each layer's may be a plain tuple, as
+        torch.load gives back what was saved as [tuple(layer) for layer in state]. dt: (S, B), time since the previous
+        step, not negative (used as given, the first included; not looked at, which would wait for a GPU). mask: (S, B),
+        0 where a step does not exist, which holds the state (x and dt are not read there), and anything else where it
+        does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
         """
         self._check(x, state, dt, mask)
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
         dt = None if dt is None else dt.to(self.layers[0].weight_ih.dtype)
+        if mask is not None:  # whatever stands at a step that does not exist: 0 times NaN would reach the gradients
+            nothing = ~mask.bool()
+            x = x.masked_fill(nothing.unsqueeze(-1), 0.0)
+            dt = None if dt is None else dt.masked_fill(nothing, 1.0)
         states = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
             run = engines.pick(self.engine, cell, x, masked=mask is not None)
-            before = cell.initial_state(*x.shape[1:-1]) if state is None else state[k]
-            weights = cell.weights()
-            # Here alone: who else reads weights must neither draw random numbers nor see some of them dropped.
-            weights = weights._replace(hh=nn.functional.dropout(weights.hh, cell.weight_drop, cell.training))
-            x, after = run(cell, x, weights, before, dt, mask)
+            before = cell.initial_state(*x.shape[1:-1]) if state is None else cell.State(*state[k])
+            x, after = cell(x, before, dt, mask, run)
             states.append(after)
         return (x.transpose(0, 1) if self.batch_first else x), tuple(states)
 
@@ -111,8 +116,10 @@ class RNN(nn.Module):
             raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
         for k, (cell, entry) in enumerate(zip(self.layers, state or (), strict=False)):
             shape = (*(x.transpose(0, 1) if self.batch_first else x).shape[1:-1], cell.hidden_size)
-            if getattr(entry, "_fields", None) != cell.State._fields or any(v.shape != shape for v in entry):
-                fields = ", ".join(cell.State._fields)
+            names = cell.State._fields
+            known = isinstance(entry, tuple | list) and getattr(entry, "_fields", names) == names
+            if not known or [tuple(v.shape) for v in entry] != [shape] * len(names):
+                fields = ", ".join(names)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
             dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
             if other := [v for v in entry if (v.dtype, v.device) != (dtype, device)]:

@@ -209,7 +209,8 @@ def load(directory: str | Path, weights: str = "best") -> Run:
     """A run's models and task, on the device there is, in evaluation mode.
 
     The weights are those of its best validation: best.pt's, or, while it goes on or was interrupted, the best so far.
-    With "last" they are those it ended with (of NT-ASGD not the averages).
+    With "last" they are those it ended with (of NT-ASGD not the averages). Torch's precision and determinism are the
+    run's from then on; random numbers go on as if nothing had been loaded.
     Raises ConfigError if they are not there or not of this configuration, or if there is no run.
     """
     from timescales import build, checkpoint
@@ -219,7 +220,9 @@ def load(directory: str | Path, weights: str = "best") -> Run:
     if found is None:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")
     config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
-    model, task, _ = build.build(config)
+    random = checkpoint.rng_state()
+    model, task, _ = build.build(config)  # from the run's seed
+    checkpoint.set_rng_state(random)
     initial = copy.deepcopy(model)
     device = next(model.parameters()).device
     name = "last.pt" if weights == "last" or found["status"] == "interrupted" else "best.pt"

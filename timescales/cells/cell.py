@@ -7,7 +7,7 @@ Shapes in this package: S steps, B batch, I input, H hidden, G gates; `...` is a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -30,7 +30,7 @@ class Cell(nn.Module):
     (the output) first; `biases` is 2 where torch has two bias vectors, else 1. All parameters start uniform on
     +-1/sqrt(H), drawn in torch's order, so that an LSTM built after the same seed equals torch.nn.LSTM's.
     Where the shapes below say G*H, a cell whose gates have fewer rows (`height`) has the sum of its gates' heights.
-    `weight_drop` is the share of the recurrent weights that `RNN.forward` drops in training, drawn anew in every pass
+    `weight_drop` is the share of the recurrent weights that `forward` drops in training, drawn anew in every pass
     (Merity et al. 2018): a model may set it.
     """
 
@@ -97,6 +97,15 @@ class Cell(nn.Module):
         if self.biases == 2:
             return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return Weights(self.weight_ih, self.weight_hh, self.bias)
+
+    def forward(
+        self, x: Tensor, state: Any, dt: Tensor | None, mask: Tensor | None, run: Callable[..., tuple[Tensor, Any]]
+    ) -> tuple[Tensor, Any]:
+        """Run over a sequence with an engine (see `eager.run`): a call, so that hooks on a layer see it."""
+        weights = self.weights()
+        # Here alone: who else reads weights must neither draw random numbers nor see some of them dropped.
+        weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        return run(self, x, weights, state, dt, mask)
 
     def bias_total(self, gate: str) -> Tensor:
         """A gate's pre-activation at zero input and state, (..., H)."""

@@ -46,7 +46,7 @@ class ExpRNNCell(Cell):
         if skew_init == "cayley":
             v = blocks.uniform_(0.0, math.pi / 2)
             # tan(v / 2), in double precision: the last bit of a float32 cosine is not the same on every processor.
-            s = ((1.0 - v.double().cos()) / (1.0 + v.double().cos())).sqrt().float()
+            s = ((1.0 - v.double().cos()) / (1.0 + v.double().cos())).sqrt().to(blocks.dtype)
         else:
             s = blocks.uniform_(-math.pi, math.pi)
         lower = torch.zeros(hidden_size, hidden_size)
@@ -60,7 +60,9 @@ class ExpRNNCell(Cell):
         j, k = torch.tril_indices(n, n, -1, device=self.skew.device)
         lower = self.skew.new_zeros(*self.skew.shape[:-1], n, n)
         lower[..., j, k] = self.skew
-        return Weights(self.weight_ih, torch.linalg.matrix_exp(lower - lower.mT), torch.zeros_like(self.bias))
+        A = lower - lower.mT
+        wide = A.to(torch.promote_types(A.dtype, torch.float32))  # in half precision torch's matrix_exp overflows
+        return Weights(self.weight_ih, torch.linalg.matrix_exp(wide).to(A.dtype), torch.zeros_like(self.bias))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         z = gx + gh

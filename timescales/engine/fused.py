@@ -29,7 +29,7 @@ from torch import Tensor
 
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager
-from timescales.engine.kernel import KINDS, Kernel, kernel_of
+from timescales.engine.kernel import KINDS, Kernel, check_backward, kernel_of, no_jvp, traced
 from timescales.files import cache_dir
 
 # --------------------------------------------------------------------------------------------- the library
@@ -200,6 +200,8 @@ def why_not(cell: Cell, x: Tensor) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
     if kernel_of(cell) is None:
         return f"it has no kernel for {cell}; use engine='eager'"
+    if reason := traced():
+        return reason
     for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
@@ -256,8 +258,7 @@ class Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable lets some cases pass in silence
-            raise RuntimeError("the fused engine has no second derivatives: for create_graph=True use engine='eager'")
+        check_backward("fused", grads)
         *plain, output = ctx.saved_tensors
         workspace, ctx.workspace = ctx.workspace, None
         if workspace is None:  # a second backward through a retained graph: the first used the activations up
@@ -284,6 +285,8 @@ class Fused(torch.autograd.Function):
         library().timescales_backward(ctypes.byref(problem))  # type: ignore[union-attr]
         workspace.release()
         return None, None, *results, None, None
+
+    jvp = staticmethod(no_jvp)
 
 
 def _rows(x: Any) -> Tensor:

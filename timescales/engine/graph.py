@@ -36,7 +36,7 @@ from torch import Tensor
 
 from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager, pointwise
-from timescales.engine.kernel import Kernel, kernel_of
+from timescales.engine.kernel import Kernel, check_backward, kernel_of, no_jvp, traced
 
 LIVE = 2
 KEPT = 32
@@ -50,6 +50,8 @@ def why_not(cell: Cell, x: Tensor) -> str:
     """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
     if (kernel := kernel_of(cell)) is None:
         return f"it has no kernel for {cell}; use engine='eager'"
+    if reason := traced():
+        return reason
     for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
@@ -485,8 +487,7 @@ class Sequence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("the graph engine has no second derivatives: for create_graph=True use engine='eager'")
+        check_backward("graph", grads)
         tensors = ctx.saved_tensors
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # a second backward through a retained graph: the first wrote over the activations
@@ -496,6 +497,8 @@ class Sequence(torch.autograd.Function):
             found = _backward(lease, tensors, grads, wanted)
         lease.release()
         return None, *(found[name] if want else None for name, want in wanted.items()), None, None
+
+    jvp = staticmethod(no_jvp)
 
 
 def _forward(plan: Plan, tensors: Any) -> Lease:

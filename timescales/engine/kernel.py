@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from timescales.cells import GatedLSTMCell, LSTMCell, PLSTMCell, URLSTMCell
 from timescales.cells.cell import Cell
 
 KINDS = ("lstm", "refine", "coupled", "separate")  # as `with_cell` in fused.cpp numbers them; pLSTM has two
+
+
+_key = torch._C._TorchDispatchModeKey
+TRACERS = (_key.PROXY, _key.FAKE, _key.FUNCTIONAL)  # make_fx, torch.export; what only watches is none of them
 
 
 class Kernel(NamedTuple):
@@ -39,3 +45,24 @@ def kernel_of(cell: Cell) -> Kernel | None:
         # A cumax, master gates and zoneout have no kernel; bias laws are in the weights already.
         return {"none": Kernel("lstm"), "refine": Kernel("refine")}.get(cell.mechanism.auxiliary)
     return None
+
+
+def traced() -> str:
+    """Why no kernel can run now: torch's operations are traced or transformed, and a kernel is none; "" if it can."""
+    tracing = any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
+    if tracing or torch._C._are_functorch_transforms_active():
+        return "torch.func, torch.export and whatever else traces want torch's own operations; use engine='eager'"
+    return ""
+
+
+def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
+    """Raise RuntimeError for a backward pass that is differentiated itself, or that is many at once."""
+    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable lets some cases pass in silence
+        raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
+    if any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in grads):
+        raise RuntimeError(f"the {engine} engine has no batched gradients: where is_grads_batched use engine='eager'")
+
+
+def no_jvp(ctx: Any, *tangents: Any) -> None:
+    """Forward mode of a kernel: there is none."""
+    raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")
