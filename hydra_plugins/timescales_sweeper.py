@@ -140,7 +140,7 @@ class TimescalesSweeper(BasicSweeper):
                 print(f"left to another process: {result._return_value}", flush=True)
                 self.elsewhere += left
             else:
-                self._failed(launch(jobs), result._return_value, max(1, len(left)))
+                self._failed(launch(jobs), result._return_value, max(1, len(left)), jobs[0].directory)
         if len(batch) == 1 and returns[0].status == JobStatus.COMPLETED and returns[0].return_value != "skipped":
             seconds[batch[0][0].kind] = (time.monotonic() - started) / len(batch[0])
         return returns
@@ -154,9 +154,15 @@ class TimescalesSweeper(BasicSweeper):
         if self.config.table is None:
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         schema.check(self.config)
-        table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
+        name, profile = self.config.hydra.runtime.choices.table, self.config.profile
+        table = compose.table(name)
+        if "name" not in self.config.table:  # Hydra has put the whole file below `table`
+            raise schema.ConfigError(f"table/{name}.yaml must begin with the line `# @package _global_`")
         narrow = [self.compose.parse(text) for text in self.narrow]
-        runs = tables.expand(table, profile, {o.key_or_group: self.compose.values(o) for o in narrow})
+        known = {key for run in tables.expand(table, profile) for key in run.axes}
+        # A key that is in no configuration yet is added to all runs: +model.head_size=16.
+        wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
+        runs = tables.expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
             raise schema.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
         if narrow and runs:
@@ -190,12 +196,15 @@ class TimescalesSweeper(BasicSweeper):
         assert self.config is not None
         committed = store.committed()
         jobs: dict[Path, Job] = {}  # the same run asked for twice is one
+        wrong: dict[str, list[tuple[list[str], Exception]]] = {}  # what is wrong with many runs is said once
         for overrides in asked:
             try:
                 job = self._job(overrides, committed)
                 jobs[job.directory] = job
             except Exception as error:
-                self._failed(overrides, error)
+                wrong.setdefault(str(error), []).append((overrides, error))
+        for failed in wrong.values():
+            self._failed(*failed[0], len(failed))
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
@@ -255,11 +264,18 @@ class TimescalesSweeper(BasicSweeper):
         before = written(directory) if state == "to run" else 0
         return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds, before)
 
-    def _failed(self, overrides: Any, error: BaseException, runs: int = 1) -> None:
+    def _failed(self, overrides: Any, error: BaseException, runs: int = 1, directory: Path | None = None) -> None:
         line = cli.one_line(error, list(overrides))
         if line is None:
-            line = f"{type(error).__name__}: {error} (traceback in the run's train.log)"
-        print(f"failed: {' '.join(overrides)}\n  {line}", flush=True)
+            line = f"{type(error).__name__}: {error}"
+            # Of seeds trained together it lies with the first, or in the run_dir that was given.
+            logs = [place / "train.log" for place in (directory, directory.parent)] if directory else []
+            if log := next((path for path in logs if path.is_file()), None):
+                line += f" (traceback in {log})"
+            else:
+                traceback.print_exception(error)
+        more = f" (and {runs - 1} more)" if runs > 1 else ""
+        print(f"failed: {' '.join(overrides)}{more}\n  {line}", flush=True)
         # The frames of the failed job would keep its tensors alive.
         traceback.clear_frames(error.__traceback__)
         self.failures += runs

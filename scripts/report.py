@@ -52,6 +52,8 @@ def main() -> None:
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
             for line in found.missing:
                 print(f"  cannot run here: {line}")
+            for line in found.unread:
+                print(f"  {line}")
             if found.dropped:
                 print(
                     f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"

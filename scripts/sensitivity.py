@@ -2,6 +2,7 @@
 
 Each assumed setting that names other values (`try`) is changed one at a time, at tiny size. Writes
 results/<table>/sensitivity.{csv,md}. Further arguments go to train.py: skip=committed, task.allow_partial=true.
+--config-dir FOLDER, as for train.py, is for tables of one's own: what is found goes to FOLDER/results/.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def main() -> None:
     parser.add_argument("table")
     parser.add_argument("overrides", nargs="*", default=[], help="for train.py; none that changes a run's numbers")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
+    if options.config_dir:
+        store.RESULTS = options.config_dir / "results"
     with compose.composing() as composer:
         try:
             table = compose.table(options.table)
@@ -105,7 +109,8 @@ def main() -> None:
             tries.append([f"{key}={tables.spell(value)}", f"model={','.join(models)}"])
         for k, change in enumerate([] if options.no_run else tries):
             print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
-            command = [sys.executable, str(ROOT / "train.py"), f"table={table['name']}", "profile=tiny", *change]
+            own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
+            command = [sys.executable, str(ROOT / "train.py"), *own, f"table={table['name']}", "profile=tiny", *change]
             done = subprocess.run([*command, "logger=none", *options.overrides], check=False)
             if done.returncode not in (0, 1):  # 1: some runs failed
                 sys.exit("interrupted: the same command continues")

@@ -344,7 +344,7 @@ def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "training", training)
     outcome = train("-m", *QUICK, "seed=0,1,2")
     assert outcome.status == 1
-    assert "ZeroDivisionError: division by zero (traceback in the run's train.log)" in outcome.out
+    assert "ZeroDivisionError: division by zero (traceback in runs/copy-lstm-s0-" in outcome.out
     statuses = sorted(json.loads(p.read_text())["status"] for p in (tmp_path / "runs").glob("*/record.json"))
     assert statuses == ["failed", "finished", "finished"]
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from timescales import cli, compose, conclusion, record, report, schema, store, tables, verdict
+from timescales import analysis, cli, compose, conclusion, record, report, schema, store, tables, verdict
 
 TABLE = {
     "name": "t",
@@ -18,7 +18,6 @@ TABLE = {
 }
 # A table of runs that take a moment.
 YAML = """# @package _global_
-hydra: {mode: MULTIRUN}
 loop: {max_steps: 2}
 task: {T: 3, train_size: 20, valid_size: 10, test_size: 10, batch_size: 10}
 model: {hidden_size: 4}
@@ -60,6 +59,8 @@ def quick(tmp_path, monkeypatch):
     probe = types.ModuleType("timescales.analysis.steps")
     probe.measure = lambda model, task: {"parameters": float(sum(p.numel() for p in model.parameters()))}
     monkeypatch.setitem(sys.modules, "timescales.analysis.steps", probe)
+    there = analysis.names
+    monkeypatch.setattr(analysis, "names", lambda *functions: [*there(*functions), "steps"])
     import train as entry
 
     # The entry point's path of configurations was read when it was imported.
@@ -312,12 +313,19 @@ def test_a_table_that_cannot_be_reported_is_named():
     for part in ({"select": "bst"}, {"better": "bst"}, {"reduce": "bst"}, {"tiny": {**whole["tiny"], "select": "bst"}}):
         with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not bst"):
             tables.check({**whole, **part})
-    for assumed in (None, ["select"], {"select": "not stated"}, {"select": {"try": ["best"]}}):
-        with pytest.raises(schema.ConfigError, match=r"table.assumed must be {key: {said: "):
+    for assumed, words in (
+        (None, r"table.assumed must be keys with their values; not None"),
+        (["select"], r"table.assumed must be keys with their values; not \['select'\]"),
+        ({"select": "not stated"}, r"table.assumed.select must be keys with their values, not 'not stated'"),
+        ({"select": {"try": ["best"]}}, r"table.assumed.select.said is missing"),
+        ({"select": {"said": "not stated", "try": "best"}}, r"table.assumed.select.try must be a list"),
+        (
+            {"select": {"said": "not stated", "try": ["bst"]}},
+            r"select.try must be a list of best or last, not \['bst'\]",
+        ),
+    ):
+        with pytest.raises(schema.ConfigError, match=words):
             tables.check({**whole, "assumed": assumed})
-    for others in ("best", ["bst"]):
-        with pytest.raises(schema.ConfigError, match=r"table.assumed.select.try must be a list of best or last, not "):
-            tables.check({**whole, "assumed": {"select": {"said": "not stated", "try": others}}})
     with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
         tables.check({**whole, "units": 1})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
@@ -329,6 +337,23 @@ def test_a_table_that_cannot_be_reported_is_named():
             conclusion.check({**whole, "tiny": {**whole["tiny"], "claims": [claim]}})
     with pytest.raises(schema.ConfigError, match="'plstm ~ lstm' has a metric of its own: say in its unit"):
         conclusion.check({**whole, "claims": [{"claim": "plstm ~ lstm", "metric": "test/loss"}]})
+
+
+@pytest.mark.parametrize(("sign", "counts"), [("<", "n.."), ("<=", "nn."), (">", "..n"), (">=", ".nn")])
+def test_each_sign_of_a_condition_means_itself(sign, counts):
+    """Below, at and above the threshold; n: it holds there."""
+    table = {"success": f"valid/loss {sign} 0.5", "select": "best"}
+    found = {"curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
+             "config": {"loop": {"max_epochs": 4, "max_steps": None}}}  # fmt: skip
+    for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
+        row = {"status": "finished", "best valid/loss": value}
+        assert verdict.succeeded(row, table) == (means == "n")
+        found["curve"][1]["valid/loss"] = value
+        steps = store.metric(found, f"steps to valid/loss {sign} 0.5")
+        assert str(steps) == ("2" if means == "n" else ">4")
+    for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):
+        with pytest.raises((ValueError, KeyError)):
+            tables.condition(wrong)
 
 
 def test_a_twin_reads_what_it_selects():
@@ -349,11 +374,37 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
         )
     for right, wrong, words in [
         ("plstm ~ lstm", "plstm wins", "cannot read the claim 'plstm wins'"),
+        ('["plstm ~ lstm"]', "[{metric: test/loss}]", "table.tiny.claims[0].claim is missing"),
+        ('["plstm > lstm"]', "[plstm > lstm, 5]", "table.claims[1] must be keys with their values, not 5"),
         (
-            '["plstm ~ lstm"]',
-            "[{metric: test/loss}]",
-            "cannot read the claim {'metric': 'test/loss'}: it has no `claim`",
+            '["plstm > lstm"]',
+            "[{claim: plstm > lstm, tolerence: 5}]",
+            "tolerence: no such key; did you mean tolerance?",
         ),
+        ('["plstm > lstm"]', "[{claim: plstm > lstm, better: more}]", "better must be higher or lower, not more"),
+        ('["plstm > lstm"]', "[{claim: plstm > lstm, times: many}]", "claims[0].times must be a number; not 'many'"),
+        ('["plstm > lstm"]', "[{claim: plstm, than: 5}]", "claims[0].than must be a text; not 5"),
+        ("value: 10.0", "std: 1.0, value: 10.0", "table.cells[0].std: no such key; did you mean sd?"),
+        (
+            "value: 10.0",
+            'value: "2,0"',
+            "table.cells[0].value must be a number, or null where none is printed; not '2,0'",
+        ),
+        ("{model: lstm}, value: 10.0", "{model: lstm}", "table.cells[0].value is missing"),
+        ("  n_min: 2", "  n_min: two", "table.n_min must be a whole number; not 'two'"),
+        (
+            "  n_min: 2",
+            "  n_min: 2\n  figure: {kind: cell}",
+            "figure[0].kind must be cells, curves, line or probe, not",
+        ),
+        ("  probe: [steps]", "  probe: [stops]", "table.probe: no measurement stops; did you mean steps?"),
+        (
+            "seed: [0, 1]}",
+            "seeds: [1, 2]}",
+            "table.runs[0].seeds: runs that differ in it alone are one run; write seed: ",
+        ),
+        ("seed: [0, 1]}", "seed: 0, engine: [eager, fused]}", "table.runs[0].engine: runs that differ in it alone are"),
+        ("seed: [0, 1]}", "seed: [0, 1}", "quick.yaml, line 10, column 53: expected "),
         ('["plstm > lstm"]', "null", "table.claims must be a list; [] where there are none"),
         (
             "metric: test/accuracy",
@@ -362,7 +413,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
         ),
         ("    set: {task.T: 2", "    sucess: x\n    set: {task.T: 2", "table.tiny.sucess: no such key"),
         ("    set: {task.T: 2", "    success: valid/loss<1\n    set: {task.T: 2", "cannot read 'valid/loss<1'"),
-        ("    set: {task.T: 2, seed: 0}\n", "", "table.tiny.set must have the keys that make it small"),
+        ("    set: {task.T: 2, seed: 0}\n", "", "table.tiny.set is missing; timescales/tables.py says"),
     ]:
         assert right in YAML
         path.write_text(YAML.replace(right, wrong))
@@ -410,3 +461,55 @@ def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
         ("lstm", 0), ("lstm", 1), ("plstm", 0), ("plstm", 1)
     ]  # fmt: skip
     assert all("steps/parameters" in run["probes"] for run in found)
+
+
+def test_what_is_wrong_with_many_runs_is_said_once(quick, train):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(YAML.replace("seed: [0, 1]}", "task.bach_size: 3, seed: [0, 1]}"))
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 1
+    assert (outcome.out.count("failed: "), outcome.out.count("did you mean task.batch_size?")) == (1, 1)
+    assert "(and 3 more)" in outcome.out
+    assert "4 of 4 runs failed" in outcome.err
+
+
+def test_a_key_may_be_added_to_all_runs(quick, train):
+    assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
+    (path,) = quick.glob("runs/*/record.json")
+    assert record.read(path.parent)["config"]["model"]["head_size"] == 3
+
+
+def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch):
+    """A line less in the file must not make it the default run; without `_global_` it is named."""
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(YAML.replace("# @package _global_\n", ""))
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 1
+    assert "# @package _global_" in outcome.err
+    assert not list(quick.glob("runs/*"))
+
+
+def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monkeypatch):
+    mine = quick / "mine"
+    for words, names in (("no such folder", ()), ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
+                         ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",))):  # fmt: skip
+        for name in names:
+            (mine / name).parent.mkdir(parents=True, exist_ok=True)
+            (mine / name).write_text("{}")
+        outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
+        assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+        assert words in outcome.err
+        for name in names:
+            (mine / name).unlink()
+
+
+def test_a_metric_that_no_run_has_is_named(quick, train):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(YAML.replace("metric: test/accuracy", "metric: test/acuracy\n  success: valid/los < 9"))
+    assert train("table=quick", "logger=none").status == 0
+    with compose.composing() as composer:
+        found = report.make("quick", composer)
+    assert found.unread == [
+        "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
+        "none of its 4 runs here has valid/los; did you mean valid/loss?",
+    ]

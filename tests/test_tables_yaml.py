@@ -40,7 +40,7 @@ def test_a_table_is_whole(name):
     table = TABLES[name]
     tables.check(table)
     assert table["name"] == name
-    assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"hydra", "table"}
+    assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
     assert {"set", "claims", "minutes"} <= set(table["tiny"])
     assert all(entry.get("said") for entry in table["assumed"].values())
     assert all(set(entry) <= {"said", "try"} for entry in table["assumed"].values())

@@ -46,6 +46,7 @@ def run(main: Callable[[], object]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     try:
         _refuse_options(sys.argv[1:])
+        check_own()
         main()
         sys.stdout.flush()
     except BrokenPipeError:
@@ -99,13 +100,15 @@ def _refuse_options(arguments: list[str]) -> None:
 
 
 def narrowing(arguments: list[str]) -> list[str]:
-    """The arguments, with what narrows a table=NAME handed to the sweeper: its keys are of many runs, not of one."""
+    """The arguments; with table=NAME a sweep, to which what narrows it is handed: its keys are of many runs."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     alike = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in alike]
+    sweep = ["hydra.mode=MULTIRUN", *([f"hydra.sweeper.narrow={tables.spell(narrow)}"] if narrow else [])]
     rest = [a for a in arguments if a not in narrow]
-    return [*rest, f"hydra.sweeper.narrow={tables.spell(narrow)}"] if narrow else rest
+    at = next(k for k, a in enumerate(rest) if a.startswith("table="))  # argparse takes overrides in one place only
+    return [*rest[:at], *sweep, *rest[at:]]
 
 
 def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
@@ -208,6 +211,17 @@ def own() -> list[Path]:
     """The folder of one's own configurations that the command line gives by --config-dir, if it does."""
     found = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
     return [Path(folder).resolve() for folder in found[-1:]]
+
+
+def check_own() -> None:
+    """Raise ConfigError for a folder of one's own that is not there, or one with a name that conf/ has, too."""
+    for folder in own():
+        if not folder.is_dir():
+            raise ConfigError(f"--config-dir={folder}: no such folder")
+        for path in conf().rglob("*.yaml"):
+            name = path.relative_to(conf())
+            if (mine := folder / name).is_file() and not mine.samefile(path):
+                raise ConfigError(f"{mine} would not be read: conf/ has a {name}, too; give it another name")
 
 
 def searchpath() -> list[str]:

@@ -14,8 +14,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
+from yaml import YAMLError
 
-from timescales import cli, conclusion, schema, tables
+from timescales import analysis, cli, conclusion, schema, tables
 from timescales.schema import ConfigError
 
 
@@ -100,14 +101,21 @@ def table(name: str) -> dict[str, Any]:
 
     Raises ConfigError if there is none, or one that cannot be reported.
     """
+    cli.check_own()
     paths = (folder / "table" / f"{name}.yaml" for folder in (cli.conf(), *cli.own()))
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise ConfigError(f"table={name}: no such table{schema.nearest(name, cli.choices('table'))}")
-    found = OmegaConf.to_container(OmegaConf.load(path))
+    try:
+        found = OmegaConf.to_container(OmegaConf.load(path))
+    except YAMLError as error:
+        raise ConfigError(cli.one_line(error, []) or f"{path}: {error}") from error
     node = found.get("table") if isinstance(found, dict) else None
     if not isinstance(node, dict) or node.get("name") != name:
         raise ConfigError(f"{path}: it must have table.name: {name}")
     tables.check(node)
     conclusion.check(node)  # what cannot be judged is named before anything is trained
+    probes = analysis.names("measure")
+    if unknown := [probe for probe in node.get("probe", []) if probe not in probes]:
+        raise ConfigError(f"{path}: table.probe: no measurement {unknown[0]}{schema.nearest(unknown[0], probes)}")
     return node

@@ -20,6 +20,11 @@ from typing import Any, NamedTuple
 from timescales import tables
 from timescales.schema import ConfigError
 
+CLAIM = {
+    "claim": str, "metric": str, "than": str, "unit": str, "better": tables.BETTER, "tolerance": tables.NUMBER,
+    "times": tables.NUMBER, "failures": ("count",),
+}  # fmt: skip
+
 
 class Conclusion(NamedTuple):
     """A claim, read: as a mapping, its one side ("fails", "never fails") or two, their sign, and where it is said."""
@@ -38,8 +43,6 @@ class Conclusion(NamedTuple):
 def read(said: str | Mapping[str, Any], table: Mapping[str, Any]) -> Conclusion:
     """Read a claim. Raises ConfigError for a line that is none."""
     told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
-    if not isinstance(told.get("claim"), str):
-        raise ConfigError(f"table/{table['name']}.yaml: cannot read the claim {dict(told)}: it has no `claim`")
     text, _, place = told["claim"].partition("@")
     fails, parts = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text), re.split(r"\s([>~])\s", text)
     if "than" in told:
@@ -57,9 +60,11 @@ def read(said: str | Mapping[str, Any], table: Mapping[str, Any]) -> Conclusion:
 
 def check(table: Mapping[str, Any]) -> None:
     """Raise ConfigError for a claim that cannot be read, that no run can decide, or that lacks its own tolerance."""
-    for part, profile in ((table, None), (tables.twin(table), "tiny")):
+    for part, profile, at in ((table, None, "table"), (tables.twin(table), "tiny", "table.tiny")):
         runs = [run.axes for run in tables.expand(table, profile)]
-        for said in part["claims"]:
+        for k, said in enumerate(part["claims"]):
+            if not isinstance(said, str):
+                tables.check_keys(f"table/{table['name']}.yaml: {at}.claims[{k}]", said, CLAIM, ("claim",))
             found = read(said, part)
             told, here = found.told, [axes for axes in runs if tables.matches(axes, found.place)]
             kin = [{found.kin(axes, part) for axes in here if tables.matches(axes, side)} for side in found.sides]

@@ -29,6 +29,7 @@ class Report:
     dropped: int = 0  # committed runs that the table does not ask for any more
     kinds: set[str] = field(default_factory=set)  # of all its runs, see `schema.kind`
     own: bool = False  # a table in a folder of one's own, which make does not know
+    unread: list[str] = field(default_factory=list)  # what the table reads and no run here has, a line each
 
     def __post_init__(self) -> None:
         tiny = tables.twin(self.table)
@@ -89,7 +90,18 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
     rows, dropped = gather(table, asked, local)
     left = open_runs(asked["paper"], kinds, rows["paper"])
     why = list(dict.fromkeys(missing))
-    return Report(table, rows, counts, missing=why, left=left, dropped=dropped, kinds=set(kinds.values()), own=own)
+    records = [record.read(store.RUNS / slug) for runs in asked.values() for _, slug in runs] if local else []
+    ended = [found for found in records if found is not None and found["status"] == "finished"]
+    return Report(table, rows, counts, why, left, dropped, set(kinds.values()), own, unread(table, ended))
+
+
+def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each metric that the table reads and none of these finished runs has, a typing error perhaps."""
+    have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
+    names = [name.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
+             for name in verdict.metrics(table) if not name.startswith("probe/")]  # fmt: skip
+    lacking = [name for name in dict.fromkeys(names) if records and name not in have]
+    return [f"none of its {len(records)} runs here has {name}{schema.nearest(name, have)}" for name in lacking]
 
 
 def gather(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from timescales import record
+from timescales import record, tables
 from timescales.files import csv_rows, csv_text
 
 RUNS = Path("runs")  # where this folder's runs lie
@@ -51,10 +50,9 @@ def metric(found: Mapping[str, Any], name: str) -> float | None:
     also where its task ended it as failed before.
     """
     if name.startswith("steps to "):
-        key, sign, threshold = name.removeprefix("steps to ").split()
-        compare = operator.ge if sign == ">=" else operator.le
+        key, there = tables.condition(name.removeprefix("steps to "))
         points = (point for point in found["curve"] if point.get(key) is not None)
-        reached = next((point["step"] for point in points if compare(point[key], float(threshold))), None)
+        reached = next((point["step"] for point in points if there(point[key])), None)
         steps = allowed(found)
         return reached if reached is not None or steps is None else Over(steps)
     if name.startswith("probe/"):

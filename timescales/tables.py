@@ -33,19 +33,44 @@ from __future__ import annotations
 
 import itertools
 import json
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timescales.schema import ConfigError, nearest
+from timescales.schema import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK, ConfigError, nearest
 
+# What the values of each key must be: of a type, or one of several words.
+NUMBER = float | int
+SELECT, BETTER = ("best", "last"), ("higher", "lower")
 REQUIRED = {
-    "name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells", "claims",
+    "name": str, "title": str, "source": str, "runs": list, "metric": str, "select": SELECT, "better": BETTER,
+    "unit": str, "n_min": int, "tolerance": NUMBER, "cells": list, "claims": list,
 }  # fmt: skip
-OPTIONAL = {"reduce", "success", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"}
-CHOICES = {"select": ("best", "last"), "better": ("higher", "lower"), "reduce": ("mean", "max", "best_lr")}
-TINY = {"set", "minutes", "claims", "success", "n_min", "select", "metric"}
+OPTIONAL = {
+    "reduce": ("mean", "max", "best_lr"), "success": str, "cited": list, "assumed": dict, "notes": list, "needs": list,
+    "probe": list, "figure": dict | list, "tiny": dict,
+}  # fmt: skip
+CELL = {
+    "where": dict, "value": NUMBER | None, "sd": NUMBER, "se": NUMBER, "n": int, "failed": int, "n_min": int,
+    "better": BETTER, "metric": str, "unit": str, "tolerance": NUMBER, "label": str, "compute": str,
+}  # fmt: skip
+CITED = {"label": str, "value": NUMBER, "sd": NUMBER, "se": NUMBER, "source": str}
+ASSUMED = {"said": str, "try": list}
+TINY = {
+    "set": dict, "minutes": NUMBER, "claims": list, "success": str, "n_min": int, "select": SELECT, "metric": str,
+}  # fmt: skip
+FIGURE = {
+    "kind": ("cells", "curves", "line", "probe"), "metric": str, "chance": NUMBER, "probe": str, "x": str,
+    "xlabel": str, "ylabel": str, "xscale": str, "yscale": str,
+}  # fmt: skip
+WORDS = {
+    str: "a text", int: "a whole number", NUMBER: "a number", NUMBER | None: "a number, or null where none is printed",
+    list: "a list; [] where there are none", dict: "keys with their values",
+    dict | list: "keys with their values, or a list of such",
+}  # fmt: skip
+SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
 @dataclass(frozen=True)
@@ -130,41 +155,77 @@ def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def check(table: Mapping[str, Any]) -> None:
     """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
-    name = table.get("name", "?")
-    if missing := [f"table.{key}" for key in sorted(REQUIRED - set(table))]:
+    file = f"table/{table.get('name', '?')}.yaml"
+    if missing := [f"table.{key}" for key in sorted(REQUIRED.keys() - table)]:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-        raise ConfigError(f"table/{name}.yaml: {what}; timescales/tables.py says what each is")
-    if unknown := set(table) - REQUIRED - OPTIONAL:
-        raise ConfigError(
-            f"table/{name}.yaml: table.{min(unknown)}: no such key{nearest(min(unknown), REQUIRED | OPTIONAL)}"
-        )
-    for key in ("runs", "cells", "claims"):
-        if not isinstance(table[key], list):
-            raise ConfigError(f"table/{name}.yaml: table.{key} must be a list; [] where there are none")
-    assumed = table.get("assumed", {})
-    if not isinstance(assumed, Mapping) or not all(isinstance(e, Mapping) and "said" in e for e in assumed.values()):
-        raise ConfigError(f"table/{name}.yaml: table.assumed must be {{key: {{said: ..., try: [other values]}}}}")
-    others = assumed.get("select", {}).get("try", [])
-    if not isinstance(others, list) or not all(other in CHOICES["select"] for other in others):
-        raise ConfigError(f"table/{name}.yaml: table.assumed.select.try must be a list of best or last, not {others}")
+        raise ConfigError(f"{file}: {what}; timescales/tables.py says what each is")
     tiny = table.get("tiny", {"set": {}})
-    if not isinstance(tiny, Mapping) or not isinstance(tiny.get("set"), Mapping):
-        raise ConfigError(f"table/{name}.yaml: table.tiny.set must have the keys that make it small")
-    if unknown := set(tiny) - TINY:
-        raise ConfigError(f"table/{name}.yaml: table.tiny.{min(unknown)}: no such key{nearest(min(unknown), TINY)}")
-    for part, where in ((table, "table"), (tiny, "table.tiny")):
-        for key, words in CHOICES.items():
-            if key in part and part[key] not in words:
-                choices = f"{', '.join(words[:-1])} or {words[-1]}"
-                raise ConfigError(f"table/{name}.yaml: {where}.{key} must be {choices}, not {part[key]}")
+    parts = [("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))]
+    for at, part, known, needed in parts:
+        check_keys(f"{file}: {at}", part, known, needed)
         conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
-        for condition in filter(None, conditions):
-            if not re.fullmatch(r"\S+ (<|>|<=|>=) [\d.e+-]+", condition):
-                raise ConfigError(f"table/{name}.yaml: cannot read {condition!r}; write it like valid/accuracy >= 0.99")
+        for said in filter(None, conditions):
+            try:
+                condition(said)
+            except (ValueError, KeyError):
+                raise ConfigError(f"{file}: cannot read {said!r}; write it like valid/accuracy >= 0.99") from None
+    nodes = (
+        ("cells", table["cells"], CELL, ("value",)),
+        ("cited", table.get("cited", []), CITED, ("label", "value", "source")),
+        ("figure", figures(table), FIGURE, ("kind",)),
+    )
+    for key, entries, known, needed in nodes:
+        for k, entry in enumerate(entries):
+            check_keys(f"{file}: table.{key}[{k}]", entry, known, needed)
+    for key, entry in table.get("assumed", {}).items():
+        check_keys(f"{file}: table.assumed.{key}", entry, ASSUMED, ("said",))
+    others = table.get("assumed", {}).get("select", {}).get("try", [])
+    if not all(other in SELECT for other in others):
+        raise ConfigError(f"{file}: table.assumed.select.try must be a list of best or last, not {others}")
+    for k, grid in enumerate(table["runs"]):
+        _check_grid(f"{file}: table.runs[{k}]", grid)
+    _check_grid(f"{file}: table.tiny.set", tiny["set"])
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):
-            raise ConfigError(f"table/{name}.yaml: no run fills the cell {cell['where']}")
+            raise ConfigError(f"{file}: no run fills the cell {cell.get('where', {})}")
+
+
+def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+    """Raise ConfigError for a node of a table with a key that is not known, or missing, or has a value of no use."""
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where} must be {WORDS[dict]}, not {node!r}")
+    for key in needed:
+        if key not in node:
+            raise ConfigError(f"{where}.{key} is missing; timescales/tables.py says what it is")
+    for key, value in node.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
+        kind = known[key]
+        if isinstance(kind, tuple):
+            if value not in kind:
+                raise ConfigError(f"{where}.{key} must be {', '.join(kind[:-1])} or {kind[-1]}, not {value}")
+        elif not isinstance(value, kind) or isinstance(value, bool):
+            raise ConfigError(f"{where}.{key} must be {WORDS[kind]}; not {value!r}")
+
+
+def _check_grid(where: str, grid: Any) -> None:
+    """Raise ConfigError for a grid with a key of which all values are one run."""
+    if not isinstance(grid, Mapping):
+        raise ConfigError(f"{where} must be {WORDS[dict]}, not {grid!r}")
+    alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
+    for key, value in grid.items():
+        several = isinstance(value, list) and len(value) > 1
+        if key.partition(".")[0] in NOT_IDENTITY or (key in alike and several):
+            mend = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
+            raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {mend}")
+
+
+def condition(said: str) -> tuple[str, Callable[[float], bool]]:
+    """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
+    name, sign, threshold = said.split()
+    compare, number = SIGNS[sign], float(threshold)
+    return name, lambda value: bool(compare(value, number))
 
 
 def matches(axes: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

@@ -57,7 +57,6 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
         names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
         names += [entry["than"] for entry in entries if isinstance(entry, Mapping) and "than" in entry]
         names += [part["success"].split()[0]] if part.get("success") else []
-        names += [name for figure in tables.figures(part) for name in figure.get("metrics", [])]
         found |= dict.fromkeys(full_name(name, part) for name in names)
         for other in other_selections(table) if cells else []:
             names = [table["metric"], *(entry["metric"] for entry in cells if "metric" in entry)]
@@ -81,9 +80,9 @@ def succeeded(row: Row, table: Mapping[str, Any]) -> bool:
         return False
     if not table.get("success"):
         return True
-    key, sign, threshold = table["success"].split()
+    key, holds = tables.condition(table["success"])
     value = row.get(full_name(key, table))
-    return value is not None and (value > float(threshold) if sign == ">" else value < float(threshold))
+    return value is not None and holds(value)
 
 
 def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Cell:
