@@ -84,10 +84,6 @@ class RNN(nn.Module):
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
         dt = None if dt is None else dt.to(self.layers[0].weight_ih.dtype)
-        if mask is not None:  # whatever stands at a step that does not exist: 0 times NaN would reach the gradients
-            nothing = ~mask.bool()
-            x = x.masked_fill(nothing.unsqueeze(-1), 0.0)
-            dt = None if dt is None else dt.masked_fill(nothing, 1.0)
         states = []
         for k, cell in enumerate(self.layers):
             if k:

@@ -19,6 +19,7 @@ def run(
     Returns the outputs h of every step, (S, B, H), and the final state. A masked step holds every field of the state,
     so its output is the held h. A leading replica dimension, x (S, R, B, I) with weights (R, G*H, I), works too.
     """
+    x, dt = blanked(x, dt, mask)
     outputs = []
     # unbind, never gx[t]: under autograd each indexing would allocate a gradient of the whole sequence.
     projected = project(x, weights.ih, weights.bias_ih).unbind(0)
@@ -31,6 +32,14 @@ def run(
         state = new
         outputs.append(state.h)
     return (torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)), state
+
+
+def blanked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """x and dt without what stands at steps that do not exist: 0 times NaN would reach the gradients."""
+    if mask is None:
+        return x, dt
+    nothing = ~mask.bool()
+    return x.masked_fill(nothing.unsqueeze(-1), 0.0), None if dt is None else dt.masked_fill(nothing, 1.0)
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -426,6 +426,7 @@ def run(
     """
     if x.shape[0] == 0 or x[0].numel() == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
+    x, dt = eager.blanked(x, dt, mask)
     kernel = kernel_of(cell)
     assert kernel is not None, "why_not comes first"
     ih, hh, bias, other = weights
