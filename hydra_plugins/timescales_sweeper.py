@@ -154,10 +154,7 @@ class TimescalesSweeper(BasicSweeper):
         if self.config.table is None:
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         schema.check(self.config)
-        name, profile = self.config.hydra.runtime.choices.table, self.config.profile
-        table = compose.table(name)
-        if "name" not in self.config.table:  # Hydra has put the whole file below `table`
-            raise schema.ConfigError(f"table/{name}.yaml must begin with the line `# @package _global_`")
+        table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
         known = {key for run in tables.expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
@@ -204,7 +201,7 @@ class TimescalesSweeper(BasicSweeper):
             except Exception as error:
                 wrong.setdefault(str(error), []).append((overrides, error))
         for failed in wrong.values():
-            self._failed(*failed[0], len(failed))
+            self._failed(*failed[0], more=len(failed) - 1)
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
@@ -264,7 +261,10 @@ class TimescalesSweeper(BasicSweeper):
         before = written(directory) if state == "to run" else 0
         return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds, before)
 
-    def _failed(self, overrides: Any, error: BaseException, runs: int = 1, directory: Path | None = None) -> None:
+    def _failed(
+        self, overrides: Any, error: BaseException, runs: int = 1, directory: Path | None = None, more: int = 0
+    ) -> None:
+        """Say how a launch of some runs failed, and that as many more did in the same way."""
         line = cli.one_line(error, list(overrides))
         if line is None:
             line = f"{type(error).__name__}: {error}"
@@ -274,11 +274,11 @@ class TimescalesSweeper(BasicSweeper):
                 line += f" (traceback in {log})"
             else:
                 traceback.print_exception(error)
-        more = f" (and {runs - 1} more)" if runs > 1 else ""
-        print(f"failed: {' '.join(overrides)}{more}\n  {line}", flush=True)
+        others = f" (and {more} more)" if more else ""
+        print(f"failed: {' '.join(overrides)}{others}\n  {line}", flush=True)
         # The frames of the failed job would keep its tensors alive.
         traceback.clear_frames(error.__traceback__)
-        self.failures += runs
+        self.failures += runs + more
 
 
 def ended(job: Job) -> bool:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import compose, files, record, report, schema, store, tables, verdict  # noqa: E402
+from timescales import cli, compose, files, record, report, schema, store, tables, verdict  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -77,9 +77,12 @@ def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> s
         claims = report.Report(table, {"paper": [], "tiny": rows}, {"paper": 1}).shown
         head[2:] = [c.text for c in claims]
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
+    name = table["name"]
+    own = f"python scripts/sensitivity.py --config-dir FOLDER {name}"
+    command = own if cli.own() else f"make sensitivity TABLE={name}"
     return "\n".join([
-        f"# {table['name']}: does it hang on what the paper leaves open?", "",
-        f"`make sensitivity TABLE={table['name']}`: the tiny twin, one assumed setting changed at a time.", "",
+        f"# {name}: does it hang on what the paper leaves open?", "",
+        f"`{command}`: the tiny twin, one assumed setting changed at a time.", "",
         *report.grid(head, body), "",
     ])  # fmt: skip
 

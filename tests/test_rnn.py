@@ -481,11 +481,13 @@ X = torch.zeros(S, B, I)
         ((X, [LSTMCell.State(torch.zeros(1, H), torch.zeros(1, H))] * 2), "state"),  # must not broadcast in silence
         ((X, [LSTMCell.State(torch.zeros(B, H + 1), torch.zeros(B, H + 1))] * 2), "state"),
         ((X, (torch.zeros(2, B, H), torch.zeros(2, B, H))), "state"),  # torch.nn.LSTM's (h, c)
+        ((X, ([torch.zeros(B, H)] * 2, [torch.zeros(B, H)] * 2)), "state"),  # the same by layers
+        ((X, [(None, None)] * 2), "state"),
     ],
     ids=[
         "unbatched", "features", "packed", "numpy", "dt_number", "mask_list", "dt_rank", "dt_turned", "mask_rank",
         "no_state", "state_of_3_layers", "state_of_4_sequences", "state_of_1_sequence", "state_of_6_units",
-        "torchs_state",
+        "torchs_state", "torchs_state_by_layers", "state_of_nothing",
     ],
 )  # fmt: skip
 def test_wrong_shapes_are_refused_with_their_mend(arguments, mend):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 
 import pytest
@@ -49,7 +50,6 @@ table:
 def quick(tmp_path, monkeypatch):
     """A table `quick` beside the others, results/ in an empty folder, and one question to its runs."""
     import shutil
-    import sys
     import types
 
     shutil.copytree(cli.conf(), tmp_path / "conf")
@@ -328,6 +328,8 @@ def test_a_table_that_cannot_be_reported_is_named():
             tables.check({**whole, "assumed": assumed})
     with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
         tables.check({**whole, "units": 1})
+    tables.check({**whole, "cells": [{"value": None, "sd": None, "n": None}], "success": None})
+    tables.check({**whole, "runs": [{**grid, "engine": "eager"} for grid in whole["runs"]]})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
     with pytest.raises(schema.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):
@@ -391,6 +393,16 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
             "table.cells[0].value must be a number, or null where none is printed; not '2,0'",
         ),
         ("{model: lstm}, value: 10.0", "{model: lstm}", "table.cells[0].value is missing"),
+        ("  n_min: 2", "  n_min: true", "table.n_min must be a whole number; not True"),
+        ("  n_min: 2", "  n_min: 2\n  figure: {kind: line}", "table.figure[0].x is missing"),
+        ("  n_min: 2", "  n_min: 2\n  figure: {kind: probe, probe: steps}", "table.figure[0].xlabel is missing"),
+        ("  n_min: 2", "  n_min: 2\n  notes: [a: b]", "table.notes: quote what has a colon; {'a': 'b'} is no text"),
+        ("value: 10.0", "value: 1, compute: reset_units.nope", "no function reset_units.nope in timescales/analysis"),
+        ("value: 10.0", "value: 1, metric: steps to x = 1", "cannot read 'x = 1'; write it like valid/accuracy >= "),
+        ('["plstm > lstm"]', "[{claim: plstm > lstm, metric: steps to x>1}]", "cannot read 'x>1'; write it like "),
+        ('["plstm > lstm"]', "[{claim: plstm > lstm, failures: leave}]", "claims[0].failures must be count, not leave"),
+        ("seed: [0, 1]}", "++seeds: [1, 2]}", "table.runs[0].seeds: runs that differ in it alone are one run; write"),
+        ("seed: [0, 1]}", "loop.checkpoint_every: [1, 2]}", "loop.checkpoint_every: runs that differ in it alone are"),
         ("  n_min: 2", "  n_min: two", "table.n_min must be a whole number; not 'two'"),
         (
             "  n_min: 2",
@@ -486,6 +498,11 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch):
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
+    with pytest.raises(schema.ConfigError, match="must begin with the line"):
+        compose.table("quick")
+    path.write_text(YAML.replace("{", "", 1))
+    with pytest.raises(schema.ConfigError, match=r"quick.yaml, line \d+, column"):
+        compose.table("quick")
     assert not list(quick.glob("runs/*"))
 
 
@@ -499,6 +516,9 @@ def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monk
         outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert words in outcome.err
+        monkeypatch.setattr(sys, "argv", ["report.py", "--config-dir", str(mine)])
+        with pytest.raises(schema.ConfigError, match=re.escape(words)):
+            compose.table("chien_copy")
         for name in names:
             (mine / name).unlink()
 

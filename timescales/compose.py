@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,9 +114,15 @@ def table(name: str) -> dict[str, Any]:
     node = found.get("table") if isinstance(found, dict) else None
     if not isinstance(node, dict) or node.get("name") != name:
         raise ConfigError(f"{path}: it must have table.name: {name}")
+    if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):
+        raise ConfigError(f"{path} must begin with the line `# @package _global_`")
     tables.check(node)
     conclusion.check(node)  # what cannot be judged is named before anything is trained
     probes = analysis.names("measure")
     if unknown := [probe for probe in node.get("probe", []) if probe not in probes]:
         raise ConfigError(f"{path}: table.probe: no measurement {unknown[0]}{schema.nearest(unknown[0], probes)}")
+    for cell in node["cells"]:
+        module, _, function = cell.get("compute", "").partition(".")
+        if "compute" in cell and module not in analysis.names(function or "?"):
+            raise ConfigError(f"{path}: table.cells: no function {cell['compute']} in timescales/analysis")
     return node

@@ -180,7 +180,7 @@ def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
             look = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
             one.errorbar(printed["value"], k, xerr=spread, **look)
         for _, value in cell.values:
-            one.plot(value, k, "o", zorder=4, color=colour(printed["where"]), ms=5, alpha=0.75)
+            one.plot(value, k, "o", zorder=4, color=colour(printed.get("where", {})), ms=5, alpha=0.75)
     one.set_yticks(range(len(lines)), [text for text, _ in lines], fontsize=8)
     numbers = [cell.printed["value"] for _, cell in lines if cell.printed["value"] is not None]
     if numbers and 0 < 30 * min(numbers) < max(numbers):  # such as perplexities of frequent and of rare words
@@ -208,7 +208,7 @@ def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, An
         seen.add(text)
     if "chance" in settings and profile == "paper":
         one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1, label="chance")
-    if counted := re.match(rf"steps to {re.escape(metric)} .= (\S+)", table["metric"]):
+    if counted := re.match(rf"steps to {re.escape(metric)} [<>]=? (\S+)", table["metric"]):
         one.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
     _legend(one)

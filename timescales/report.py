@@ -90,13 +90,15 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
     rows, dropped = gather(table, asked, local)
     left = open_runs(asked["paper"], kinds, rows["paper"])
     why = list(dict.fromkeys(missing))
-    records = [record.read(store.RUNS / slug) for runs in asked.values() for _, slug in runs] if local else []
-    ended = [found for found in records if found is not None and found["status"] == "finished"]
-    return Report(table, rows, counts, why, left, dropped, set(kinds.values()), own, unread(table, ended))
+    lacking: dict[str, None] = {}
+    for size, part in (("paper", table), ("tiny", tables.twin(table))):
+        records = [found for _, slug in asked[size] if local and (found := record.read(store.RUNS / slug))]
+        lacking |= dict.fromkeys(unread(part, records) if len(records) == counts[size] else [])
+    return Report(table, rows, counts, why, left, dropped, set(kinds.values()), own, list(lacking))
 
 
 def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each metric that the table reads and none of these finished runs has, a typing error perhaps."""
+    """A line for each metric that the table reads and none of its runs has, all here, a typing error perhaps."""
     have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
     names = [name.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
              for name in verdict.metrics(table) if not name.startswith("probe/")]  # fmt: skip

@@ -113,8 +113,8 @@ class RNN(nn.Module):
         for k, (cell, entry) in enumerate(zip(self.layers, state or (), strict=False)):
             shape = (*(x.transpose(0, 1) if self.batch_first else x).shape[1:-1], cell.hidden_size)
             names = cell.State._fields
-            known = isinstance(entry, tuple | list) and getattr(entry, "_fields", names) == names
-            if not known or [tuple(v.shape) for v in entry] != [shape] * len(names):
+            known = isinstance(entry, tuple) and getattr(entry, "_fields", names) == names
+            if not known or [getattr(v, "shape", None) for v in entry] != [shape] * len(names):
                 fields = ", ".join(names)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
             dtype, device = cell.weight_ih.dtype, cell.weight_ih.device

@@ -15,16 +15,17 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: values this near are equal, where the paper prints no spread
-    cells                   list of {where: {key: value}, value, and optionally sd, n, failed (runs that failed in the
-                            paper), better, metric, unit, tolerance, label, compute (a function of timescales/analysis)}
-    cited                   optional: list of {label, value, source}: other people's, never ours
+    cells                   list of {where: {key: value}, value, and optionally sd or se, n, failed (runs that failed in
+                            the paper), n_min, better, metric, unit, tolerance, label, compute (a function of
+                            timescales/analysis)}
+    cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
     assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
                             column for each other `select`
     notes                   optional: list of sentences printed in the report (contradictions in the paper)
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
-    figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them (timescales/plots.py)
+    figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them; FIGURE has the keys
     tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally
                             minutes, success, n_min, select, metric}
 """
@@ -49,24 +50,29 @@ REQUIRED = {
     "unit": str, "n_min": int, "tolerance": NUMBER, "cells": list, "claims": list,
 }  # fmt: skip
 OPTIONAL = {
-    "reduce": ("mean", "max", "best_lr"), "success": str, "cited": list, "assumed": dict, "notes": list, "needs": list,
-    "probe": list, "figure": dict | list, "tiny": dict,
+    "reduce": ("mean", "max", "best_lr"), "success": str | None, "cited": list, "assumed": dict, "notes": list,
+    "needs": list, "probe": list, "figure": dict | list, "tiny": dict,
 }  # fmt: skip
 CELL = {
-    "where": dict, "value": NUMBER | None, "sd": NUMBER, "se": NUMBER, "n": int, "failed": int, "n_min": int,
+    "where": dict, "value": NUMBER | None, "sd": NUMBER | None, "se": NUMBER | None, "n": int | None, "failed": int,
+    "n_min": int,
     "better": BETTER, "metric": str, "unit": str, "tolerance": NUMBER, "label": str, "compute": str,
 }  # fmt: skip
-CITED = {"label": str, "value": NUMBER, "sd": NUMBER, "se": NUMBER, "source": str}
+CITED = {"label": str, "value": NUMBER, "sd": NUMBER | None, "se": NUMBER | None, "source": str}
 ASSUMED = {"said": str, "try": list}
 TINY = {
-    "set": dict, "minutes": NUMBER, "claims": list, "success": str, "n_min": int, "select": SELECT, "metric": str,
+    "set": dict, "minutes": NUMBER, "claims": list, "success": str | None, "n_min": int, "select": SELECT,
+    "metric": str,
 }  # fmt: skip
 FIGURE = {
     "kind": ("cells", "curves", "line", "probe"), "metric": str, "chance": NUMBER, "probe": str, "x": str,
-    "xlabel": str, "ylabel": str, "xscale": str, "yscale": str,
+    "xlabel": str, "ylabel": str, "xscale": ("linear", "log"), "yscale": ("linear", "log"),
 }  # fmt: skip
+DRAWN = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # what a kind of figure cannot do without
 WORDS = {
-    str: "a text", int: "a whole number", NUMBER: "a number", NUMBER | None: "a number, or null where none is printed",
+    str: "a text", str | None: "a text, or null for none", int: "a whole number", NUMBER: "a number",
+    int | None: "a whole number, or null where none is printed",
+    NUMBER | None: "a number, or null where none is printed",
     list: "a list; [] where there are none", dict: "keys with their values",
     dict | list: "keys with their values, or a list of such",
 }  # fmt: skip
@@ -163,12 +169,17 @@ def check(table: Mapping[str, Any]) -> None:
     parts = [("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))]
     for at, part, known, needed in parts:
         check_keys(f"{file}: {at}", part, known, needed)
-        conditions = [part.get("success"), *re.findall("^steps to (.*)", part.get("metric", ""))]
+        entries = [part, *part.get("cells", []), *part.get("claims", [])]
+        told = [str(e[key]) for e in entries if isinstance(e, Mapping) for key in ("metric", "than") if key in e]
+        conditions = [part.get("success"), *(said for name in told for said in re.findall("^steps to (.*)", name))]
         for said in filter(None, conditions):
             try:
                 condition(said)
             except (ValueError, KeyError):
                 raise ConfigError(f"{file}: cannot read {said!r}; write it like valid/accuracy >= 0.99") from None
+        for key in ("notes", "needs", "probe"):
+            if wrong := [text for text in part.get(key, []) if not isinstance(text, str)]:
+                raise ConfigError(f"{file}: {at}.{key}: quote what has a colon; {wrong[0]!r} is no text")
     nodes = (
         ("cells", table["cells"], CELL, ("value",)),
         ("cited", table.get("cited", []), CITED, ("label", "value", "source")),
@@ -177,6 +188,8 @@ def check(table: Mapping[str, Any]) -> None:
     for key, entries, known, needed in nodes:
         for k, entry in enumerate(entries):
             check_keys(f"{file}: table.{key}[{k}]", entry, known, needed)
+            if key == "figure":
+                check_keys(f"{file}: table.{key}[{k}]", entry, known, DRAWN.get(entry["kind"], ()))
     for key, entry in table.get("assumed", {}).items():
         check_keys(f"{file}: table.assumed.{key}", entry, ASSUMED, ("said",))
     others = table.get("assumed", {}).get("select", {}).get("try", [])
@@ -204,19 +217,21 @@ def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable
         kind = known[key]
         if isinstance(kind, tuple):
             if value not in kind:
-                raise ConfigError(f"{where}.{key} must be {', '.join(kind[:-1])} or {kind[-1]}, not {value}")
+                choices = " or ".join(filter(None, (", ".join(kind[:-1]), kind[-1])))
+                raise ConfigError(f"{where}.{key} must be {choices}, not {value}")
         elif not isinstance(value, kind) or isinstance(value, bool):
             raise ConfigError(f"{where}.{key} must be {WORDS[kind]}; not {value!r}")
 
 
 def _check_grid(where: str, grid: Any) -> None:
-    """Raise ConfigError for a grid with a key of which all values are one run."""
+    """Raise ConfigError for a grid with several values of a key that is no part of a run's identity."""
     if not isinstance(grid, Mapping):
         raise ConfigError(f"{where} must be {WORDS[dict]}, not {grid!r}")
     alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
-    for key, value in grid.items():
+    for name, value in grid.items():
+        key = str(name).lstrip("+~")
         several = isinstance(value, list) and len(value) > 1
-        if key.partition(".")[0] in NOT_IDENTITY or (key in alike and several):
+        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
             mend = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
             raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {mend}")
 

@@ -57,6 +57,7 @@ def metrics(table: Mapping[str, Any]) -> list[str]:
         names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
         names += [entry["than"] for entry in entries if isinstance(entry, Mapping) and "than" in entry]
         names += [part["success"].split()[0]] if part.get("success") else []
+        names += [f["metric"] for f in tables.figures(part) if f["kind"] == "line" and "metric" in f]
         found |= dict.fromkeys(full_name(name, part) for name in names)
         for other in other_selections(table) if cells else []:
             names = [table["metric"], *(entry["metric"] for entry in cells if "metric" in entry)]

@@ -221,8 +221,10 @@ def load(directory: str | Path, weights: str = "best") -> Run:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")
     config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
     random = checkpoint.rng_state()
-    model, task, _ = build.build(config)  # from the run's seed
-    checkpoint.set_rng_state(random)
+    try:
+        model, task, _ = build.build(config)  # from the run's seed
+    finally:
+        checkpoint.set_rng_state(random)
     initial = copy.deepcopy(model)
     device = next(model.parameters()).device
     name = "last.pt" if weights == "last" or found["status"] == "interrupted" else "best.pt"

@@ -15,7 +15,7 @@ KINDS = ("lstm", "refine", "coupled", "separate")  # as `with_cell` in fused.cpp
 
 
 _key = torch._C._TorchDispatchModeKey
-TRACERS = (_key.PROXY, _key.FAKE, _key.FUNCTIONAL)  # make_fx, torch.export; what only watches is none of them
+TRACERS = (_key.PROXY, _key.FAKE)  # make_fx, torch.export; what only watches is none of them
 
 
 class Kernel(NamedTuple):
