@@ -1,6 +1,7 @@
 import contextlib
 import importlib
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -63,7 +64,10 @@ def train(monkeypatch, tmp_path):
                 status = leaving.code
         return Outcome(status, out.getvalue(), err.getvalue())
 
-    return call
+    yield call
+    for handler in [h for h in logging.root.handlers if type(h) is logging.FileHandler]:
+        logging.root.removeHandler(handler)  # Hydra's: what other tests log would go into this one's folder
+        handler.close()
 
 
 @pytest.fixture

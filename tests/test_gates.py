@@ -487,7 +487,11 @@ def test_exprnn_keeps_a_states_length():
 
 
 def test_pgru_forgets_by_plstms_gate():
-    """The same reset pre-activations, age and dt give the same f, i and age; unit steps are dt = 1."""
+    """The same reset pre-activations, age and dt give the same f, i and age; unit steps are dt = 1.
+
+    Up to the last bit: the cells' rows lie differently in memory, and vectors round otherwise than what is left over.
+    """
+    torch.manual_seed(0)
     gru, lstm = PGRUCell(I, H, power=0.4).double(), PLSTMCell(I, H, power=0.4).double()
     pre, age = torch.randn(2, B, 3 * H, dtype=torch.float64), 5 * torch.rand(B, H, dtype=torch.float64)
     h = torch.randn(B, H, dtype=torch.float64)
@@ -495,7 +499,7 @@ def test_pgru_forgets_by_plstms_gate():
     for time in (1.0, dt):
         ours, theirs = gru.act(*pre, gru.State(h, age), time), lstm.act(*pre, lstm.State(h, h, age), time)
         for name in ("reset", "forget", "input", "age"):
-            assert torch.equal(getattr(ours, name), getattr(theirs, name))
+            close(getattr(ours, name), getattr(theirs, name), 1e-15)
 
 
 def test_pgru_decays_as_a_power_of_time():
