@@ -236,8 +236,9 @@ def test_what_stands_at_padding_reaches_no_gradient(kind, engine, inputs):
         rnn = build(kind, inputs, H, 3, engine=engine).float()
         rnn(torch.zeros(2, 1, inputs))
     except ValueError as refused:  # no kernel
-        assert "use engine='eager'" in str(refused)  # noqa: PT017
-        return
+        if engine != "graph" or "it has no kernel for" not in str(refused):
+            raise
+        pytest.skip(str(refused))
     x, dt = (v.float() for v in random_input(size=inputs))
     mask = torch.ones(S, B)
     mask[:2, 1] = mask[4, 0] = 0
