@@ -34,7 +34,7 @@ from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
 
 from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, schema, stack  # noqa: E402
-from timescales.engine import choice, graph, pointwise  # noqa: E402
+from timescales.engine import choice, graph, pointwise, programs  # noqa: E402
 from timescales.files import csv_text  # noqa: E402
 from timescales.tasks import Batch, Task  # noqa: E402
 
@@ -167,7 +167,7 @@ def rows_of(
                 rows[key]["peak_MiB"] = round(held / 2**20, 1)
             steps[key], times[key] = step, []
         except Exception as error:
-            rows[key]["note"] = graph.one_line(error)
+            rows[key]["note"] = programs.one_line(error)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or min(map(len, times.values()), default=3) < 3:
         # A slow variant has had its share.
@@ -254,7 +254,7 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
                     config = schema.resolved(composer(given))
                     row |= (stacked_training if how == f"x{SEEDS}" else training)(config, device, seconds)
                 except Exception as error:  # a data set that is not here, say
-                    row["note"] = graph.one_line(error)[:120]
+                    row["note"] = programs.one_line(error)[:120]
                 yield [row]
 
 
@@ -338,7 +338,7 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
                 for e in found[:8]
             ]  # fmt: skip
         except Exception as error:
-            yield [{"part": "profile", "config": name, "variant": "graph coupled", "note": graph.one_line(error)}]
+            yield [{"part": "profile", "config": name, "variant": "graph coupled", "note": programs.one_line(error)}]
 
 
 # ------------------------------------------------------------------------------------------ what is written

@@ -22,7 +22,7 @@ import wandb_workspaces.reports.v2 as panels  # noqa: E402
 import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
-from timescales import cli, compose, files, plots, report, schema, store, tables  # noqa: E402
+from timescales import cli, compose, files, markdown, plots, report, schema, store, tables  # noqa: E402
 
 
 def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
@@ -111,7 +111,7 @@ def table_view(
     bars = []
     if metric:
         bars = [panels.BarPlot(title=metric, metrics=[metric], groupby_aggfunc="mean", groupby_rangefunc="minmax")]
-    text = re.sub(r"!\[.*\]\(figure\.png\)\n", "", report.markdown(found))
+    text = re.sub(r"!\[.*\]\(figure\.png\)\n", "", markdown.table(found))
     sections = [
         views.Section(name="Paper and ours", is_open=True, panels=[
             panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=20)),

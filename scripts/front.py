@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import plots, report, store
+from timescales import markdown, plots, report, store
 from timescales.files import csv_rows, write_atomic
 from timescales.verdict import number
 
@@ -98,7 +98,7 @@ def tables(reports: Sequence[report.Report]) -> str:
         here = f"[{name}](results/{name}/table.md)" if any(rows.values()) else name
         paper = f"{found.verdict}, {len(rows['paper'])} of {found.asked['paper']} runs"
         body.append([here, found.table["title"], paper, found.shown_here()])
-    return "\n".join(report.grid(["table or figure", "what", "paper size", "shown here"], body))
+    return "\n".join(markdown.grid(["table or figure", "what", "paper size", "shown here"], body))
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
@@ -131,5 +131,5 @@ def speed() -> str:
     return "\n".join([
         "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run: below 1 is faster.",
         f"*loop* is a time loop in Python, the usual public code. {said}.",
-        f"Steps x batch x input x units: {', '.join(shapes.values())}.", "", *report.grid(["", *heads], body),
+        f"Steps x batch x input x units: {', '.join(shapes.values())}.", "", *markdown.grid(["", *heads], body),
     ])  # fmt: skip

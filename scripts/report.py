@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import cli, compose, cost, files, report, schema, store  # noqa: E402
+from timescales import cli, compose, cost, files, markdown, report, schema, store  # noqa: E402
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def main() -> None:
         if options.config_dir:
             return
         everything = reports if not options.table else [report.make(name, composer) for name in cli.choices("table")]
-        files.write_atomic(store.RESULTS / "README.md", report.index(everything).encode())
+        files.write_atomic(store.RESULTS / "README.md", markdown.index(everything).encode())
         front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
         front.write(front.parts(everything))
     print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
@@ -76,7 +76,7 @@ def publish(found: report.Report, composer: compose.Composer) -> None:
     said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
     logger = schema.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table["name"]
-    loggers.publish(logger, name, store.RUNS / f"report-{name}", *report.verdicts(found), files, said)
+    loggers.publish(logger, name, store.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
 
 
 def check(reports: list[report.Report], whole: bool) -> None:
@@ -84,7 +84,7 @@ def check(reports: list[report.Report], whole: bool) -> None:
     wrong = []
     for found in reports:
         path = store.RESULTS / found.table["name"] / "table.md"
-        ours = report.markdown(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
+        ours = markdown.table(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
         if ours != (path.read_text() if path.is_file() else None):
             wrong.append(os.path.relpath(path, ROOT))
     timed = {row["kind"] for row in cost.rows()}
@@ -93,7 +93,7 @@ def check(reports: list[report.Report], whole: bool) -> None:
             f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"
         )
-    if whole and (store.RESULTS / "README.md").read_text() != report.index(reports):
+    if whole and (store.RESULTS / "README.md").read_text() != markdown.index(reports):
         wrong.append("results/README.md")
     if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
         wrong.append("README.md")

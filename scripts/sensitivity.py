@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import cli, compose, files, record, report, schema, store, tables, verdict  # noqa: E402
+from timescales import cli, compose, files, markdown, record, report, schema, store, tables, verdict  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -53,7 +53,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     found: dict[str, list[dict[str, Any]]] = {}
     for words, narrow in [
         ("as assumed", {}),
-        *((f"{k}={report.say(v)}", {k: [v]}) for k, v in settings(table, composer)),
+        *((f"{k}={markdown.say(v)}", {k: [v]}) for k, v in settings(table, composer)),
     ]:
         found[words] = []
         for run, slug in runs_of(table, composer, narrow):
@@ -70,7 +70,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     return found
 
 
-def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
+def page(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
     """A row for each setting, a column for each claim of the tiny twin."""
     head, body = ["setting", "runs"], []
     for words, rows in found.items():
@@ -83,7 +83,7 @@ def markdown(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> s
     return "\n".join([
         f"# {name}: does it hang on what the paper leaves open?", "",
         f"`{command}`: the tiny twin, one assumed setting changed at a time.", "",
-        *report.grid(head, body), "",
+        *markdown.grid(head, body), "",
     ])  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def main() -> None:
     rows = {row["id"]: {k: v for k, v in row.items() if k != "stale"} | {"axes": json.dumps(row["axes"])}
             for rows in found.values() for row in rows}  # fmt: skip
     files.write_atomic(folder / "sensitivity.csv", store.rows_text(list(rows.values())).encode())
-    text = markdown(table, found)
+    text = page(table, found)
     files.write_atomic(folder / "sensitivity.md", text.encode())
     print(text)
 

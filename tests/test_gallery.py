@@ -11,7 +11,7 @@ import browser
 import pytest
 from matplotlib import image
 
-from timescales import cli, compose, gallery, plots, report, store
+from timescales import charts, cli, compose, gallery, plots, report, store
 from timescales.loggers import Curve
 
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
@@ -171,27 +171,27 @@ def test_the_nine_gates_of_two_tasks_can_be_told_apart():
          "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)]}
         for task in ("adding", "copy") for gate in plots.GATES for seed in (0, 1)
     ]  # fmt: skip
-    drawn = gallery._curves(SimpleNamespace(table={"name": "made_up"}, rows={"paper": rows, "tiny": []}))
+    drawn = charts.of_table(SimpleNamespace(table={"name": "made_up"}, rows={"paper": rows, "tiny": []}))
     looks = re.findall(r'<path class="line ([^"]+)"(?: stroke-dasharray="([^"]+)")? d="M0 5h26">', drawn)
     assert len(looks) == len(set(looks)) == 18
     assert {shade for shade, _ in looks} == {f"g-{gate}" for gate in plots.GATES}
-    style = gallery._colours()
+    style = charts.colours()
     for gate, code in plots.GATES.items():
         assert f".g-{gate}{{stroke:{code}}}" in style
-    assert gallery._shade({"name": "gated", "gate": "other"}) == "m-gated"
-    assert gallery._shade({"name": "mine"}) == "other"
+    assert charts.shade({"name": "gated", "gate": "other"}) == "m-gated"
+    assert charts.shade({"name": "mine"}) == "other"
 
 
 def test_charts_have_round_ticks_and_logarithms():
-    assert gallery.ticks(0.0, 1.0) == pytest.approx([0, 0.5, 1.0])
-    assert gallery.ticks(-2.1, 2.2, whole=True) == [-2.0, 0.0, 2.0]
-    assert gallery.ticks(0, 15703) == [0, 5000, 10000, 15000]
-    line = gallery.Line("a", "m-lstm", [{"step": k, "valid/loss": 10.0**-k} for k in range(1, 5)])
-    drawn = gallery.chart("title", "valid/loss", [line])
+    assert charts.ticks(0.0, 1.0) == pytest.approx([0, 0.5, 1.0])
+    assert charts.ticks(-2.1, 2.2, whole=True) == [-2.0, 0.0, 2.0]
+    assert charts.ticks(0, 15703) == [0, 5000, 10000, 15000]
+    line = charts.Line("a", "m-lstm", [{"step": k, "valid/loss": 10.0**-k} for k in range(1, 5)])
+    drawn = charts.chart("title", "valid/loss", [line])
     assert ">0.01<" in drawn
     assert "a ends at 0.0001" in drawn
     line.points = [{"step": 1, "valid/loss": math.nan}]
-    assert gallery.chart("title", "valid/loss", [line]) == ""
+    assert charts.chart("title", "valid/loss", [line]) == ""
 
 
 @pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")

@@ -16,7 +16,8 @@ from test_graph import stacked
 
 from timescales import LSTM, PLSTM, URLSTM, build, cli, loop, schema
 from timescales import engine as engines
-from timescales.engine import eager, graph, pointwise
+from timescales.engine import eager, graph, pointwise, programs
+from timescales.engine.buffers import Buffers
 from timescales.model import SequenceModel
 from timescales.schema import Loop
 from timescales.tasks import Copy
@@ -207,14 +208,14 @@ def test_stacked_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
 
 @only_gpu
 def test_random_numbers_after_a_capture_that_failed():
-    b = graph.Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device(DEVICE), False, False)
+    b = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device(DEVICE), False, False)
 
     def fails(given):
         if given is b:
             given.z.sum().item()  # waits for the GPU: not permitted in a capture
 
     with pytest.raises(RuntimeError):
-        graph.capture(b, fails)
+        programs.capture(b, fails)
     assert torch.rand(1, device=DEVICE).isfinite().all()
     model, x = PLSTM(3, 8, engine="graph").to(DEVICE), torch.randn(5, 2, 3, device=DEVICE)
     for _ in range(3):

@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales import engine as engines
-from timescales.engine import choice, cudnn, eager, graph, pointwise
+from timescales.engine import choice, cudnn, eager, graph, pointwise, programs
+from timescales.engine.buffers import Buffers, loop_backward, loop_forward
 
 
 @pytest.fixture(autouse=True)
@@ -141,8 +142,8 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
     steps, buffers = [], []
     for name_, real in (("step_forward", pointwise.step_forward), ("step_backward", pointwise.step_backward)):
         monkeypatch.setattr(pointwise, name_, lambda b, t, real=real: (steps.append(t), real(b, t)))
-    kept = graph.Buffers.__init__
-    monkeypatch.setattr(graph.Buffers, "__init__", lambda b, *a: (kept(b, *a), buffers.append(b))[0])
+    kept = Buffers.__init__
+    monkeypatch.setattr(Buffers, "__init__", lambda b, *a: (kept(b, *a), buffers.append(b))[0])
     model = MODELS[name](3, H)
     model.engine = "graph"
     with Count() as forward:
@@ -163,7 +164,7 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
 
 
 def test_the_docstrings_example():
-    b = graph.Buffers(graph.Kernel("coupled"), (1, 220, 128), 128, torch.device("meta"), False, False)
+    b = Buffers(graph.Kernel("coupled"), (1, 220, 128), 128, torch.device("meta"), False, False)
     b.d_output = b.h[:, 1:]
     assert round(b.bytes() / 1e6) == 102
 
@@ -198,8 +199,8 @@ def standing_in(monkeypatch, recording):
                         ("stream", lambda stream: contextlib.nullcontext()), ("synchronize", lambda: None),
                         ("current_stream", lambda device=None: Stream())):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(graph, "_warmed", set())
-    graph.side_stream.cache_clear()
+    monkeypatch.setattr(programs, "_warmed", set())
+    programs.side_stream.cache_clear()
 
 
 @pytest.mark.parametrize("kind", pointwise.GATES)
@@ -211,14 +212,14 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     def recording(made, stream, capture_error_mode):
         entered.append((stream, capture_error_mode))
         with ThreadPoolExecutor() as other:
-            held.append(other.submit(graph._lock.acquire, False).result())
+            held.append(other.submit(programs._lock.acquire, False).result())
         yield
 
     held = []
     standing_in(monkeypatch, recording)
     R, S, B, H = 2, 5, 3, 4
     power = torch.full((R, H), 0.5)
-    b = graph.Buffers(graph.Kernel(kind, power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
+    b = Buffers(graph.Kernel(kind, power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
     for value in vars(b).values():
         if isinstance(value, torch.Tensor):
             value.fill_(1.0)
@@ -226,15 +227,15 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     for name in ("step_forward", "step_backward"):
         real = getattr(pointwise, name)
         monkeypatch.setattr(pointwise, name, lambda b, t, real=real: (runs.append(b.z.shape[1]), real(b, t)))
-    for loop in (graph.loop_forward, graph.loop_forward, graph.loop_backward):
-        graph.capture(b, loop)
+    for loop in (loop_forward, loop_forward, loop_backward):
+        programs.capture(b, loop)
     assert held
     assert not any(held)  # one thread at a time
     b.d_output = torch.ones(R, S, B, H)
-    graph.capture(b, graph.loop_backward)
+    programs.capture(b, loop_backward)
     assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, with d_output anew
     assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
-    graph.side_stream.cache_clear()
+    programs.side_stream.cache_clear()
 
 
 def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
@@ -253,11 +254,11 @@ def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
         raise RuntimeError("operation not permitted")
 
     standing_in(monkeypatch, recording)
-    small = graph.Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    small = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
     with pytest.raises(RuntimeError, match="operation not permitted"):
-        graph.capture(small, fails)
+        programs.capture(small, fails)
     assert not state["capturing"]
-    graph.side_stream.cache_clear()
+    programs.side_stream.cache_clear()
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
@@ -267,14 +268,14 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     try:
         torch.backends.cuda.matmul.fp32_precision = precision
-        assert precision in graph.settings(torch.device("cpu"))
+        assert precision in programs.settings(torch.device("cpu"))
         graph._try("coupled", torch.device("cpu"))
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
     for legacy, expected in (("high", True), ("highest", False)):
         torch.set_float32_matmul_precision(legacy)
-        assert (graph.rounding() == "tf32") is expected
+        assert (programs.rounding() == "tf32") is expected
 
 
 def test_a_float64_default_leaves_the_buffers_float32():
@@ -285,7 +286,7 @@ def test_a_float64_default_leaves_the_buffers_float32():
     try:
         for kind in pointwise.GATES:
             graph._try(kind, torch.device("cpu"))
-        b = graph.Buffers(graph.Kernel("coupled"), (1, 2, 3), 4, torch.device("cpu"), True, True)
+        b = Buffers(graph.Kernel("coupled"), (1, 2, 3), 4, torch.device("cpu"), True, True)
         dtypes = {v.dtype for v in vars(b).values() if isinstance(v, torch.Tensor)}
         assert dtypes == {torch.float32, torch.uint8}
         found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
@@ -310,10 +311,10 @@ def captured(monkeypatch):
         Captured.count += 1
         return Replay(b, loop)
 
-    monkeypatch.setattr(graph, "capture", capture)
-    monkeypatch.setattr(graph, "captures", lambda x: True)
-    monkeypatch.setattr(graph, "settings", lambda device: ())
-    monkeypatch.setattr(graph, "_uncapturable", set())
+    monkeypatch.setattr(programs, "capture", capture)
+    monkeypatch.setattr(programs, "captures", lambda x: True)
+    monkeypatch.setattr(programs, "settings", lambda device: ())
+    monkeypatch.setattr(programs, "_uncapturable", set())
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -395,7 +396,7 @@ def test_buffers_come_back_and_die_with_their_cell(captured):
 
 
 def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
-    monkeypatch.setattr(graph, "KEPT", 3)
+    monkeypatch.setattr(programs, "KEPT", 3)
     model = LSTM(3, 4, engine="graph")
     for S in (*range(1, 9), *range(1, 9)):
         model(torch.randn(S, 2, 3))
@@ -406,8 +407,8 @@ def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
     pool = graph._pools[model.layers[0]]
     assert len(pool._free) == 3
     assert any(program.b.z.shape[1] == 8 for _, program in pool._free)
-    monkeypatch.setattr(graph, "KEPT", 99)
-    monkeypatch.setattr(graph, "KEPT_BYTES", 0)
+    monkeypatch.setattr(programs, "KEPT", 99)
+    monkeypatch.setattr(programs, "KEPT_BYTES", 0)
     for S in (*range(11, 20), *range(11, 20)):
         model(torch.randn(S, 2, 3))
     assert len(pool._free) == 4

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales import plots, record, report, schema, store, tables, verdict
+from timescales import markdown, plots, record, report, schema, store, tables, verdict
 from timescales.analysis import bins
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,12 +95,12 @@ def test_what_another_selection_would_give_stands_beside_it():
     more = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
     a, b = (row | more for row in rows([0.5, 0.5]))
     runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
-    text = report.markdown(report.Report(table, runs, {"paper": 6, "tiny": 0}))
+    text = markdown.table(report.Report(table, runs, {"paper": 6, "tiny": 0}))
     assert "| verdict | ours if select=best | open |" in text
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
-    assert "select=" not in report.markdown(report.Report(TABLE, runs, {"paper": 6, "tiny": 0}))
+    assert "select=" not in markdown.table(report.Report(TABLE, runs, {"paper": 6, "tiny": 0}))
     failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
-    text = report.markdown(report.Report(failing, runs, {"paper": 6, "tiny": 0}))
+    text = markdown.table(report.Report(failing, runs, {"paper": 6, "tiny": 0}))
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
 
 
@@ -400,14 +400,14 @@ def test_report_says_what_the_records_hold(made):
     assert "- The paper contradicts itself." in text
     assert "| uRNN | 1.0 | somebody 2016 |" in text
     assert "- paper: 0.10 h on abacus, 1 thread" in text
-    index = report.index([found])
+    index = markdown.index([found])
     assert (
         "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |  |"
         in index
     )
     assert "- At paper size: 1 reproduced.\n- Shown here: 1 order shown.\n" in index
     assert "make tiny TABLE=made_up " in text
-    own = report.markdown(made(own=True))  # make knows no table of one's own
+    own = markdown.table(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own
     assert "make " not in own
     lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
@@ -427,7 +427,7 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
     shutil.rmtree(tmp_path / "runs")
     for local in (True, False):
         again = made(local)
-        assert report.markdown(again) == report.markdown(found)
+        assert markdown.table(again) == markdown.table(found)
         assert report.curve(again.table, again.rows["paper"][0])[-1]["step"] == 300
         report.write(again)
     assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
@@ -443,7 +443,7 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     (store.RESULTS / "made_up" / "runs.csv").unlink()
     found = made()
     assert (found.cells[0].verdict, found.verdict) == ("match (part of the data)", "reproduced (part of the data)")
-    assert "paper: not the whole data: half of it" in report.markdown(found)
+    assert "paper: not the whole data: half of it" in markdown.table(found)
     assert all(c.verdict.endswith(" (part of the data)") for c in found.claims if "plstm" in c.text)
     report.write(found)
     assert not store.counts(store.committed()[whole["id"]], allow_partial=False)
@@ -590,7 +590,7 @@ def test_status_knows_a_folder_of_ones_own(tmp_path):
 
 def test_verdicts_are_rows_for_elsewhere():
     found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, {"paper": 6})
-    head, body = report.verdicts(found)
+    head, body = markdown.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p"]
     assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
 
@@ -616,8 +616,8 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     found = report.Report(TABLE, there_are, {"paper": 6}, left=report.open_runs(asked, kinds, there))
     assert found.price({}) == "4 runs: 30 h"
     assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
-    assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in report.markdown(found)
-    assert report.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
+    assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in markdown.table(found)
+    assert markdown.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
 
 
 def test_pictures_that_committed_reports_show_are_there():

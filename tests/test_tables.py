@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from timescales import analysis, cli, compose, conclusion, record, report, schema, store, tables, verdict
+from timescales import analysis, cli, compose, conclusion, markdown, record, report, schema, store, tables, verdict
 
 TABLE = {
     "name": "t",
@@ -452,7 +452,7 @@ def test_a_table_without_a_twin_and_without_assumptions(quick, train, monkeypatc
         assert [line[:5] for line in status.status("quick", composer, {})] == [["quick", "paper", 2, 0, 2]]
     assert found.asked == {"paper": 4, "tiny": 0}
     assert (found.shown_here(), len(found.rows["paper"]), found.rows["tiny"]) == ("no twin", 2, [])
-    text = report.markdown(found)
+    text = markdown.table(found)
     assert "Shown here: **no twin**" in text
     assert "make tiny" not in text
     assert "is assumed" not in text

@@ -31,10 +31,10 @@ def test_in_the_interpreter():
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
-    from timescales.engine import graph
+    from timescales.engine import buffers
 
     torch.manual_seed(1)
-    monkeypatch.setattr(graph, "triton_runs", lambda b: True)
+    monkeypatch.setattr(buffers, "triton_runs", lambda b: True)
 
 
 def compare(model, x, state=None, dt=None, mask=None, last=False):
@@ -79,7 +79,7 @@ def test_long_sequence(name):
 def test_replicas_equal_the_twins(name, monkeypatch):
     from test_graph import stacked
 
-    from timescales.engine import graph
+    from timescales.engine import buffers, graph
 
     R, S, B, H = 3, 4, 5, 11
     cell, weights = stacked([MODELS[name](2, H).layers[0] for _ in range(R)])
@@ -87,7 +87,7 @@ def test_replicas_equal_the_twins(name, monkeypatch):
     leaves = [v.detach().requires_grad_() for v in (x, *weights) if v is not None]
     found = []
     for triton_runs in (True, False):
-        monkeypatch.setattr(graph, "triton_runs", lambda b, it=triton_runs: it)
+        monkeypatch.setattr(buffers, "triton_runs", lambda b, it=triton_runs: it)
         made = type(weights)(*leaves[1:])
         output, after = graph.run(cell, leaves[0], made, cell.initial_state(R, B), 2.0 * torch.ones(S, R, B), mask)
         found.append([output, *after, *torch.autograd.grad((output * factor).sum(), leaves)])
@@ -98,10 +98,10 @@ def test_replicas_equal_the_twins(name, monkeypatch):
 @inside
 def test_the_trial_finds_a_wrong_kernel(monkeypatch):
     """The kernels on small numbers, as on a GPU before they are used the first time."""
-    from timescales.engine import graph, pointwise
+    from timescales.engine import buffers, graph, pointwise
 
     sides = itertools.cycle((False, False, True, True))  # forward and backward by the twins, then by the kernels
-    monkeypatch.setattr(graph, "triton_runs", lambda b: next(sides))
+    monkeypatch.setattr(buffers, "triton_runs", lambda b: next(sides))
     for kind in pointwise.GATES:
         graph._try(kind, torch.device("cpu"))
         with monkeypatch.context() as patch:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import report, store, tables, verdict
+from timescales import markdown, report, store, tables, verdict
 from timescales.files import write_atomic
 
 COLOURS = {
@@ -134,7 +134,7 @@ def colour(axes: Mapping[str, Any]) -> str:
 
 def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
     words = [
-        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={report.say(axes[k])}"
+        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={markdown.say(axes[k])}"
         for k in keys
         if k in axes
     ]

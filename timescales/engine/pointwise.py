@@ -2,7 +2,7 @@
 
 Each cell stands here twice, one below the other with the same names: in plain torch (the twin, for tensors anywhere)
 and in Triton (one kernel per step on a GPU). fused.cpp has the same equations a third time, for the CPU. `forward` and
-`backward` at the end do one step of a sequence in the buffers of `timescales.engine.graph`.
+`backward` at the end do one step of a sequence in the buffers of `timescales.engine.buffers`.
 
     forward    the G pre-activations of a step, the state before -> what backward wants to know, the state after
     backward   that, dh and the carried dc, dage of the state after -> the gradients of the pre-activations, and the
@@ -248,7 +248,7 @@ def power_backward_kernel(z, i, g, o, c, age, dt, p, epsilon, floor, dh, dc, dag
 
 
 def step_forward(b: Any, t: int) -> None:
-    """The twin: step t of `b` (graph.Buffers), whose z[:, t] holds the pre-activations."""
+    """The twin: step t of `b` (buffers.Buffers), whose z[:, t] holds the pre-activations."""
     a = list(b.z[:, t].unflatten(-1, (b.gates, b.H)).unbind(-2))
     c: Tensor = b.c[:, t]
     age: Any = b.age[:, t] if b.aged else None
