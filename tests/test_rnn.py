@@ -393,6 +393,29 @@ def test_what_follows_torchs_operations_gets_them():
 
 
 @pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_torch_compile_leaves_engines_alone(engine, recwarn):
+    """As it does torch's own LSTM: what surrounds them is compiled, in silence."""
+    rnn = timescales.PLSTM(3, 4, engine=engine)
+
+    def loss(x):
+        return rnn(2.0 * x)[0].tanh().sum()
+
+    compiled = torch.compile(loss, backend="eager")
+    for S in (5, 7):
+        x = torch.randn(S, 2, 3, requires_grad=True)
+        found = [torch.autograd.grad(f(x), [x, *rnn.parameters()]) for f in (loss, compiled)]
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+    assert [str(w.message) for w in recwarn] == []
+    torch.compiler.reset()
+    whole = torch.compile(loss, backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="use engine='eager'"):
+        whole(x)
+    rnn.engine = "eager"
+    close(whole(x), loss(x), 1e-6)
+
+
+@pytest.mark.parametrize("engine", ["fused", "graph"])
 def test_derivatives_that_a_kernel_has_not_are_refused_with_their_mend(engine):
     import torch.autograd.forward_ad as forward_mode
 

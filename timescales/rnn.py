@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from timescales import engine as engines
@@ -80,6 +81,9 @@ class RNN(nn.Module):
         does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
         """
+        if torch.compiler.is_dynamo_compiling() and self.engine != "eager":  # as torch does with its own LSTM
+            alone = torch.compiler.disable(RNN.forward, reason="torch.compile leaves RNNs alone; or use engine='eager'")
+            return alone(self, x, state, dt, mask)
         self._check(x, state, dt, mask)
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
