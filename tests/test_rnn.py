@@ -410,10 +410,16 @@ def test_torch_compile_leaves_engines_alone(engine, recwarn):
     assert [text for text in said if "Dynamo" in text] == []  # torch has others to say, of the Python it runs in
     torch.compiler.reset()
     whole = torch.compile(loss, backend="eager", fullgraph=True)
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="use engine='eager'"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"Message: torch.compile leaves kernels alone.* use"):
         whole(x)
     rnn.engine = "eager"
     close(whole(x), loss(x), 1e-6)
+
+
+def test_torch_compile_has_what_no_kernel_runs():
+    rnn, x = timescales.GRU(3, 4), torch.randn(5, 2, 3)
+    close(torch.compile(rnn, backend="eager", fullgraph=True)(x)[0], rnn(x)[0], 1e-6)
+    close(torch.export.export(rnn, (x,), strict=True).module()(x)[0], rnn(x)[0], 1e-6)
 
 
 @pytest.mark.parametrize("engine", ["fused", "graph"])

@@ -1,4 +1,4 @@
-"""From records to results/<table>/: runs.csv, curves, table.md, picture; and the index of all tables. Never trains."""
+"""From records to results/<table>/: runs.csv, curves, table.md (its words: markdown.py). Never trains."""
 
 from __future__ import annotations
 

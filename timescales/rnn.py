@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from timescales import engine as engines
 from timescales.cells import Cell
+from timescales.engine.kernel import kernel_of
 
 # What torch.nn.LSTM takes and we do not: how to get the same here.
 MENDS = {
@@ -81,9 +82,9 @@ class RNN(nn.Module):
         does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
         """
-        if torch.compiler.is_dynamo_compiling() and self.engine != "eager":  # as torch does with its own LSTM
-            alone = torch.compiler.disable(RNN.forward, reason="torch.compile leaves RNNs alone; or use engine='eager'")
-            return alone(self, x, state, dt, mask)
+        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):
+            torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
+            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, state, dt, mask)
         if self.batch_first:
             x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]

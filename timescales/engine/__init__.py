@@ -21,7 +21,7 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False) -> Callable:
     """
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
-    if name == "eager":
+    if name == "eager" or (name == "auto" and kernel_of(cell) is None):
         return eager.run
     if name == "auto":
         return on_gpu(cell, x, masked) if x.is_cuda else eager.run if fused.why_not(cell, x) else fused.run

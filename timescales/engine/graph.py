@@ -1,7 +1,7 @@
 """The GPU engine: per step one matrix product and one pointwise kernel, the whole sequence replayed as a CUDA graph.
 
-    forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  pointwise.forward
-    backward   per step  pointwise.backward  and  dh += dz_t U;  then dU, dW, db and dx of all steps at once
+    forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  step_forward
+    backward   per step  step_backward  and  dh += dz_t U;  then dU, dW, db and dx of all steps at once
 
 The equations are in pointwise.py, in Triton for a GPU and in plain torch; on the CPU the latter run, uncaptured, so
 that all but the launching is tested without a GPU. Only float32; whether products round to TF32 is torch's setting.

@@ -1,8 +1,9 @@
 """The pointwise half of a step, forward and exact backward, for engines whose matrix products are somebody else's.
 
 Each cell stands here twice, one below the other with the same names: in plain torch (the twin, for tensors anywhere)
-and in Triton (one kernel per step on a GPU). fused.cpp has the same equations a third time, for the CPU. `forward` and
-`backward` at the end do one step of a sequence in the buffers of `timescales.engine.buffers`.
+and in Triton (one kernel per step on a GPU). fused.cpp has the same equations a third time, for the CPU. At the
+end `step_forward` and `step_backward` (the twins), `launch_forward` and `launch_backward` (Triton) do one step of a
+sequence in the buffers of `timescales.engine.buffers`:
 
     forward    the G pre-activations of a step, the state before -> what backward wants to know, the state after
     backward   that, dh and the carried dc, dage of the state after -> the gradients of the pre-activations, and the
