@@ -497,6 +497,8 @@ def test_the_law_that_made_the_time_scales_is_found():
     assert found["ks_inverse_gamma"] == pytest.approx(0.5 / n, rel=0.01)
     assert found["ks_normal"] > 0.3
     one_scale = timescale_law.fit(torch.from_numpy(np.random.default_rng(0).normal(0.5, 0.1, n)))
+    assert found["below_10"] == pytest.approx(stats.invgamma(1.4).cdf(10), abs=1 / n)  # .977
+    assert found["below_150"] == pytest.approx(stats.invgamma(1.4).cdf(150), abs=1 / n)
     assert one_scale["mu"] == pytest.approx(0.5)
     assert one_scale["ks_normal"] < 0.03 < 0.25 < one_scale["ks_inverse_gamma"]
 
@@ -504,6 +506,7 @@ def test_the_law_that_made_the_time_scales_is_found():
 def test_units_that_never_or_always_forget_are_counted():
     found = timescale_law.fit(torch.tensor([0.0, 1.0, math.inf], dtype=torch.float64))
     assert found["ks_inverse_gamma"] == pytest.approx(1 / 3)
+    assert found["below_10"] == found["below_150"] == pytest.approx(2 / 3)
     assert all(math.isfinite(value) for value in found.values())
 
 

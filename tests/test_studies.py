@@ -502,6 +502,7 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
     assert [row["estimated"] for row in found.rows] == pytest.approx(times, rel=1e-4)
     assert found.values["layer1/spearman"] == pytest.approx(1.0)
     assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
+    assert found.values["layer1/assigned_below_20"] == pytest.approx(29 / 30)  # the longest is 30.5 steps
     assert analysis.write(found, tmp_path, "assigned")[1].is_file()
 
 

@@ -25,7 +25,7 @@ SIGMA = 0.1  # of the narrow Gaussian that stands for a single time scale
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """The best laws of all layers' units pooled; see `fit`. A unit's time scale is -1 / ln(mean forget gate), Eq. 3.
+    """What `fit` finds for the units of all layers together. A unit's time scale is -1 / ln(mean forget gate), Eq. 3.
 
     Differs: in the authors' code every window of a text weighs the same, also the short last one; here every step does.
     """
@@ -89,14 +89,16 @@ def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
 
 
 def fit(times: Tensor) -> dict[str, float]:
-    """Best alpha of InvGamma(alpha, 1) and mu of Normal(mu, 0.1) for time scales (n,), each with its distance `ks_...`.
+    """Best alpha of InvGamma(alpha, 1) and mu of Normal(mu, 0.1) for time scales (n,), each with its distance `ks_...`;
+    and the shares of the units below 10 and below 150 steps (appendix A.2 has over 90 % and all of AWD-LSTM's).
 
-    Both on a grid of 0.1 steps from 0.1 to 5; Mahto et al. do not state theirs.
+    Both laws on a grid of 0.1 steps from 0.1 to 5; Mahto et al. do not state theirs.
     """
     gamma, normal = (kolmogorov_smirnov(times, cdf) for cdf in (inverse_gamma_cdf, normal_cdf))
     return {
         "alpha": float(GRID[gamma.argmin()]), "ks_inverse_gamma": float(gamma.min()),
         "mu": float(GRID[normal.argmin()]), "ks_normal": float(normal.min()),
+        **{f"below_{steps}": float((times < steps).double().mean()) for steps in (10, 150)},
     }  # fmt: skip
 
 

@@ -30,8 +30,8 @@ class Copy(Task):
     step before the first answer, T + 20 steps. "gu" (Gu et al. 2020, as in their later code): ten signals, an
     answer under each, T + 20 steps.
     score: "all" averages the loss over every position, "answers" over the ten answers.
-    fresh=False draws train_size sequences once (the paper: 100,000, in the same order each epoch); True draws new
-    ones every epoch. Metrics: accuracy of the ten answers, and of whole sequences.
+    fresh=False draws train_size sequences once (the paper: 100,000), in the same order each epoch (authors' code);
+    True draws new ones every epoch. Metrics: accuracy of the ten answers, and of whole sequences.
     Ends as "solved" when both accuracies reach .999 and as "failed" when accuracy is below .2 after epoch 200
     (authors' code); the paper allows up to 1,000 epochs. In layout "gu" nothing ends it early: Gu et al. compare losses
     after as many steps.

@@ -30,7 +30,8 @@ class Dyck2(Task):
     The outputs are the logistic function of the logits; the loss is the sum of squared errors over twice the number
     of steps. A string is correct if every output is on the right side of 1/2 at every step. Ends as "solved" when the
     validation loss is below 1e-4 (authors' code); what counts is the last epoch.
-    timescales[split]: of every string, the steps from the opening to the closing of its longest pair, both counted.
+    timescales[split]: of every string, the steps from the opening to the closing of its longest pair, both counted
+    (authors' code).
     """
 
     def __init__(
