@@ -412,6 +412,26 @@ def test_autocast_keeps_the_state_in_float32(name):
     assert output.dtype == torch.float32
 
 
+@pytest.mark.parametrize("kind", [LSTMCell, PLSTMCell, PGRUCell, GRUCell])
+def test_long_memories_survive_autocast(kind):
+    """What is left after 1,000 empty steps. In bfloat16 the gate that keeps .998 would be 1 and forget nothing."""
+    cell = kind(I, H)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.zero_()
+        gate, bias = ("forget", 6.0) if "forget" in cell.gates else ("reset", -6.0)
+        cell.set_bias(gate, torch.full((H,), bias))
+    x = torch.zeros(1000, 1, I)
+    start = type(cell.initial_state(1))(*(torch.ones(1, H) for _ in cell.State._fields))
+    with torch.no_grad():
+        expected = eager.run(cell, x, cell.weights(), start)[1]
+        with torch.autocast("cpu", torch.bfloat16):
+            found = eager.run(cell, x, cell.weights(), start)[1]
+    for name, ours, exact in zip(cell.State._fields, found, expected, strict=True):
+        torch.testing.assert_close(ours, exact, rtol=1e-3, atol=1e-6, msg=name)
+    assert 0.0 < float(expected[-2 if "age" in cell.State._fields else -1][0, 0]) < 0.5
+
+
 @pytest.mark.parametrize("name", [name for name in CELLS if "exprnn" not in name])
 def test_timescales_equal_a_simulated_decay(name):
     """-n / ln(what is left of a cell after n steps) at zero input and state, once the age has come to rest."""

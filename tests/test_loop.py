@@ -1,5 +1,6 @@
 """fit, evaluate, checkpoints: determinism, resume, selection, ends."""
 
+import dataclasses
 import json
 import math
 import os
@@ -42,6 +43,13 @@ def test_two_runs_are_bitwise_equal(tmp_path):
     assert same(model_a, model_b)
     assert a.curve == b.curve
     assert [row["step"] for row in a.curve] == [5, 10]
+
+
+def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
+    model, job, optimizer = parts()
+    job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
+    with pytest.raises(ValueError, match="selects by acuracy; its metrics are loss, accuracy, sequence_accuracy"):
+        loop.fit(model, job, optimizer, lambda values, step: None, Loop(max_epochs=1), tmp_path)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])

@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -17,6 +18,20 @@ def tokens(embedding, **more):
 
 
 BATCH = Batch(torch.tensor([[0, 1], [6, 2], [3, 3]]), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"input": "tokenz"}, "input must be one of one_hot, tokens, real; not 'tokenz'"),
+        ({"readout": "lastt"}, "readout must be one of all, last; not 'lastt'"),
+        ({"select": ("accuracy", "higher")}, "the second of select must be one of max, min; not 'higher'"),
+    ],
+)
+def test_a_misspelt_spec_is_refused(wrong, words):
+    """Taken as something else it would train, and keep the worst epoch as the best."""
+    with pytest.raises(ValueError, match=words):
+        Spec(**{"input": "real", "input_size": 1, "output_size": 2, "readout": "all", "horizon": 5} | wrong)
 
 
 def test_frozen_vectors_are_neither_trained_nor_stored():

@@ -235,6 +235,9 @@ def test_claims_on_another_metric_and_on_failing():
         (["match"], ["reversed"], "not in order"),
         (["match", "missing"], ["reversed"], "open"),
         ([], [], "open"),
+        (["match"], [], "reproduced"),
+        (["match", "worse"], [], "not reproduced"),
+        (["unstable (n=1)"], [], "not reproduced so far"),
     ],
 )
 def test_verdict_of_a_table(cells, claims, word):

@@ -571,6 +571,11 @@ def test_state_dict_round_trip(kind):
         assert torch.equal(a, b)
 
 
+def test_frozen_gates_are_a_list():
+    with pytest.raises(ValueError, match=r"frozen is a list of gates: write frozen=\['forget'\]"):
+        timescales.LSTM(3, 4, frozen="forget")
+
+
 def test_frozen_values_travel_with_the_state_dict():
     slow, fast = timescales.MTSLSTM(I, H, alpha=0.3), timescales.MTSLSTM(I, H, alpha=1.5)
     assert not torch.equal(slow.timescales()[0], fast.timescales()[0])

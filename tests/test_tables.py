@@ -330,6 +330,21 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "units": 1})
     tables.check({**whole, "cells": [{"value": None, "sd": None, "n": None}], "success": None})
     tables.check({**whole, "runs": [{**grid, "engine": "eager"} for grid in whole["runs"]]})
+    for cell, words in (
+        ({"sd": 1, "n": 0}, r"cells\[0\].n must be at least 1, not 0"),
+        ({"se": 1, "n": -4}, r"cells\[0\].n must be at least 1, not -4"),
+        ({"sd": -1, "n": 3}, r"cells\[0\].sd must be at least 0, not -1"),
+        ({"sd": 1.0}, r"cells\[0\].n is missing: no spread can be judged"),
+        ({"value": float("nan")}, r"cells\[0\].value must be a finite number, not nan"),
+        ({"tolerance": float("inf")}, r"cells\[0\].tolerance must be a finite number, not inf"),
+        ({"tolerance": -0.5}, r"cells\[0\].tolerance must be at least 0, not -0.5"),
+        ({"unit": "%"}, r"cells\[0\].unit: '%' would show fractions; write percent"),
+        ({"unit": "percents"}, "'percents' would show fractions; write percent"),
+    ):
+        with pytest.raises(schema.ConfigError, match=words):
+            tables.check({**whole, "cells": [{"value": 1, **cell}]})
+    with pytest.raises(schema.ConfigError, match=r"claims\[0\].times must be above 0, not 0"):
+        conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "times": 0}]})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
     with pytest.raises(schema.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):

@@ -37,6 +37,8 @@ class RNN(nn.Module):
     cells: one cell per layer; dropout: on the outputs of every layer but the last, in training;
     batch_first: x, output, dt and mask are (B, S, ...) instead of (S, B, ...); engine: the time loop
     ("auto", or a name of `timescales.engine.NAMES`).
+    Weights of half precision (`.bfloat16()`, `.half()`) have a state of their type, which cannot hold a long memory:
+    what is near 1 becomes 1, an age stops at 256 (half: 2,048). Under torch.autocast gates and state stay float32.
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class RNN(nn.Module):
 
         x: (S, B, I). state: what an earlier call returned, or None for zeros; each layer's may be a plain tuple, as
         torch.load gives back what was saved as [tuple(layer) for layer in state]. dt: (S, B), time since the previous
-        step, not negative (used as given, the first included; not looked at, which would wait for a GPU). mask: (S, B),
+        step, not negative (used as given, the first included; not looked at, which would wait for a GPU), which the
+        power-law cells read, and no others here. mask: (S, B),
         0 where a step does not exist, which holds the state (x and dt are not read there), and anything else where it
         does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,6 +77,8 @@ WORDS = {
     list: "a list; [] where there are none", dict: "keys with their values",
     dict | list: "keys with their values, or a list of such",
 }  # fmt: skip
+# Below these no number means anything; times and minutes must be above theirs.
+LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1, "times": 0, "minutes": 0}
 SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
@@ -221,6 +224,21 @@ def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable
                 raise ConfigError(f"{where}.{key} must be {choices}, not {value}")
         elif not isinstance(value, kind) or isinstance(value, bool):
             raise ConfigError(f"{where}.{key} must be {WORDS[kind]}; not {value!r}")
+        elif isinstance(value, NUMBER):
+            _check_number(f"{where}.{key}", key, value)
+        elif key == "unit" and value != "percent" and (value.strip() == "%" or nearest(value, ["percent"])):
+            raise ConfigError(f"{where}.unit: {value!r} would show fractions; write percent")
+    if (node.get("sd") is not None or node.get("se") is not None) and "n" in known and node.get("n") is None:
+        raise ConfigError(f"{where}.n is missing: no spread can be judged without the number of runs it is of")
+
+
+def _check_number(where: str, key: str, value: float) -> None:
+    """Raise ConfigError for a number that cannot be what its key says."""
+    least, above = LEAST.get(key, -math.inf), key in ("times", "minutes")
+    if not math.isfinite(value):
+        raise ConfigError(f"{where} must be a finite number, not {value}")
+    if value < least or (above and value == least):
+        raise ConfigError(f"{where} must be {'above' if above else 'at least'} {least}, not {value}")
 
 
 def _check_grid(where: str, grid: Any) -> None:

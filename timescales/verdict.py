@@ -345,7 +345,8 @@ def number(value: float) -> str:
 
 
 def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True) -> str:
-    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
+    """A table's verdict: contradicted, open, not in order, in order, not reproduced (worse, and nothing is claimed),
+    reproduced in order or reproduced.
 
     complete: whether all of its runs have ended.
     """
@@ -360,7 +361,9 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
     if "in order" in said:
         return "in order, not significant"
     few = " so far" if any("(n=" in found.verdict for found in (*cells, *claims)) else ""
-    return ("reproduced" if not {"worse", "unstable"} & set(words) else "reproduced in order") + few
+    if not {"worse", "unstable"} & set(words):
+        return "reproduced" + few
+    return ("reproduced in order" if said else "not reproduced") + few
 
 
 def word_of(found: Cell | Claim) -> str:

@@ -50,7 +50,8 @@ said = shell(f"python train.py task=frequency model=lstm {SMALL}")
 
 # %% [markdown]
 # A run is a folder, and its name ends with a hash of its configuration: the same command again would say `finished,
-# skipped`. `record.json` has the outcome and all settings, `curve.csv` every validation, `best.pt` the weights.
+# skipped`. `record.json` has the outcome, all settings and every validation, `best.pt` the weights. `curve.csv` has
+# what was logged: losses while training, time scales, and validations, each where its columns are filled.
 
 # %%
 (run,) = re.findall(r"runs/frequency-\S+", said)

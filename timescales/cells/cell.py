@@ -118,15 +118,16 @@ class Cell(nn.Module):
 
         gx, gh: the input's and the recurrent share of the pre-activations, (..., G*H); dt: time since the last step.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no act(gx, gh, state, dt), which this needs")
 
     def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
         """The next state: the activations of `act` and the update."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs step(gx, gh, state, dt): its equations")
 
     def timescales(self) -> Tensor:
         """Characteristic time of each unit in steps, (H,): -1 / ln f at zero input and state."""
-        raise NotImplementedError
+        mend = "return torch.full((self.hidden_size,), torch.nan) where it has none"
+        raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {mend}")
 
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
         """A parameter (H,) to use with `like` (..., H); with several seeds stacked, (R, H) made to fit (R, B, H)."""

@@ -21,12 +21,14 @@ def run(
     """
     x, dt = blanked(x, dt, mask)
     outputs = []
+    # Under autocast the products alone are in half precision: near 1 it has no gates but 1, which never forget.
+    wide = state.h.dtype
     # unbind, never gx[t]: under autograd each indexing would allocate a gradient of the whole sequence.
-    projected = project(x, weights.ih, weights.bias_ih).unbind(0)
+    projected = project(x, weights.ih, weights.bias_ih).to(wide).unbind(0)
     steps = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, gx in enumerate(projected):
-        new = cell.step(gx, project(state.h, weights.hh, weights.bias_hh), state, steps[t])
+        new = cell.step(gx, project(state.h, weights.hh, weights.bias_hh).to(wide), state, steps[t])
         if masks is not None:
             new = type(new)(*(torch.where(masks[t], after, before) for after, before in zip(new, state, strict=True)))
         state = new

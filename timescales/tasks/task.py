@@ -66,6 +66,11 @@ class Spec:
     carried: bool = False
     awd: AWD | None = None
 
+    def __post_init__(self) -> None:
+        check_choice("input", self.input, ("one_hot", "tokens", "real"))
+        check_choice("readout", self.readout, ("all", "last"))
+        check_choice("the second of select", self.select[1], ("max", "min"))
+
     @property
     def width(self) -> int:
         """How many numbers the RNN reads at each step."""
