@@ -90,7 +90,8 @@ def test_a_verdict_is_a_badge_where_it_stands(text):
 @pytest.mark.parametrize(
     ("said", "tone"),
     [("match (n=1)", "good"), ("reproduced so far", "good"), ("in order, not significant", "partly"),
-     ("not in order", "bad"), ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
+     ("not in order", "bad"), ("not reproduced", "bad"), ("not reproduced so far", "bad"),
+     ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
 )  # fmt: skip
 def test_tones(said, tone):
     assert f'class="badge {tone}">{said}<' in gallery.badge(said)

@@ -557,6 +557,17 @@ def test_cudnn_engine_by_its_cpu_twin(shape):
         compare(model, x, last=True, engine="cudnn")
 
 
+def test_cudnn_engine_keeps_float32_under_autocast():
+    torch.manual_seed(0)
+    model, x = LSTM(3, 5, 2, forget_init=6.0, engine="cudnn"), torch.randn(40, 2, 3)
+    expected, _ = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        output, state = model(x)
+        again, _ = model(x, state)  # taken as it was given
+    assert torch.equal(output, expected)
+    assert again.dtype == state[0].c.dtype == torch.float32
+
+
 def measured(monkeypatch, text):
     rows = tuple(choice.Row(c, int(s), int(b), int(h), e, float(ms), d)
                  for c, s, b, h, e, ms, d in (line.split(",") for line in text.split()))  # fmt: skip

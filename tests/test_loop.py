@@ -48,7 +48,7 @@ def test_two_runs_are_bitwise_equal(tmp_path):
 def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
     model, job, optimizer = parts()
     job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
-    with pytest.raises(ValueError, match="selects by acuracy; its metrics are loss, accuracy, sequence_accuracy"):
+    with pytest.raises(ConfigError, match="selects by acuracy; its metrics are loss, accuracy, sequence_accuracy"):
         loop.fit(model, job, optimizer, lambda values, step: None, Loop(max_epochs=1), tmp_path)
 
 

@@ -572,8 +572,10 @@ def test_state_dict_round_trip(kind):
 
 
 def test_frozen_gates_are_a_list():
-    with pytest.raises(ValueError, match=r"frozen is a list of gates: write frozen=\['forget'\]"):
+    with pytest.raises(ValueError, match=r"frozen is a list of gates: write \['forget'\]"):
         timescales.LSTM(3, 4, frozen="forget")
+    with pytest.raises(ValueError, match=r"frozen is a list of gates: write \['input'\]"):
+        timescales.LSTM(3, 4, 2, frozen=[["forget"], "input"])
 
 
 def test_frozen_values_travel_with_the_state_dict():

@@ -92,6 +92,9 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
         ("smnist", "lstm", 3, 0), ("smnist", "lstm", 4, 0),
     ]  # fmt: skip
     assert {r.axes["task.T"] for r in tables.expand(TABLE, "tiny", {"task.T": [9]})} == {9}
+    both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
+    pairs = [(r.axes["model"], r.axes["model.hidden_size"]) for r in tables.expand({**TABLE, "tiny": both}, "tiny")]
+    assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
     with pytest.raises(schema.ConfigError, match="profile=small"):
         tables.expand(TABLE, "small")
 
@@ -334,15 +337,28 @@ def test_a_table_that_cannot_be_reported_is_named():
         ({"sd": 1, "n": 0}, r"cells\[0\].n must be at least 1, not 0"),
         ({"se": 1, "n": -4}, r"cells\[0\].n must be at least 1, not -4"),
         ({"sd": -1, "n": 3}, r"cells\[0\].sd must be at least 0, not -1"),
-        ({"sd": 1.0}, r"cells\[0\].n is missing: no spread can be judged"),
+        ({"se": -1, "n": 3}, r"cells\[0\].se must be at least 0, not -1"),
+        ({"sd": 1.0}, r"cells\[0\].n is missing: of how many runs sd is; null where that is not printed"),
+        ({"se": 1.0}, r"cells\[0\].n is missing: of how many runs se is"),
+        ({"sd": 1.0, "n": 1}, r"cells\[0\].n: one run has no sd"),
+        ({"sd": 1.0, "se": 0.5, "n": 4}, r"cells\[0\] has sd and se: give one"),
+        ({"failed": -1}, r"cells\[0\].failed must be at least 0, not -1"),
+        ({"n_min": 0}, r"cells\[0\].n_min must be at least 1, not 0"),
         ({"value": float("nan")}, r"cells\[0\].value must be a finite number, not nan"),
         ({"tolerance": float("inf")}, r"cells\[0\].tolerance must be a finite number, not inf"),
         ({"tolerance": -0.5}, r"cells\[0\].tolerance must be at least 0, not -0.5"),
-        ({"unit": "%"}, r"cells\[0\].unit: '%' would show fractions; write percent"),
-        ({"unit": "percents"}, "'percents' would show fractions; write percent"),
+        ({"unit": "%"}, r"cells\[0\].unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
+        ({"unit": "Accuracy in per cent"}, "with 'Accuracy in per cent' a fraction"),
     ):
         with pytest.raises(schema.ConfigError, match=words):
             tables.check({**whole, "cells": [{"value": 1, **cell}]})
+    for cell in ({"sd": 1.0, "n": None}, {"sd": 0.0, "n": 2}, {"unit": "percentile"}, {"value": -1, "tolerance": 0}):
+        tables.check({**whole, "cells": [{"value": 1, **cell}]})
+    for minutes in (0, -1):
+        with pytest.raises(schema.ConfigError, match=r"table\.tiny\.minutes must be above 0"):
+            tables.check({**whole, "tiny": {**whole["tiny"], "minutes": minutes}})
+    with pytest.raises(schema.ConfigError, match="cannot read 'valid/accuracy > nan'"):
+        tables.check({**whole, "success": "valid/accuracy > nan"})
     with pytest.raises(schema.ConfigError, match=r"claims\[0\].times must be above 0, not 0"):
         conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "times": 0}]})
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):

@@ -168,7 +168,7 @@ def training(
                     with optim.eval_weights(optimizer):
                         found = yield Validation(progress.step, model, task, optimizer, settings, clock)
                         if metric not in found:
-                            raise ValueError(f"the task selects by {metric}; its metrics are {', '.join(found)}")
+                            raise ConfigError(f"the task selects by {metric}; its metrics are {', '.join(found)}")
                         improved = math.isfinite(found["loss"]) and better(found[metric], progress.best, direction)
                         if improved:
                             best_weights = {key: value.clone() for key, value in model.state_dict().items()}

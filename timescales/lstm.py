@@ -39,9 +39,7 @@ class LSTM(RNN):
         refuse(self, unknown)
         sizes = layer_sizes(input_size, hidden_size, num_layers)
         inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
-        if isinstance(frozen, str):
-            raise ValueError(f"frozen is a list of gates: write frozen=[{frozen!r}]")
-        nested = any(not isinstance(entry, str) for entry in frozen)
+        nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
         frozen = per_layer("frozen", frozen, num_layers, nested)
         cells = [
             self.cell_class(i, h, forget_init=init, frozen=gates)

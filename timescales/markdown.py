@@ -148,7 +148,9 @@ def _tiny(report: Report) -> list[str]:
     axes = [
         key for key in frame.columns if key not in ("ours", "status", "minutes", "seed") and frame[key].nunique() > 1
     ]
-    settings = ", ".join(f"{key}={say(value)}" for key, value in table["tiny"]["set"].items() if key not in axes)
+    first, *others = tables.tiny_sets(table)
+    shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+    settings = ", ".join(f"{key}={say(value)}" for key, value in shared.items() if key not in axes)
     body = []
     for group, rows in frame.groupby(axes or ["status"], sort=False, dropna=False):
         values = rows["ours"].dropna() * unit

@@ -15,9 +15,9 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: values this near are equal, where the paper prints no spread
-    cells                   list of {where: {key: value}, value, and optionally sd or se, n, failed (runs that failed in
-                            the paper), n_min, better, metric, unit, tolerance, label, compute (a function of
-                            timescales/analysis)}
+    cells                   list of {where: {key: value}, value, and optionally sd or se, n (with either), failed (runs
+                            that failed in the paper), n_min, better, metric, unit, tolerance, label, compute (a
+                            function of timescales/analysis)}
     cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
     assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
@@ -26,8 +26,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
     figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them; FIGURE has the keys
-    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values}, claims, and optionally
-                            minutes, success, n_min, select, metric}
+    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values} or a list of such,
+                            claims, and optionally minutes, success, n_min, select, metric}
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CELL = {
 CITED = {"label": str, "value": NUMBER, "sd": NUMBER | None, "se": NUMBER | None, "source": str}
 ASSUMED = {"said": str, "try": list}
 TINY = {
-    "set": dict, "minutes": NUMBER, "claims": list, "success": str | None, "n_min": int, "select": SELECT,
+    "set": dict | list, "minutes": NUMBER, "claims": list, "success": str | None, "n_min": int, "select": SELECT,
     "metric": str,
 }  # fmt: skip
 FIGURE = {
@@ -79,6 +79,7 @@ WORDS = {
 }  # fmt: skip
 # Below these no number means anything; times and minutes must be above theirs.
 LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1, "times": 0, "minutes": 0}
+PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
@@ -96,6 +97,12 @@ def figures(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     return asked if isinstance(asked, list) else [asked]
 
 
+def tiny_sets(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the tiny twin sets: one set of keys, or several, each of which makes grids of its own."""
+    asked = table.get("tiny", {}).get("set", [])
+    return asked if isinstance(asked, list) else [asked]
+
+
 def expand(
     table: Mapping[str, Any], profile: str | None = None, narrow: Mapping[str, list[Any]] | None = None
 ) -> list[Run]:
@@ -109,8 +116,8 @@ def expand(
     if profile == "tiny":
         if not table.get("tiny"):
             return []
-        changes = {k: v if isinstance(v, list) else [v] for k, v in table["tiny"]["set"].items()}
-        grids = [grid | changes for grid in grids]
+        sets = [{k: v if isinstance(v, list) else [v] for k, v in part.items()} for part in tiny_sets(table)]
+        grids = [grid | part for part in sets for grid in grids]
     elif profile is not None:
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
     for key, wanted in (narrow or {}).items():
@@ -168,7 +175,7 @@ def check(table: Mapping[str, Any]) -> None:
     if missing := [f"table.{key}" for key in sorted(REQUIRED.keys() - table)]:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         raise ConfigError(f"{file}: {what}; timescales/tables.py says what each is")
-    tiny = table.get("tiny", {"set": {}})
+    tiny = table.get("tiny", {"set": []})
     parts = [("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))]
     for at, part, known, needed in parts:
         check_keys(f"{file}: {at}", part, known, needed)
@@ -200,7 +207,8 @@ def check(table: Mapping[str, Any]) -> None:
         raise ConfigError(f"{file}: table.assumed.select.try must be a list of best or last, not {others}")
     for k, grid in enumerate(table["runs"]):
         _check_grid(f"{file}: table.runs[{k}]", grid)
-    _check_grid(f"{file}: table.tiny.set", tiny["set"])
+    for part in tiny_sets(table):
+        _check_grid(f"{file}: table.tiny.set", part)
     runs = expand(table)
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):
@@ -226,10 +234,16 @@ def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable
             raise ConfigError(f"{where}.{key} must be {WORDS[kind]}; not {value!r}")
         elif isinstance(value, NUMBER):
             _check_number(f"{where}.{key}", key, value)
-        elif key == "unit" and value != "percent" and (value.strip() == "%" or nearest(value, ["percent"])):
-            raise ConfigError(f"{where}.unit: {value!r} would show fractions; write percent")
-    if (node.get("sd") is not None or node.get("se") is not None) and "n" in known and node.get("n") is None:
-        raise ConfigError(f"{where}.n is missing: no spread can be judged without the number of runs it is of")
+        elif key == "unit" and value != "percent" and re.search(PERCENT, value, re.IGNORECASE):
+            raise ConfigError(f"{where}.unit: with {value!r} a fraction is shown as it is; percent shows 100 times it")
+    spreads = [key for key in ("sd", "se") if node.get(key) is not None]
+    if len(spreads) > 1:
+        raise ConfigError(f"{where} has sd and se: give one")
+    if spreads and "n" in known:
+        if "n" not in node:
+            raise ConfigError(f"{where}.n is missing: of how many runs {spreads[0]} is; null where that is not printed")
+        if node["n"] == 1:
+            raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
 
 def _check_number(where: str, key: str, value: float) -> None:
@@ -258,6 +272,8 @@ def condition(said: str) -> tuple[str, Callable[[float], bool]]:
     """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
     name, sign, threshold = said.split()
     compare, number = SIGNS[sign], float(threshold)
+    if math.isnan(number):
+        raise ValueError(said)
     return name, lambda value: bool(compare(value, number))
 
 

@@ -64,6 +64,8 @@ class LSTMCell(Cell):
             if law.tied:
                 self.set_bias(self.counter, -b)
         self.register_parameter("gate_bias", gate_bias)
+        if isinstance(frozen, str):
+            raise ValueError(f"frozen is a list of gates: write [{frozen!r}]")
         self._freeze(tuple(frozen))
 
     def _freeze(self, frozen: tuple[str, ...]) -> None:

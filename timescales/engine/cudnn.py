@@ -39,8 +39,9 @@ def run(
     ih, hh, bias_ih, bias_hh = weights
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
     train = torch.is_grad_enabled()  # cuDNN keeps what backward wants in "training" alone
-    with warnings.catch_warnings():  # "weights are not part of single contiguous chunk": some of ours are made anew
-        warnings.simplefilter("ignore", UserWarning)
+    # Autocast would bring half precision, in which a gate near 1 is 1 and forgets nothing.
+    with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "weights are not part of single contiguous chunk": made anew
         output, h, c = torch._VF.lstm(  # type: ignore[attr-defined]
             x,
             (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
