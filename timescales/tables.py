@@ -176,7 +176,9 @@ def check(table: Mapping[str, Any]) -> None:
         what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
         raise ConfigError(f"{file}: {what}; timescales/tables.py says what each is")
     tiny = table.get("tiny", {"set": []})
-    parts = [("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))]
+    parts: list[tuple[str, Any, dict[str, Any], tuple[str, ...]]] = [
+        ("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))
+    ]  # fmt: skip
     for at, part, known, needed in parts:
         check_keys(f"{file}: {at}", part, known, needed)
         entries = [part, *part.get("cells", []), *part.get("claims", [])]

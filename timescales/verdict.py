@@ -345,8 +345,9 @@ def number(value: float) -> str:
 
 
 def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True) -> str:
-    """A table's verdict: contradicted, open, not in order, in order, reproduced in order, reproduced; or not reproduced,
-    where values are worse or unstable and nothing is claimed.
+    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
+
+    "not reproduced" where values are worse or unstable and nothing is claimed.
 
     complete: whether all of its runs have ended.
     """
