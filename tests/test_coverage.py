@@ -26,7 +26,8 @@ EXPECTED = [
      "Section 4.4", "Section 5.2", "Abstract"],
     [*labels("Figure", [1, 2, 3]), "Table 1", "Section 4.3", "Supplement, copy", "Supplement, ablation"],
     [*labels("Table", [1, 2, 3, 4, 5]), *labels("Figure", [3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14])],
-    [*labels("Table", [1, 2, 3]), *labels("Figure", range(1, 13)), "Section 3.1.2", "Section 3.2.3", "Section A.6"],
+    [*labels("Table", [1, 2, 3]), *labels("Figure", range(1, 13)),
+     *labels("Section", ["3.1.1", "3.1.2", "3.2.3", "A.2", "A.6"])],
     [*labels("Table", [1, 2]), *labels("Figure", range(1, 13)), "Section 5.2"],
 ]  # fmt: skip
 
