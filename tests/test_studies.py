@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
-from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, loggers, record
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, compose, loggers, record, schema
 from timescales.analysis import (
     activations,
     assigned,
@@ -26,6 +26,7 @@ from timescales.analysis import (
     decay_curves,
     forgetting,
     gate_maps,
+    learning_curves,
     mutual_information,
     routing,
     timescale_law,
@@ -84,6 +85,44 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     other = tmp_path / "adding"
     assert train("task=adding", "task.T=6", *SMALL[2:], "logger=none", f"run_dir={other}").status == 0
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
+
+
+def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path):
+    runs = [tmp_path / name for name in ("lstm", "plstm")]
+    for run in runs:
+        more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
+        assert train(*SMALL, f"model={run.name}", *more).status == 0
+    loaded = [analysis.load(run) for run in runs]
+    whole = [dict(run.record) for run in loaded]
+    loaded[1].record |= {"status": "interrupted", "curve": []}  # it goes on: its curve.csv knows
+    found = learning_curves.compare(loaded)
+    for k, (name, kept) in enumerate(zip(("lstm", "plstm"), whole, strict=True), 1):
+        curve = [(point["step"], point["valid/accuracy"], point["valid/loss"]) for point in kept["curve"]]
+        mine = [row for row in found.rows if row["run"] == name]
+        assert [(row["step"], row["valid/accuracy"], row["valid/loss"]) for row in mine] == curve
+        assert found.values[f"{k}/best"] == pytest.approx(kept["best"]["value"])
+        assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept["best"]["step"], curve[-1][1])
+    assert len(found.rows) == 8
+    assert found.notes == ["no table has a printed value for such runs"]
+    figure = Figure()
+    found.draw(figure)
+    left, right = figure.axes
+    assert [len(line.get_xdata()) for line in left.lines] == [4, 4]
+    assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "without memory"]
+    assert analysis.write(found, tmp_path, "learning_curves")[1].is_file()
+
+
+@pytest.mark.parametrize(("overrides", "printed"), [
+    (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
+     [("accuracy", 0.944, "chien_table1")]),
+    (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
+    (["task=ptb_char", "model=lstm", "loop.max_steps=10"], [("bpc", 1.426, "chien_table2")]),
+    (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no test
+])  # fmt: skip
+def test_what_papers_print_of_a_configuration(overrides, printed):
+    with compose.composing() as composer:
+        config = schema.resolved(composer(overrides))
+    assert [(one.metric, pytest.approx(one.value), one.table) for one in learning_curves.printed(config)] == printed
 
 
 def test_an_unexpected_error_of_one_question_stops_no_other(train, analyse, tmp_path, monkeypatch):

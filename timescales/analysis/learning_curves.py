@@ -1,0 +1,110 @@
+"""How have these runs learned, side by side, and where do the papers' numbers lie?
+
+As Chien et al. 2021, Fig. 3, shows copy runs, for any runs of one task: also those that no table has yet, such as the
+first epochs of long ones, and those that go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from timescales import cli, compose, plots, schema, tables, verdict
+from timescales.analysis import Group, Run, Study, groups, titles
+from timescales.files import csv_rows
+from timescales.loggers import Curve
+
+TITLE = "Validation while training"
+
+
+class Printed(NamedTuple):
+    """A paper's value of a test metric ("accuracy"), in a record's unit, and the table that has it."""
+
+    metric: str
+    value: float
+    table: str
+
+
+def compare(runs: Sequence[Run]) -> Study:
+    """Rows: one a validation of a run: run, step, epoch and what was measured.
+
+    Values: of the n-th run "n/best", its step and "n/last" of the metric that chooses its weights, and of each
+    configuration "NAME/TABLE/METRIC", a paper's test of such runs.
+    """
+    metric, direction = runs[0].task.spec.select
+    values: dict[str, float] = {}
+    for k, run in enumerate(runs, 1):
+        if line := points(run, metric):
+            step, best = {"max": max, "min": min}[direction](line, key=lambda point: point[1])
+            values |= {f"{k}/best": best, f"{k}/best_step": step, f"{k}/last": line[-1][1]}
+    found = [(group, printed(group.runs[0].config)) for group in groups(runs)]
+    values |= {f"{group.name}/{one.table}/{one.metric}": one.value for group, papers in found for one in papers}
+    rows = [{"run": name, **point} for name, run in zip(titles(runs), runs, strict=True) for point in curve(run)]
+    notes = [] if any(papers for _, papers in found) else ["no table has a printed value for such runs"]
+    return Study(TITLE, rows, values, lambda figure: draw(figure, found), notes)
+
+
+def curve(run: Run) -> list[dict[str, float]]:
+    """A run's validations: from its record, or, while it goes on or was interrupted, from its curve.csv."""
+    found = run.record["curve"] or csv_rows(run.directory / "curve.csv")
+    lines = [{k: float(v) for k, v in line.items() if v not in ("", None) and k != Curve.CHECK} for line in found]
+    return [line for line in lines if any(key.startswith("valid/") for key in line)]
+
+
+def points(run: Run, metric: str) -> list[tuple[float, float]]:
+    """Steps and values of a validation metric."""
+    return [(point["step"], point[f"valid/{metric}"]) for point in curve(run) if f"valid/{metric}" in point]
+
+
+def printed(config: Mapping[str, Any]) -> list[Printed]:
+    """What papers print of the test of such runs: of this configuration, with any seed, epochs and steps."""
+
+    def alike(cfg: Mapping[str, Any]) -> str:
+        return schema.identity({**cfg, "seed": 0, "loop": {**cfg["loop"], "max_epochs": 1, "max_steps": None}})
+
+    wanted, found = alike(config), []
+    with compose.composing() as composer:
+        for table in map(compose.table, cli.choices("table")):
+            tested = [cell for cell in table["cells"] if tested_by(cell, table)]
+            for run in tables.expand(table, narrow={"seed": [0]}) if tested else []:
+                cells = [cell for cell in tested if tables.matches(run.axes, cell.get("where", {}))]
+                if not cells or run.axes.get("task") != config["task"]["name"]:
+                    continue
+                if alike(schema.resolved(composer(run.overrides))) == wanted:
+                    for cell in cells:
+                        value = cell["value"] / verdict.scale(cell, table)
+                        found.append(Printed(tested_by(cell, table), value, table["name"]))
+    return found
+
+
+def tested_by(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """The test metric that a cell has a value of; "" for cells of something else, steps or a probe say."""
+    if "compute" in cell or cell["value"] is None:
+        return ""
+    return verdict.full_name(cell.get("metric", table["metric"]), table).partition(" test/")[2]
+
+
+def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
+    """The metric that chooses the weights, and the loss where that is another: a line a run, a dashed one a paper."""
+    first = found[0][0].runs[0]
+    names = list(dict.fromkeys([first.task.spec.select[0], "loss"]))
+    for one, name in zip(plots.panels(figure, len(names), width=6.0 * len(names)), names, strict=True):
+        heights: list[float] = []
+        for group, papers in found:
+            for k, run in enumerate(group.runs):
+                steps, values = zip(*points(run, name), strict=True) if points(run, name) else ((), ())
+                heights += values
+                look = {"color": group.colour, "lw": 1.5, "marker": "o" if len(steps) < 30 else "", "ms": 4}
+                one.plot(steps, values, group.style, **look, label=None if k else group.label)
+            for paper in papers:
+                if paper.metric == name:
+                    label = f"{group.name}: {paper.value:.4g} printed, at test ({paper.table})"
+                    one.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
+        if name == "loss" and first.record.get("chance") is not None:
+            one.axhline(first.record["chance"], color="#bbbbbb", ls=":", lw=1, label="without memory")
+        one.set(xlabel="training steps", ylabel=f"valid/{name}", xlim=(0, None))
+        if heights and 0 < 10 * min(heights) < max(heights):
+            one.set_yscale("log")
+            plots.plain(one)
+        one.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+        one.legend(frameon=False, fontsize=8)
