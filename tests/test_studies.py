@@ -114,10 +114,12 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
 
 @pytest.mark.parametrize(("overrides", "printed"), [
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
-     [("accuracy", 0.944, "chien_table1")]),
+     [("test/accuracy", 0.944, "chien_table1")]),
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
-    (["task=ptb_char", "model=lstm", "loop.max_steps=10"], [("bpc", 1.426, "chien_table2")]),
-    (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no test
+    (["task=ptb_char", "model=lstm", "loop.max_steps=10"], [("test/bpc", 1.426, "chien_table2")]),
+    (["paper=gu", "task=pmnist", "model=gated", "model.gate=ur", "optimizer.lr=5e-4", "loop.max_epochs=1"],
+     [("valid/accuracy", 0.9643, "gu_table5")]),
+    (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no score
 ])  # fmt: skip
 def test_what_papers_print_of_a_configuration(overrides, printed):
     with compose.composing() as composer:

@@ -18,7 +18,7 @@ TITLE = "Validation while training"
 
 
 class Printed(NamedTuple):
-    """A paper's value of a test metric ("accuracy"), in a record's unit, and the table that has it."""
+    """A paper's value of a metric ("test/accuracy"), in a record's unit, and the table that has it."""
 
     metric: str
     value: float
@@ -29,7 +29,7 @@ def compare(runs: Sequence[Run]) -> Study:
     """Rows: one a validation of a run: run, step, epoch and what was measured.
 
     Values: of the n-th run "n/best", its step and "n/last" of the metric that chooses its weights, and of each
-    configuration "NAME/TABLE/METRIC", a paper's test of such runs.
+    configuration "NAME/TABLE/METRIC", what a paper prints of such runs.
     """
     metric, direction = runs[0].task.spec.select
     values: dict[str, float] = {}
@@ -57,7 +57,7 @@ def points(run: Run, metric: str) -> list[tuple[float, float]]:
 
 
 def printed(config: Mapping[str, Any]) -> list[Printed]:
-    """What papers print of the test of such runs: of this configuration, with any seed, epochs and steps."""
+    """What papers print of such runs, tested or validated: of this configuration, with any seed, epochs and steps."""
 
     def alike(cfg: Mapping[str, Any]) -> str:
         return schema.identity({**cfg, "seed": 0, "loop": {**cfg["loop"], "max_epochs": 1, "max_steps": None}})
@@ -65,23 +65,23 @@ def printed(config: Mapping[str, Any]) -> list[Printed]:
     wanted, found = alike(config), []
     with compose.composing() as composer:
         for table in map(compose.table, cli.choices("table")):
-            tested = [cell for cell in table["cells"] if tested_by(cell, table)]
-            for run in tables.expand(table, narrow={"seed": [0]}) if tested else []:
-                cells = [cell for cell in tested if tables.matches(run.axes, cell.get("where", {}))]
+            known = [cell for cell in table["cells"] if measured(cell, table)]
+            for run in tables.expand(table, narrow={"seed": [0]}) if known else []:
+                cells = [cell for cell in known if tables.matches(run.axes, cell.get("where", {}))]
                 if not cells or run.axes.get("task") != config["task"]["name"]:
                     continue
                 if alike(schema.resolved(composer(run.overrides))) == wanted:
                     for cell in cells:
                         value = cell["value"] / verdict.scale(cell, table)
-                        found.append(Printed(tested_by(cell, table), value, table["name"]))
+                        found.append(Printed(measured(cell, table), value, table["name"]))
     return found
 
 
-def tested_by(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """The test metric that a cell has a value of; "" for cells of something else, steps or a probe say."""
-    if "compute" in cell or cell["value"] is None:
-        return ""
-    return verdict.full_name(cell.get("metric", table["metric"]), table).partition(" test/")[2]
+def measured(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """What of a run a cell has a value of, "test/accuracy"; "" where it is none of its scores: steps, a probe."""
+    _, _, name = verdict.full_name(cell.get("metric", table["metric"]), table).partition(" ")
+    scored = name.startswith(("test/", "valid/")) and "compute" not in cell and cell["value"] is not None
+    return name if scored else ""
 
 
 def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
@@ -97,8 +97,8 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
                 look = {"color": group.colour, "lw": 1.5, "marker": "o" if len(steps) < 30 else "", "ms": 4}
                 one.plot(steps, values, group.style, **look, label=None if k else group.label)
             for paper in papers:
-                if paper.metric == name:
-                    label = f"{group.name}: {paper.value:.4g} printed, at test ({paper.table})"
+                if paper.metric.endswith(f"/{name}"):
+                    label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
                     one.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
         if name == "loss" and first.record.get("chance") is not None:
             one.axhline(first.record["chance"], color="#bbbbbb", ls=":", lw=1, label="without memory")
