@@ -48,6 +48,7 @@ def curve(run: Run) -> list[dict[str, float]]:
     """A run's validations: from its record, or, while it goes on or was interrupted, from its curve.csv."""
     found = run.record["curve"] or csv_rows(run.directory / "curve.csv")
     lines = [{k: float(v) for k, v in line.items() if v not in ("", None) and k != Curve.CHECK} for line in found]
+    lines = [line | {"step": int(line["step"])} for line in lines]
     return [line for line in lines if any(key.startswith("valid/") for key in line)]
 
 
