@@ -361,6 +361,13 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({**whole, "success": "valid/accuracy > nan"})
     with pytest.raises(schema.ConfigError, match=r"claims\[0\].times must be above 0, not 0"):
         conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "times": 0}]})
+    with pytest.raises(schema.ConfigError, match=r"table\.claims\[0\]\.unit: with '%' a fraction is shown as it is"):
+        conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "unit": "%"}]})
+    with pytest.raises(schema.ConfigError, match=r"table\.unit: with '%' a fraction is shown as it is"):
+        tables.check({**whole, "unit": "%"})
+    with pytest.raises(schema.ConfigError, match=r"cited\[0\] has sd and se: give one"):
+        tables.check({**whole, "cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]})
+    tables.check({**whole, "cited": [{"label": "a", "value": 1, "source": "b", "sd": 1}]})  # they have no n
     with pytest.raises(schema.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
     with pytest.raises(schema.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):

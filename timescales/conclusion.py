@@ -64,7 +64,9 @@ def check(table: Mapping[str, Any]) -> None:
         runs = [run.axes for run in tables.expand(table, profile)]
         for k, said in enumerate(part["claims"]):
             if not isinstance(said, str):
-                tables.check_keys(f"table/{table['name']}.yaml: {at}.claims[{k}]", said, CLAIM, ("claim",))
+                place = f"table/{table['name']}.yaml: {at}.claims[{k}]"
+                tables.check_keys(place, said, CLAIM, ("claim",))
+                tables.check_printed(place, said)
             found = read(said, part)
             told, here = found.told, [axes for axes in runs if tables.matches(axes, found.place)]
             kin = [{found.kin(axes, part) for axes in here if tables.matches(axes, side)} for side in found.sides]

@@ -181,7 +181,7 @@ def check(table: Mapping[str, Any]) -> None:
     ]  # fmt: skip
     for at, part, known, needed in parts:
         check_keys(f"{file}: {at}", part, known, needed)
-        _check_printed(f"{file}: {at}", part)
+        check_printed(f"{file}: {at}", part)
         entries = [part, *part.get("cells", []), *part.get("claims", [])]
         told = [str(e[key]) for e in entries if isinstance(e, Mapping) for key in ("metric", "than") if key in e]
         conditions = [part.get("success"), *(said for name in told for said in re.findall("^steps to (.*)", name))]
@@ -201,7 +201,7 @@ def check(table: Mapping[str, Any]) -> None:
     for key, entries, known, needed in nodes:
         for k, entry in enumerate(entries):
             check_keys(f"{file}: table.{key}[{k}]", entry, known, needed)
-            _check_printed(f"{file}: table.{key}[{k}]", entry, of_runs=key == "cells")
+            check_printed(f"{file}: table.{key}[{k}]", entry, of_runs=key == "cells")
             if key == "figure":
                 check_keys(f"{file}: table.{key}[{k}]", entry, known, DRAWN.get(entry["kind"], ()))
     for key, entry in table.get("assumed", {}).items():
@@ -240,7 +240,7 @@ def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable
             _check_number(f"{where}.{key}", key, value)
 
 
-def _check_printed(where: str, node: Mapping[str, Any], of_runs: bool = True) -> None:
+def check_printed(where: str, node: Mapping[str, Any], of_runs: bool = True) -> None:
     """Raise ConfigError for a unit or a spread that would decide verdicts wrongly; of_runs: it has a key n for them."""
     if (unit := node.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
