@@ -41,7 +41,8 @@ def compare(runs: Sequence[Run]) -> Study:
     values |= {f"{group.name}/{one.table}/{one.metric}": one.value for group, papers in found for one in papers}
     rows = [{"run": name, **point} for name, run in zip(titles(runs), runs, strict=True) for point in curve(run)]
     notes = [] if any(papers for _, papers in found) else ["no table has a printed value for such runs"]
-    return Study(TITLE, rows, values, lambda figure: draw(figure, found), notes)
+    title = f"{TITLE}: {runs[0].config['task']['name']}"
+    return Study(title, rows, values, lambda figure: draw(figure, found), notes)
 
 
 def curve(run: Run) -> list[dict[str, float]]:
@@ -86,9 +87,10 @@ def measured(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 
 def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
-    """The metric that chooses the weights, and the loss where that is another: a line a run, a dashed one a paper."""
+    """The metric that chooses the weights, those with a printed value, the loss: a line a run, a dashed one a paper."""
     first = found[0][0].runs[0]
-    names = list(dict.fromkeys([first.task.spec.select[0], "loss"]))
+    said = [paper.metric.partition("/")[2] for _, papers in found for paper in papers]
+    names = list(dict.fromkeys([first.task.spec.select[0], *said, "loss"]))
     for one, name in zip(plots.panels(figure, len(names), width=6.0 * len(names)), names, strict=True):
         heights: list[float] = []
         for group, papers in found:
@@ -104,7 +106,8 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
         if name == "loss" and first.record.get("chance") is not None:
             one.axhline(first.record["chance"], color="#bbbbbb", ls=":", lw=1, label="without memory")
         one.set(xlabel="training steps", ylabel=f"valid/{name}", xlim=(0, None))
-        if heights and 0 < 10 * min(heights) < max(heights):
+        falling = name == "loss" or (name, "min") == first.task.spec.select
+        if falling and heights and 0 < 10 * min(heights) < max(heights):
             one.set_yscale("log")
             plots.plain(one)
         one.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
