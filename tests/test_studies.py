@@ -102,6 +102,10 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
         assert [(row["step"], row["valid/accuracy"], row["valid/loss"]) for row in mine] == curve
         assert found.values[f"{k}/best"] == pytest.approx(kept["best"]["value"])
         assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept["best"]["step"], curve[-1][1])
+    loaded[0].record["curve"] = [*whole[0]["curve"], {"step": 5, "epoch": 2.0, "valid/loss": None}]  # it was NaN
+    loaded[0].record["curve"].append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
+    again = learning_curves.compare(loaded)
+    assert again.values == found.values
     assert len(found.rows) == 8
     assert found.notes == ["no table has a printed value for such runs"]
     figure = Figure()

@@ -6,6 +6,7 @@ first epochs of long ones, and those that go on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,8 +55,9 @@ def curve(run: Run) -> list[dict[str, float]]:
 
 
 def points(run: Run, metric: str) -> list[tuple[float, float]]:
-    """Steps and values of a validation metric."""
-    return [(point["step"], point[f"valid/{metric}"]) for point in curve(run) if f"valid/{metric}" in point]
+    """Steps and values of a validation metric, but for those of a model that had diverged."""
+    found = [(point["step"], point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
+    return [(step, value) for step, value in found if math.isfinite(value)]
 
 
 def printed(config: Mapping[str, Any]) -> list[Printed]:
