@@ -436,23 +436,6 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
     assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
 
 
-def test_what_a_table_no_longer_asks_for_leaves_nothing_behind(made):
-    report.write(made())
-    folder = store.RESULTS / "made_up"
-    (folder / "blocks").mkdir()
-    lines = (folder / "runs.csv").read_text().splitlines()
-    (folder / "runs.csv").write_text("\n".join([*lines, lines[1].replace("paper00000", "0123456789ab")]) + "\n")
-    for name in ("curves/0123456789ab.csv", "blocks/0123456789ab.csv"):
-        (folder / name).write_text("step\n1\n")
-    before = {path.stem for path in (folder / "curves").iterdir()}
-    found = made()
-    assert found.dropped == 1
-    report.write(found)
-    assert {path.stem for path in (folder / "curves").iterdir()} == before - {"0123456789ab"}
-    assert not list((folder / "blocks").iterdir())
-    assert (folder / "runs.csv").read_text().splitlines() == lines
-
-
 def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tmp_path):
     report.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
-from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, compose, loggers, record, schema
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, loggers, record, schema
 from timescales.analysis import (
     activations,
     assigned,
@@ -87,7 +87,7 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
 
 
-def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path):
+def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path, monkeypatch):
     runs = [tmp_path / name for name in ("lstm", "plstm")]
     for run in runs:
         more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
@@ -107,12 +107,25 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     again = learning_curves.compare(loaded)
     assert again.values == found.values
     assert len(found.rows) == 8
-    assert found.notes == ["no table has a printed value for such runs"]
+    assert found.notes == ["no table has a printed score of such runs"]
     figure = Figure()
     found.draw(figure)
     left, right = figure.axes
     assert [len(line.get_xdata()) for line in left.lines] == [4, 4]
-    assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "without memory"]
+    assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
+    loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
+    (runs[1] / "curve.csv").unlink()
+    paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
+    monkeypatch.setattr(learning_curves, "printed", lambda config, _: [paper] * (config["model"]["name"] == "plstm"))
+    found = learning_curves.compare(loaded)
+    assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
+    assert found.notes == ["plstm: no validation in its record or curve.csv"]
+    found.draw(figure := Figure())
+    first, sequences, losses = figure.axes
+    assert [one.get_ylabel() for one in figure.axes] == ["valid/accuracy", "valid/sequence_accuracy", "valid/loss"]
+    assert list(sequences.lines[-1].get_ydata()) == [0.25, 0.25]
+    assert [len(axes.lines) for axes in (first, sequences)] == [2, 3]
+    assert [line.get_label() for line in losses.lines[2:]] == ["chance, 0.5", "chance, 0.832"]
     assert analysis.write(found, tmp_path, "learning_curves")[1].is_file()
 
 
@@ -120,6 +133,10 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
      [("test/accuracy", 0.944, "chien_table1")]),
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
+    (["task=pmnist", "task.permutation=random", "model=lstm", "model.hidden_size=256", "loop.eval_every=100",
+      "loop.log_every=1", "loop.max_eval_batches=2"], [("test/accuracy", 0.913, "chien_table1")]),
+    (["task=frequency", "task.sampling=async", "task.time_input=false", "model=chrono"],
+     [("test/accuracy", 0.6964, "chien_table3")]),
     (["task=ptb_char", "model=lstm", "loop.max_steps=10"], [("test/bpc", 1.426, "chien_table2")]),
     (["paper=gu", "task=pmnist", "model=gated", "model.gate=ur", "optimizer.lr=5e-4", "loop.max_epochs=1"],
      [("valid/accuracy", 0.9643, "gu_table5")]),
@@ -128,7 +145,9 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
 def test_what_papers_print_of_a_configuration(overrides, printed):
     with compose.composing() as composer:
         config = schema.resolved(composer(overrides))
-    assert [(one.metric, pytest.approx(one.value), one.table) for one in learning_curves.printed(config)] == printed
+    build.fill_horizon(config["model"], 125)  # as a run records it
+    found = learning_curves.printed(config, 125)
+    assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == printed
 
 
 def test_an_unexpected_error_of_one_question_stops_no_other(train, analyse, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""From records to results/<table>/: runs.csv, curves, table.md (its words: markdown.py). Never trains."""
+"""From records to results/<table>/: runs.csv, curves/, blocks/, table.md (its words: markdown.py). Never trains."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _row(
 def write(report: Report) -> list[Path]:
     """Write runs.csv, curves/, blocks/ and table.md of a table with any runs; returns the files (pictures: plots.py).
 
-    A curve or a block of a run that the table no longer asks for goes with its row.
+    Curves and blocks of runs whose rows go stay: another table may draw them.
     """
     folder = store.RESULTS / report.table["name"]
     rows = [row for profile in report.rows.values() for row in profile]
@@ -182,10 +182,6 @@ def write(report: Report) -> list[Path]:
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, text.encode())
-    ids = {row["id"] for row in rows}
-    for path in (*folder.glob("curves/*.csv"), *folder.glob("blocks/*.csv")):
-        if path.stem not in ids:
-            path.unlink()
     return list(files)
 
 

@@ -15,9 +15,9 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: values this near are equal, where the paper prints no spread
-    cells                   list of {where: {key: value}, value, and optionally sd or se, n (with either), failed (runs
-                            that failed in the paper), n_min, better, metric, unit, tolerance, label, compute (a
-                            function of timescales/analysis)}
+    cells                   list of {value, and optionally where: {key: value} (none: of all runs), sd or se, n (with
+                            either), failed (runs that failed in the paper), n_min, better, metric, unit,
+                            tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
     assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
@@ -26,8 +26,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
     probe                   optional: list of measurements made on each finished run (timescales/analysis)
     figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them; FIGURE has the keys
-    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values} or a list of such,
-                            claims, and optionally minutes, success, n_min, select, metric}
+    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values} or a list of such, and
+                            optionally claims, minutes, success, n_min, select, metric}
 """
 
 from __future__ import annotations

@@ -6,16 +6,24 @@ first epochs of long ones, and those that go on.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from timescales import cli, compose, plots, schema, tables, verdict
+from timescales import build, cli, compose, plots, schema, tables, verdict
 from timescales.analysis import Group, Run, Study, groups, titles
 from timescales.files import csv_rows
 from timescales.loggers import Curve
 
 TITLE = "Validation while training"
+LENGTH = (
+    "max_epochs",
+    "max_steps",
+    "eval_every",
+    "log_every",
+    "max_eval_batches",
+)  # of `loop`: its start stays as it is
 
 
 class Printed(NamedTuple):
@@ -38,10 +46,13 @@ def compare(runs: Sequence[Run]) -> Study:
         if line := points(run, metric):
             step, best = {"max": max, "min": min}[direction](line, key=lambda point: point[1])
             values |= {f"{k}/best": best, f"{k}/best_step": step, f"{k}/last": line[-1][1]}
-    found = [(group, printed(group.runs[0].config)) for group in groups(runs)]
+    horizon = runs[0].task.spec.horizon
+    found = [(group, printed(group.runs[0].config, horizon)) for group in groups(runs)]
     values |= {f"{group.name}/{one.table}/{one.metric}": one.value for group, papers in found for one in papers}
-    rows = [{"run": name, **point} for name, run in zip(titles(runs), runs, strict=True) for point in curve(run)]
-    notes = [] if any(papers for _, papers in found) else ["no table has a printed value for such runs"]
+    named = list(zip(titles(runs), runs, strict=True))
+    rows = [{"run": name, **point} for name, run in named for point in curve(run)]
+    notes = [] if any(papers for _, papers in found) else ["no table has a printed score of such runs"]
+    notes += [f"{name}: no validation in its record or curve.csv" for name, run in named if not curve(run)]
     title = f"{TITLE}: {runs[0].config['task']['name']}"
     return Study(title, rows, values, lambda figure: draw(figure, found), notes)
 
@@ -60,13 +71,17 @@ def points(run: Run, metric: str) -> list[tuple[float, float]]:
     return [(step, value) for step, value in found if math.isfinite(value)]
 
 
-def printed(config: Mapping[str, Any]) -> list[Printed]:
-    """What papers print of such runs, tested or validated: of this configuration, with any seed, epochs and steps."""
+def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
+    """What papers print of such runs, tested or validated: of this configuration, whatever its seed, its length and how
+    often it is looked at. config: as a run has recorded it; horizon: its task's, which T_max: auto stands for.
+    """
 
-    def alike(cfg: Mapping[str, Any]) -> str:
-        return schema.identity({**cfg, "seed": 0, "loop": {**cfg["loop"], "max_epochs": 1, "max_steps": None}})
+    def alike(cfg: dict[str, Any]) -> str:
+        build.fill_horizon(cfg["model"], horizon)
+        loop = {key: value for key, value in cfg["loop"].items() if key not in LENGTH}
+        return schema.identity({**cfg, "seed": 0, "loop": loop})
 
-    wanted, found = alike(config), []
+    wanted, found = alike(copy.deepcopy(dict(config))), []
     with compose.composing() as composer:
         for table in map(compose.table, cli.choices("table")):
             known = [cell for cell in table["cells"] if measured(cell, table)]
@@ -105,8 +120,9 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
                 if paper.metric.endswith(f"/{name}"):
                     label = f"{group.name}: {paper.value:.4g} printed, {paper.metric} ({paper.table})"
                     one.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
-        if name == "loss" and first.record.get("chance") is not None:
-            one.axhline(first.record["chance"], color="#bbbbbb", ls=":", lw=1, label="without memory")
+        chances = {run.record.get("chance") for group, _ in found for run in group.runs}
+        for chance in sorted(c for c in chances if c is not None and name == "loss"):
+            one.axhline(chance, color="#bbbbbb", ls=":", lw=1, label=f"chance, {chance:.3g}")
         one.set(xlabel="training steps", ylabel=f"valid/{name}", xlim=(0, None))
         falling = name == "loss" or (name, "min") == first.task.spec.select
         if falling and heights and 0 < 10 * min(heights) < max(heights):
