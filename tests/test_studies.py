@@ -7,7 +7,9 @@ import itertools
 import math
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import synthetic
@@ -116,7 +118,9 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
     (runs[1] / "curve.csv").unlink()
     paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
-    monkeypatch.setattr(learning_curves, "printed", lambda config, _: [paper] * (config["model"]["name"] == "plstm"))
+    loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
+    said = {("lstm", loaded[0].task.spec.horizon): [], ("plstm", 99): [paper]}
+    monkeypatch.setattr(learning_curves, "printed", lambda config, horizon: said[config["model"]["name"], horizon])
     found = learning_curves.compare(loaded)
     assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
     assert found.notes == ["plstm: no validation in its record or curve.csv"]

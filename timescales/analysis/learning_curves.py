@@ -17,13 +17,8 @@ from timescales.files import csv_rows
 from timescales.loggers import Curve
 
 TITLE = "Validation while training"
-LENGTH = (
-    "max_epochs",
-    "max_steps",
-    "eval_every",
-    "log_every",
-    "max_eval_batches",
-)  # of `loop`: its start stays as it is
+# Of `loop`: how long, and how often it is looked at.
+LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
 
 
 class Printed(NamedTuple):
@@ -46,8 +41,7 @@ def compare(runs: Sequence[Run]) -> Study:
         if line := points(run, metric):
             step, best = {"max": max, "min": min}[direction](line, key=lambda point: point[1])
             values |= {f"{k}/best": best, f"{k}/best_step": step, f"{k}/last": line[-1][1]}
-    horizon = runs[0].task.spec.horizon
-    found = [(group, printed(group.runs[0].config, horizon)) for group in groups(runs)]
+    found = [(group, printed(group.runs[0].config, group.runs[0].task.spec.horizon)) for group in groups(runs)]
     values |= {f"{group.name}/{one.table}/{one.metric}": one.value for group, papers in found for one in papers}
     named = list(zip(titles(runs), runs, strict=True))
     rows = [{"run": name, **point} for name, run in named for point in curve(run)]
