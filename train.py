@@ -69,7 +69,7 @@ def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
 
 def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
-    from timescales import build, loggers, loop
+    from timescales import build, loggers, loop, wandb_run
 
     directory, log = held.directory, None
     replaces = anew and record.begun(directory)  # what is there is lost only when its successor can begin
@@ -77,7 +77,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         record.start(directory, run_id, config, anew)
     try:
         model, task, optimizer = build.build(config)
-        loggers.check(config["logger"])
+        wandb_run.check(config["logger"])
         if replaces:
             record.start(directory, run_id, config, anew)
         settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)

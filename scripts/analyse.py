@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import analysis, loggers  # noqa: E402
+from timescales import analysis, wandb_run  # noqa: E402
 from timescales.schema import ConfigError, nearest  # noqa: E402
 
 
@@ -55,7 +55,7 @@ def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespac
     """Put each question to the run; returns those that failed."""
     (run,) = runs
     failed = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
-    loggers.pictures(run.directory)
+    wandb_run.pictures(run.directory)
     return failed
 
 

@@ -69,14 +69,14 @@ def main() -> None:
 
 def publish(found: report.Report, composer: compose.Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
-    from timescales import loggers
+    from timescales import wandb_run
 
     folder = store.RESULTS / found.table["name"]
     files = [folder / name for name in ("table.md", "runs.csv", "figure.png") if (folder / name).is_file()]
     said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
     logger = schema.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table["name"]
-    loggers.publish(logger, name, store.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
+    wandb_run.publish(logger, name, store.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
 
 
 def check(reports: list[report.Report], whole: bool) -> None:

@@ -141,7 +141,7 @@ def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_pat
 
 def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
     """W&B's folders of other runs, and its settings, where run_dir is a folder with a wandb/ in it."""
-    from timescales import loggers
+    from timescales import wandb_run
 
     for name in ("offline-run-20260101_000000-mine/run-mine.wandb", "settings"):
         path = tmp_path / "here" / "wandb" / name
@@ -154,7 +154,7 @@ def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
     def no_such_mode():
         raise ConfigError("W&B: no such mode")
 
-    monkeypatch.setattr(loggers, "_mode", no_such_mode)
+    monkeypatch.setattr(wandb_run, "_mode", no_such_mode)
     assert "W&B: no such mode" in train(*QUICK, f"run_dir={tmp_path}/here", "logger=wandb", "force=true").err
     assert (tmp_path / "here" / "record.json").read_bytes() == kept
     assert len([path for path in (tmp_path / "here" / "wandb").rglob("*") if path.is_file()]) == 2

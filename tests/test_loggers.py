@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from timescales import loggers
+from timescales import loggers, wandb_run
 from timescales.record import ROOT
 
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
@@ -178,9 +178,9 @@ CLOCK = [100.0]
 def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
     """Steps of 1 ms, 0.5 ms to send: losses are sent about every 50 steps, validations always, the last loss too."""
     sink = Sink(0.0005)
-    monkeypatch.setattr(loggers, "_open", lambda directory, resume: sink)
-    monkeypatch.setattr(loggers.time, "monotonic", lambda: CLOCK[0])
-    log = loggers.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
+    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
     log.log({"timescale/layer1/q50": 1.0}, 0)
     for step in range(1, 2001):
         CLOCK[0] += 0.001
@@ -197,9 +197,9 @@ def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
 def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
     """Losses every 50 steps, a validation every 120, and a W&B too slow to take all."""
     sink = Sink(0.01)
-    monkeypatch.setattr(loggers, "_open", lambda directory, resume: sink)
-    monkeypatch.setattr(loggers.time, "monotonic", lambda: CLOCK[0])
-    log = loggers.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0])], 0)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
+    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0])], 0)
     for step in range(0, 601):
         CLOCK[0] += 0.001
         values = {"train/loss_nats": float(step)} if step % 50 == 0 else {}
@@ -248,9 +248,9 @@ def test_wandbs_own_settings_and_keys_count(tmp_path, monkeypatch, key, said, mo
     netrc.chmod(0o600)
     script = """
 import wandb
-from timescales import loggers
+from timescales import wandb_run
 wandb.init = lambda **arguments: print("mode", arguments["mode"]) or type("R", (), {"define_metric": lambda *a, **k: 0})
-loggers._init({"project": "p", "entity": None}, loggers.Path("d"))
+wandb_run._init({"project": "p", "entity": None}, wandb_run.Path("d"))
 """
     if said:
         (tmp_path / "wandb").mkdir()
@@ -274,7 +274,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
 
 
 def test_histograms_count_every_unit_in_tenths_of_a_decade():
-    (found,) = loggers.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
+    (found,) = wandb_run.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
     counts, edges = found
     assert len(edges) == len(counts) + 1
     assert {round(edges[k], 1): count for k, count in enumerate(counts) if count} == {
@@ -288,11 +288,11 @@ def test_pictures_go_to_the_run_they_are_of(train, tmp_path):
     runs = {}
     for choice in ("wandb", "csv"):
         assert train(*QUICK, f"logger={choice}", f"run_dir={tmp_path / choice}").status == 0
-        assert loggers.pictures(tmp_path / choice) == 0  # there are none yet
+        assert wandb_run.pictures(tmp_path / choice) == 0  # there are none yet
         (tmp_path / choice / "analysis").mkdir()
         image.imsave(tmp_path / choice / "analysis" / "gates.png", [[0.0, 1.0]])
         (tmp_path / choice / "analysis" / "gates.csv").write_text("unit,T\n0,1.5\n")
-        runs[choice] = loggers.pictures(tmp_path / choice)
+        runs[choice] = wandb_run.pictures(tmp_path / choice)
     assert runs == {"wandb": 1, "csv": 0}
     found = [inspected(run) for run in sorted((tmp_path / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))]
     assert len({of_type(records, "run")[0]["run_id"] for records in found}) == 1
@@ -306,7 +306,8 @@ def test_a_table_is_an_artefact_with_its_verdicts(tmp_path):
     (tmp_path / "table.md").write_text("# made_up\n")
     logger = {"project": "timescales", "entity": None}
     columns, body = ["what", "verdict"], [["model=lstm", "match"], ["plstm > lstm", None]]
-    loggers.publish(logger, "made_up", tmp_path / "at", columns, body, [tmp_path / "table.md"], {"paper size": "open"})
+    at, files = tmp_path / "at", [tmp_path / "table.md"]
+    wandb_run.publish(logger, "made_up", at, columns, body, files, {"paper size": "open"})
     (run,) = (tmp_path / "at" / "wandb").glob("offline-run-*/run-*.wandb")
     records = inspected(run)
     (one,) = of_type(records, "run")

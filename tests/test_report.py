@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales import markdown, plots, record, report, schema, store, tables, verdict
+from timescales import conclusion, markdown, plots, record, report, schema, store, tables, verdict
 from timescales.analysis import bins
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,9 +126,9 @@ def test_where_none_reaches_a_threshold_nobody_is_faster():
     found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
     table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
     for said in ("plstm > lstm", "plstm ~ lstm"):
-        assert verdict.claim(said, table, found).verdict == "open"
+        assert conclusion.judge(said, table, found).verdict == "open"
     found[0][name] = 300
-    claim = verdict.claim("plstm > lstm", table, found)
+    claim = conclusion.judge("plstm > lstm", table, found)
     assert (claim.verdict, claim.detail) == ("in order", ">700 (n=3) against >900 (n=3)")
 
 
@@ -164,7 +164,7 @@ def test_best_stable_learning_rate():
     ],
 )
 def test_verdict_of_a_claim(claim, ours, theirs, word):
-    found = verdict.claim(claim, TABLE, rows(ours) + rows(theirs, "lstm"))
+    found = conclusion.judge(claim, TABLE, rows(ours) + rows(theirs, "lstm"))
     assert verdict.word_of(found) == word
     fewest = min(len(ours), len(theirs))
     assert found.verdict == word + (f" (n={fewest})" if fewest < TABLE["n_min"] and found.detail else "")
@@ -174,9 +174,9 @@ def test_a_claim_must_hold_in_every_group():
     big, small = {"model.hidden_size": 512}, {"model.hidden_size": 256}
     good = rows([0.9, 0.91], **big) + rows([0.5, 0.51], "lstm", **big)
     bad = rows([0.4, 0.41], **small) + rows([0.5, 0.51], "lstm", **small)
-    assert verdict.claim("plstm > lstm", TABLE, good).verdict == "holds (n=2)"
-    assert verdict.claim("plstm > lstm", TABLE, good + bad).verdict == "refuted (n=2)"
-    assert verdict.claim("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds (n=2)"
+    assert conclusion.judge("plstm > lstm", TABLE, good).verdict == "holds (n=2)"
+    assert conclusion.judge("plstm > lstm", TABLE, good + bad).verdict == "refuted (n=2)"
+    assert conclusion.judge("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds (n=2)"
 
 
 def test_a_claim_on_two_metrics_of_the_same_runs():
@@ -184,18 +184,18 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     for row, near, far in zip(found, (0.10, 0.11, 0.12), (0.30, 0.31, 0.35), strict=True):
         row |= {"probe/near": near, "probe/far": far}
     nearer = {"claim": "plstm", "metric": "probe/near", "than": "probe/far", "better": "lower", "unit": "1"}
-    told = verdict.claim(nearer, TABLE, found)
+    told = conclusion.judge(nearer, TABLE, found)
     assert told.verdict == "holds"
     assert told.p == pytest.approx(stats.ttest_rel([0.10, 0.11, 0.12], [0.30, 0.31, 0.35], alternative="less").pvalue)
     assert told.text == "plstm (probe/near, before probe/far)"
     assert told.detail == "0.11 (n=3) against 0.32 (n=3)"
-    assert verdict.claim(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
-    assert verdict.claim(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
-    assert verdict.claim(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
+    assert conclusion.judge(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
+    assert conclusion.judge(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
+    assert conclusion.judge(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
     assert verdict.metrics(TABLE | {"claims": [nearer]})[1:] == ["probe/near", "probe/far"]
     for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
         with pytest.raises(schema.ConfigError, match="one side alone"):
-            verdict.claim(nearer | {"claim": line}, TABLE, found)
+            conclusion.judge(nearer | {"claim": line}, TABLE, found)
 
 
 def test_claims_on_another_metric_and_on_failing():
@@ -203,20 +203,20 @@ def test_claims_on_another_metric_and_on_failing():
     for k, row in enumerate(slow + fast):
         row["steps to valid/accuracy >= 0.9"] = 1000 + k if row["axes"]["model"] == "lstm" else 100 + k
     faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
-    found = verdict.claim(faster, TABLE, slow + fast)
+    found = conclusion.judge(faster, TABLE, slow + fast)
     assert found.verdict == "holds (n=2)"
     assert found.text == "plstm > lstm (steps to valid/accuracy >= 0.9)"
     assert found.detail == "102.5 (n=2) against 1000 (n=2)"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
-    assert verdict.claim("lstm fails", table, runs).verdict == "reversed (n=2)"  # half of them
-    assert verdict.claim("lstm fails", table, [*runs, *rows([0.1], "lstm")]).verdict == "holds"
-    assert verdict.claim("plstm fails", table, runs).verdict == "refuted (n=2)"
-    assert verdict.claim("plstm never fails", table, runs).verdict == "holds (n=2)"
-    assert verdict.claim("lstm never fails", table, runs).verdict == "refuted (n=2)"
-    assert verdict.claim("plstm fails @ model=ur", table, runs).verdict == "open"
+    assert conclusion.judge("lstm fails", table, runs).verdict == "reversed (n=2)"  # half of them
+    assert conclusion.judge("lstm fails", table, [*runs, *rows([0.1], "lstm")]).verdict == "holds"
+    assert conclusion.judge("plstm fails", table, runs).verdict == "refuted (n=2)"
+    assert conclusion.judge("plstm never fails", table, runs).verdict == "holds (n=2)"
+    assert conclusion.judge("lstm never fails", table, runs).verdict == "refuted (n=2)"
+    assert conclusion.judge("plstm fails @ model=ur", table, runs).verdict == "open"
     with pytest.raises(schema.ConfigError, match="cannot read the claim 'plstm wins'"):
-        verdict.claim("plstm wins", TABLE, runs)
+        conclusion.judge("plstm wins", TABLE, runs)
 
 
 @pytest.mark.parametrize(
@@ -250,22 +250,22 @@ def test_verdict_of_a_table(cells, claims, word):
 def test_runs_that_fail_count_where_a_claim_says_so():
     table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
     found = rows([0.9, 0.91]) + rows([0.1, 0.11], "lstm")
-    assert verdict.claim("plstm > lstm", table, found).verdict == "open"
-    assert verdict.claim({"claim": "plstm > lstm", "failures": "count"}, table, found).verdict == "holds"
+    assert conclusion.judge("plstm > lstm", table, found).verdict == "open"
+    assert conclusion.judge({"claim": "plstm > lstm", "failures": "count"}, table, found).verdict == "holds"
     for row in found:
         row["steps to valid/accuracy >= 0.9"] = 300 if row["axes"]["model"] == "lstm" else 100 + row["seed"]
     steps = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
-    assert verdict.claim(steps, table, found).verdict == "holds"
+    assert conclusion.judge(steps, table, found).verdict == "holds"
 
 
 def test_a_claim_may_ask_for_a_factor():
     found = rows([0.9, 0.901]) + rows([0.5, 0.501], "lstm")
-    assert verdict.claim({"claim": "plstm > lstm", "times": 1.5}, TABLE, found).verdict == "holds (n=2)"
-    twice = verdict.claim({"claim": "plstm > lstm", "times": 2}, TABLE, found)
+    assert conclusion.judge({"claim": "plstm > lstm", "times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    twice = conclusion.judge({"claim": "plstm > lstm", "times": 2}, TABLE, found)
     assert (twice.verdict, twice.detail) == ("refuted (n=2)", "90.05 (n=2) against 50.05 (n=2)")
     low = {"claim": "lstm > plstm", "better": "lower"}
-    assert verdict.claim(low | {"times": 1.5}, TABLE, found).verdict == "holds (n=2)"
-    assert verdict.claim(low | {"times": 2}, TABLE, found).verdict == "refuted (n=2)"
+    assert conclusion.judge(low | {"times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    assert conclusion.judge(low | {"times": 2}, TABLE, found).verdict == "refuted (n=2)"
 
 
 def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
@@ -283,7 +283,7 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert bins.p_lower(found[1]["blocks"], found[0]["blocks"], "100_1K") == 0.0
 
     def said(text, name, **more):
-        return verdict.claim({"claim": text, "metric": f"probe/bins/{name}"} | more, table, found).verdict
+        return conclusion.judge({"claim": text, "metric": f"probe/bins/{name}"} | more, table, found).verdict
 
     assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "holds"
     assert said("mts > lstm", "100_1K") == "open"  # they differ in the bias, which the claim does not name
@@ -291,7 +291,7 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert said("mts model.layer1_bias=eq5 ~ lstm", "above_10K", tolerance=0.01) == "holds"
     assert said("mts model.layer1_bias=eq5 ~ lstm", "1K_10K", tolerance=0.01) == "reversed"
     two_bins = {"claim": "lstm", "metric": "probe/bins/above_10K", "than": "probe/bins/below_100"}
-    assert verdict.claim(two_bins, table, found).p is None  # of one run the blocks tell nothing
+    assert conclusion.judge(two_bins, table, found).p is None  # of one run the blocks tell nothing
     assert bins.p_lower(found[0]["blocks"], "\n".join(found[1]["blocks"].splitlines()[:9]) + "\n", "all") is None
     none = bins.to_text(bins.Blocks(np.array([[1.0, 1.0, 0.0, 0.0]] * 20), np.array([[50, 50, 0, 0]] * 20)))
     assert bins.p_lower(none, none, "below_100") is None  # a bin without words
@@ -302,8 +302,8 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
 
 def test_stale_runs_say_nothing():
     old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
-    assert verdict.claim("plstm > lstm", TABLE, old).verdict == "stale"
-    assert verdict.whole([], [verdict.claim("plstm > lstm", TABLE, old)]) == "open"
+    assert conclusion.judge("plstm > lstm", TABLE, old).verdict == "stale"
+    assert verdict.whole([], [conclusion.judge("plstm > lstm", TABLE, old)]) == "open"
 
 
 def test_a_table_with_missing_runs_is_open_whatever_the_others_say():
@@ -319,16 +319,16 @@ def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
     )
     assert judged(found, {"value": 93.2, "n_min": 2}, reduce="max").verdict == "match"
     other = rows([0.91, 0.929], "lstm", **{"optimizer.lr": 1e-3})
-    assert verdict.claim("plstm > lstm", table, found + other).verdict == "in order"  # .1 is within the tolerance
-    assert verdict.claim("plstm ~ lstm", table, found + other).verdict == "holds"
-    assert verdict.claim("plstm > lstm", table, found + rows([0.80], "lstm")).verdict == "holds"
+    assert conclusion.judge("plstm > lstm", table, found + other).verdict == "in order"  # .1 is within the tolerance
+    assert conclusion.judge("plstm ~ lstm", table, found + other).verdict == "holds"
+    assert conclusion.judge("plstm > lstm", table, found + rows([0.80], "lstm")).verdict == "holds"
 
 
 def test_no_difference_is_one_within_the_tolerance_or_not_significant():
     a, b = rows([0.9000, 0.9001, 0.9002]), rows([0.9020, 0.9021, 0.9022], "lstm")
-    assert verdict.claim("plstm ~ lstm", TABLE, a + b).verdict == "holds"
+    assert conclusion.judge("plstm ~ lstm", TABLE, a + b).verdict == "holds"
     apart = {"claim": "plstm ~ lstm", "tolerance": 0.1}
-    assert verdict.claim(apart, TABLE, a + b).verdict == "refuted"
+    assert conclusion.judge(apart, TABLE, a + b).verdict == "refuted"
 
 
 def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monkeypatch):

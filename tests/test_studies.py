@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
-from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, loggers, record, schema
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, record, schema, wandb_run
 from timescales.analysis import (
     activations,
     assigned,
@@ -227,7 +227,7 @@ def test_pictures_go_to_the_runs_page(train, analyse, tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert train(*SMALL, "model=lstm", "logger=csv", f"run_dir={run}").status == 0
     shown = []
-    monkeypatch.setattr(loggers, "pictures", lambda directory: shown.append((directory, *directory.rglob("*.png"))))
+    monkeypatch.setattr(wandb_run, "pictures", lambda directory: shown.append((directory, *directory.rglob("*.png"))))
     analyse(run, "--only=timescale_law")
     assert shown == [(run, run / "analysis" / "timescale_law.png")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from timescales import cli, compose, report, schema, tables, verdict
+from timescales import cli, compose, conclusion, report, schema, tables, verdict
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -68,8 +68,8 @@ def test_every_claim_can_be_judged(name, profile):
         for run in tables.expand(table, profile)
     ]
     for said in table["claims"]:
-        assert verdict.claim(said, table, []).verdict == "open"
-        assert verdict.claim(said, table, rows).verdict != "open", said
+        assert conclusion.judge(said, table, []).verdict == "open"
+        assert conclusion.judge(said, table, rows).verdict != "open", said
 
 
 def decided_by_cells(table):

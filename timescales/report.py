@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timescales import compose, cost, markdown, record, schema, store, tables, verdict
+from timescales import compose, conclusion, cost, markdown, record, schema, store, tables, verdict
 from timescales.files import csv_rows, csv_text, write_atomic
 
 POINTS = 200  # of a committed curve
@@ -32,8 +32,8 @@ class Report:
     def __post_init__(self) -> None:
         tiny = tables.twin(self.table)
         self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
-        self.claims = [verdict.claim(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
-        self.shown = [verdict.claim(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
+        self.claims = [conclusion.judge(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
+        self.shown = [conclusion.judge(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
         self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
         self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
 
