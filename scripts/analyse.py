@@ -35,7 +35,8 @@ def main() -> None:
                 "--to=DIR is for several runs, and these need it; one run's pictures go into its analysis/"
             )
         wanted = choose(options.only, "compare" if several else "study")
-        runs = [analysis.load(directory) for directory in options.run_dir]
+        weights = "best" if any(map(analysis.weights_for, wanted)) else None
+        runs = [analysis.load(directory, weights) for directory in options.run_dir]
         failed = (together if several else each)(runs, wanted, options)
     except ConfigError as error:
         sys.exit(f"error: {error}")

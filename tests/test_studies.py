@@ -133,6 +133,20 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     assert analysis.write(found, tmp_path, "learning_curves")[1].is_file()
 
 
+def test_curves_need_no_weights(train, analyse, tmp_path):
+    """Records alone will do, as they lie in results/, and a run before its first checkpoint."""
+    runs = [tmp_path / name for name in ("lstm", "plstm")]
+    for run in runs:
+        assert train(*SMALL, f"model={run.name}", "logger=none", f"run_dir={run}").status == 0
+        for path in run.glob("*.pt"):
+            path.unlink()
+    record.update(runs[1], status="interrupted", curve=[])
+    said = analyse(*runs, "--only=learning_curves", f"--to={tmp_path / 'both'}")
+    assert said.splitlines()[-1] == "  plstm: no validation in its record or curve.csv"
+    assert {row["run"] for row in rows(tmp_path / "both" / "learning_curves.csv")} == {"lstm"}
+    assert "best.pt is not there" in analyse(*runs, f"--to={tmp_path / 'both'}")
+
+
 @pytest.mark.parametrize(("overrides", "printed"), [
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
      [("test/accuracy", 0.944, "chien_table1")]),

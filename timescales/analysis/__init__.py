@@ -5,10 +5,11 @@ and makes a picture and a table of it; `compare` puts one to several runs of one
 
 A file here has any of
     measure(model, task) -> dict[str, float]   the value "x" of reset_units.py is called "probe/reset_units/x" in a
-                                               table; an `Answer` instead of a dict brings files too;
-                                               WEIGHTS = "last" asks a run's last weights, not its best
+                                               table; an `Answer` instead of a dict brings files too
     study(model, task, run) -> Study           the picture, rows and values of one `Run`
     compare(runs) -> Study                     the same of several
+    WEIGHTS                                    "last": a measure is put to a run's last weights, not its best;
+                                               None: a comparison needs none, so that runs without any will do
 or functions that tables compute from several runs' rows. Each raises ConfigError where the question is not one for the
 model or task. activations.py is what several of them stand on.
 """
@@ -205,12 +206,17 @@ def names(*functions: str) -> list[str]:
     return [p.stem for p in paths if any(f"\ndef {function}(" in p.read_text() for function in functions)]
 
 
-def load(directory: str | Path, weights: str = "best") -> Run:
+def weights_for(name: str) -> str | None:
+    """The weights that a question is put to: "best", "last", or None if it asks for none."""
+    return getattr(importlib.import_module(f"timescales.analysis.{name}"), "WEIGHTS", "best")
+
+
+def load(directory: str | Path, weights: str | None = "best") -> Run:
     """A run's models and task, on the device there is, in evaluation mode.
 
     The weights are those of its best validation: best.pt's, or, while it goes on or was interrupted, the best so far.
-    With "last" they are those it ended with (of NT-ASGD not the averages). Torch's precision and determinism are the
-    run's from then on; random numbers go on as if nothing had been loaded.
+    With "last" they are those it ended with (of NT-ASGD not the averages), with None those before training. Torch's
+    precision and determinism are the run's from then on; random numbers go on as if nothing had been loaded.
     Raises ConfigError if they are not there or not of this configuration, or if there is no run.
     """
     from timescales import build, checkpoint
@@ -226,6 +232,8 @@ def load(directory: str | Path, weights: str = "best") -> Run:
     finally:
         checkpoint.set_rng_state(random)
     initial = copy.deepcopy(model)
+    if weights is None:
+        return Run(directory, found, model.eval(), initial.eval(), task)
     device = next(model.parameters()).device
     name = "last.pt" if weights == "last" or found["status"] == "interrupted" else "best.pt"
     key = "best" if weights == "best" and name == "last.pt" else "model"
@@ -244,13 +252,13 @@ def load(directory: str | Path, weights: str = "best") -> Run:
 def measure(directory: Path, name: str) -> dict[str, float]:
     """Put a question to the finished run in a directory; the answer is kept in its record.
 
-    It is put to the weights of the best validation, or those that the question's file names as WEIGHTS.
+    It is put to the weights of the best validation, or those that the question names (`weights_for`).
 
     Raises ConfigError as `load` does, for a run that has not ended, or if the question is not one for the run's model
     and task.
     """
     question = importlib.import_module(f"timescales.analysis.{name}")
-    run = load(directory, getattr(question, "WEIGHTS", "best"))
+    run = load(directory, weights_for(name))
     if run.record["status"] == "interrupted":  # the answer would stay when the weights are others
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then ask again")
     answer = question.measure(run.model, run.task)

@@ -1,7 +1,7 @@
 """How have these runs learned, side by side, and where do the papers' numbers lie?
 
 As Chien et al. 2021, Fig. 3, shows copy runs, for any runs of one task: also those that no table has yet, such as the
-first epochs of long ones, and those that go on.
+first epochs of long ones, those that go on, and those of which only the record is kept.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from timescales.files import csv_rows
 from timescales.loggers import Curve
 
 TITLE = "Validation while training"
+WEIGHTS = None
 # Of `loop`: how long, and how often it is looked at.
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
 
