@@ -147,6 +147,16 @@ def test_curves_need_no_weights(train, analyse, tmp_path):
     assert "best.pt is not there" in analyse(*runs, f"--to={tmp_path / 'both'}")
 
 
+@pytest.mark.parametrize(("folder", "runs"), [
+    ("copy_T200", ["copy-lstm-s0-8c702aa0450c", "copy-chrono-s0-be36e84924a8", "copy-plstm-s0-13403dd51704"]),
+    ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
+])  # fmt: skip
+def test_committed_curves_are_those_of_the_parked_runs(folder, runs, tmp_path):
+    loaded = [analysis.load(ROOT / "results" / "parked" / run, None) for run in runs]
+    path, _ = analysis.write(analysis.compare(loaded, "learning_curves"), tmp_path, "learning_curves")
+    assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
+
+
 @pytest.mark.parametrize(("overrides", "printed"), [
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
      [("test/accuracy", 0.944, "chien_table1")]),
