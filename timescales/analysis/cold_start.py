@@ -1,7 +1,7 @@
 """Does a language model that carries its state on find its way from the zeros with which a text begins?
 
 Source: none; ours. Such a model is trained on one start from zeros in each stream and epoch, and evaluated on one start
-in each stream of a split: a stream that such a start leads astray is lost to its end, for the state is carried on.
+in each stream of a split: a stream that such a start leads astray may be lost to its end, for the state is carried on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     the `activity` in which it ends from zeros, and whether it is lost.
 
     Values: pieces, the share of them lost, the means of cold, found and warm over all steps, the least activity of
-    those found, and the largest of those lost.
+    those found, and the greatest of those lost.
     Raises ConfigError for a task whose state is not carried on, or whose validation text is too short for two pieces.
     """
     return _told([("", run.colour, starts(model, task))])
@@ -56,14 +56,15 @@ def compare(runs: Sequence[Run]) -> Study:
 def starts(model: SequenceModel, task: Task) -> Starts:
     """The same pieces from zeros and from one warm state, on the CPU.
 
-    The warm state is that in which the piece ends whose second half is the median one from zeros.
+    The warm state is that in which the piece ends whose second half is read best from zeros. It is of another text, so
+    the first steps after it are read worse than any.
     """
-    found = pieces(task)
-    cold, activity = losses(model, found)
-    median = int(cold[STEPS // 2 :].mean(0).argsort()[cold.shape[1] // 2])
+    text = pieces(task)
+    cold, activity = losses(model, text)
+    best = int(cold[STEPS // 2 :].mean(0).nan_to_num(torch.inf).argmin())
     with torch.no_grad():
-        state = model(_batch(found[:, median : median + 1])).state
-    return Starts(cold, losses(model, found, state)[0], activity)
+        state = model(_batch(text[:, best : best + 1])).state
+    return Starts(cold, losses(model, text, state)[0], activity)
 
 
 def pieces(task: Any) -> Tensor:
@@ -72,32 +73,32 @@ def pieces(task: Any) -> Tensor:
         own = " with state=reset" if hasattr(task, "streams") else ""
         raise ConfigError(f"this question is for models that carry their state on, not for {type(task).__name__}{own}")
     read = task.streams["valid"].long()
-    found = read.T.unfold(1, STEPS + 1, STEPS).flatten(0, 1) if len(read) > STEPS else read.new_empty(0, STEPS + 1)
-    found = found[(found >= 0).all(1)]  # a stream may end with a filling
-    if len(found) < 2:
+    text = read.T.unfold(1, STEPS + 1, STEPS).flatten(0, 1) if len(read) > STEPS else read.new_empty(0, STEPS + 1)
+    text = text[(text >= 0).all(1)]  # a stream may end with a filling
+    if len(text) < 2:
         raise ConfigError(f"validation streams of {len(read) - 1} symbols have no two pieces of {STEPS}")
-    return found[torch.linspace(0, len(found) - 1, min(PIECES, len(found))).long()].T
+    return text[torch.linspace(0, len(text) - 1, min(PIECES, len(text))).long()].T
 
 
 @torch.no_grad()
-def losses(model: SequenceModel, found: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, Tensor]:
+def losses(model: SequenceModel, text: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, Tensor]:
     """The loss of each piece at each step, (STEPS, pieces), and the last layer's mean |h| at its end, (pieces,).
 
-    found: (STEPS + 1, pieces); state: one for all pieces, (1, H) a layer, or None for zeros.
+    text: (STEPS + 1, pieces); state: one for all pieces, (1, H) a layer, or None for zeros.
     """
     at_once = max(1, LOGITS // (STEPS * model.spec.output_size))
     out, ends = [], []
-    for part in progress(found.split(at_once, 1), "pieces"):
+    for part in progress(text.split(at_once, 1), "pieces"):
         batch, n = _batch(part), part.shape[1]
-        begin = state and [type(own)(*(value.expand(n, -1).contiguous() for value in own)) for own in state]
+        begin = None if state is None else [type(s)(*(v.expand(n, -1).contiguous() for v in s)) for s in state]
         logits, after = model(batch, begin)[:2]
         out.append(F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="none").view(-1, n).cpu())
         ends.append(after[-1].h.abs().mean(1).cpu())
     return torch.cat(out, 1), torch.cat(ends)
 
 
-def _batch(found: Tensor) -> Batch:
-    return Batch(found[:-1].contiguous(), found[1:].contiguous())
+def _batch(text: Tensor) -> Batch:
+    return Batch(text[:-1].contiguous(), text[1:].contiguous())
 
 
 def _told(found: Sequence[tuple[str, str, Starts]]) -> Study:
@@ -108,8 +109,10 @@ def _told(found: Sequence[tuple[str, str, Starts]]) -> Study:
     for name, colour, (cold, warm, activity) in found:
         run, prefix = ({"run": name}, f"{name}/") if name else ({}, "")
         late = [each[STEPS // 2 :].mean(0) for each in (cold, warm)]
-        lost = late[0] - late[1] > LOST
+        lost = ~(late[0] - late[1] <= LOST)  # NaN, too
         means = {"cold": cold.mean(1), "found": cold[:, ~lost].mean(1), "warm": warm.mean(1)}
+        if lost.all():
+            del means["found"]
         steps = _rows("step", run, means)
         each = _rows(
             "piece", run, dict(zip(("cold", "warm"), late, strict=True)) | {"activity": activity, "lost": lost}
@@ -118,9 +121,9 @@ def _told(found: Sequence[tuple[str, str, Starts]]) -> Study:
         values |= {f"{prefix}pieces": float(len(lost)), f"{prefix}lost": float(lost.double().mean())}
         values |= {f"{prefix}{key}": float(mean.double().mean()) for key, mean in means.items()}
         if not lost.all():
-            values[f"{prefix}least_activity"] = float(activity[~lost].min())
+            values[f"{prefix}least_activity_of_found"] = float(activity[~lost].min())
         if lost.any():
-            values[f"{prefix}activity_of_lost"] = float(activity[lost].max())
+            values[f"{prefix}greatest_activity_of_lost"] = float(activity[lost].max())
         lines.append((name, colour, steps, each))
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
