@@ -43,6 +43,9 @@ def judged(found, printed=None, **table):
         (rows([0.91, 0.92, 0.93]), {}, {}, "better"),
         (rows([0.87, 0.88, 0.89]), {}, {}, "worse"),
         (rows([0.87, 0.88, 0.89]), {}, {"better": "lower"}, "better"),
+        (rows([0.91, 0.92, 0.93]), {"better": "neither"}, {}, "different"),
+        (rows([0.87, 0.88]), {"better": "neither"}, {"better": "lower"}, "different (n=2)"),
+        (rows([0.901, 0.899, 0.902]), {"better": "neither"}, {}, "match"),
         (rows([0.90]), {}, {}, "match (n=1)"),
         (rows([0.95, 0.96]), {}, {}, "better (n=2)"),
         (rows([0.90, 0.90, 0.90], stale=True), {}, {}, "stale"),
@@ -224,6 +227,7 @@ def test_claims_on_another_metric_and_on_failing():
     [
         (["match", "better", "blank"], ["holds"], "reproduced"),
         (["match", "worse"], ["holds"], "reproduced in order"),
+        (["match", "different"], ["holds"], "reproduced in order"),
         (["match", "unstable (1 of 3 failed)"], ["holds"], "reproduced in order"),
         (["match"], ["holds", "in order"], "in order, not significant"),
         (["match (n=2)"], ["holds"], "reproduced so far"),

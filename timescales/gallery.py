@@ -30,8 +30,11 @@ WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scr
 TONES = {
     "good": ("match", "better", "holds", "reproduced", "reproduced so far", "order shown"),
     "partly": ("in order", "reproduced in order", "reproduced in order so far", "unstable"),
-    "bad": ("worse", "refuted", "reversed", "contradicted", "not in order", "not reproduced", "not reproduced so far"),
-}
+    "bad": (
+        "worse", "different", "refuted", "reversed", "contradicted", "not in order", "not reproduced",
+        "not reproduced so far",
+    ),
+}  # fmt: skip
 
 
 def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:

@@ -16,8 +16,8 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: values this near are equal, where the paper prints no spread
     cells                   list of {value, and optionally where: {key: value} (none: of all runs), sd or se, n (with
-                            either), failed (runs that failed in the paper), n_min, better, metric, unit,
-                            tolerance, label, compute (a function of timescales/analysis)}
+                            either), failed (runs that failed in the paper), n_min, better (also: neither),
+                            metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`
     assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
@@ -57,7 +57,7 @@ OPTIONAL = {
 CELL = {
     "where": dict, "value": NUMBER | None, "sd": NUMBER | None, "se": NUMBER | None, "n": int | None, "failed": int,
     "n_min": int,
-    "better": BETTER, "metric": str, "unit": str, "tolerance": NUMBER, "label": str, "compute": str,
+    "better": (*BETTER, "neither"), "metric": str, "unit": str, "tolerance": NUMBER, "label": str, "compute": str,
 }  # fmt: skip
 CITED = {"label": str, "value": NUMBER, "sd": NUMBER | None, "se": NUMBER | None, "source": str}
 ASSUMED = {"said": str, "try": list}

@@ -102,7 +102,7 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
         found.n = len(found.values)
         numbers = [value for _, value in found.values]
         if numbers:
-            best = max if better(printed, table) == "higher" else min
+            best = min if better(printed, table) == "lower" else max
             found.mean = best(numbers) if table.get("reduce") == "max" else statistics.fmean(numbers)
             found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             found.median = statistics.median(numbers)
@@ -142,8 +142,11 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
             return f"unstable (sd {number(found.sd)} against {number(sd)})", p
     else:
         same = near(found.mean, printed["value"], printed, table)
-    higher = found.mean > printed["value"]
-    word = "match" if same else "better" if higher == (better(printed, table) == "higher") else "worse"
+    if same or better(printed, table) == "neither":
+        word = "match" if same else "different"
+    else:
+        higher = found.mean > printed["value"]
+        word = "better" if higher == (better(printed, table) == "higher") else "worse"
     ended = found.n + min(found.failed, printed.get("failed", 0))  # the paper lost these, too
     few = ended < printed.get("n_min", table["n_min"]) and "compute" not in printed
     return word + (f" (n={found.n})" if few else ""), p
@@ -175,7 +178,7 @@ def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
 
 
 def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """ "higher" or "lower"."""
+    """ "higher" or "lower", of a cell also "neither"."""
     return printed.get("better", table["better"])
 
 
@@ -226,7 +229,7 @@ def number(value: float) -> str:
 def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True) -> str:
     """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
 
-    "not reproduced" where values are worse or unstable and nothing is claimed.
+    "not reproduced" where values are worse, different or unstable and nothing is claimed.
 
     complete: whether all of its runs have ended.
     """
@@ -241,7 +244,7 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
     if "in order" in said:
         return "in order, not significant"
     few = " so far" if any("(n=" in found.verdict for found in (*cells, *claims)) else ""
-    if not {"worse", "unstable"} & set(words):
+    if not {"worse", "different", "unstable"} & set(words):
         return "reproduced" + few
     return ("reproduced in order" if said else "not reproduced") + few
 
