@@ -91,7 +91,7 @@ def test_a_verdict_is_a_badge_where_it_stands(text):
     ("said", "tone"),
     [("match (n=1)", "good"), ("reproduced so far", "good"), ("in order, not significant", "partly"),
      ("not in order", "bad"), ("not reproduced", "bad"), ("not reproduced so far", "bad"),
-     ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
+     ("different (n=1)", "bad"), ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
 )  # fmt: skip
 def test_tones(said, tone):
     assert f'class="badge {tone}">{said}<' in gallery.badge(said)

@@ -313,8 +313,9 @@ def test_a_table_that_cannot_be_reported_is_named():
         tables.check({k: v for k, v in whole.items() if k != "unit"})
     with pytest.raises(schema.ConfigError, match=r"table.select, table.unit are missing; timescales/tables.py says"):
         tables.check({k: v for k, v in whole.items() if k not in ("unit", "select")})
-    for part in ({"select": "bst"}, {"better": "bst"}, {"reduce": "bst"}, {"tiny": {**whole["tiny"], "select": "bst"}}):
-        with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not bst"):
+    tiny = {**whole["tiny"], "select": "bst"}
+    for part in ({"select": "bst"}, {"better": "neither"}, {"reduce": "bst"}, {"tiny": tiny}):
+        with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not (bst|neither)"):
             tables.check({**whole, **part})
     for assumed, words in (
         (None, r"table.assumed must be keys with their values; not None"),
@@ -422,6 +423,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
             "tolerence: no such key; did you mean tolerance?",
         ),
         ('["plstm > lstm"]', "[{claim: plstm > lstm, better: more}]", "better must be higher or lower, not more"),
+        ('["plstm > lstm"]', "[{claim: plstm > lstm, better: neither}]", "must be higher or lower, not neither"),
         ('["plstm > lstm"]', "[{claim: plstm > lstm, times: many}]", "claims[0].times must be a number; not 'many'"),
         ('["plstm > lstm"]', "[{claim: plstm, than: 5}]", "claims[0].than must be a text; not 5"),
         ("value: 10.0", "std: 1.0, value: 10.0", "table.cells[0].std: no such key; did you mean sd?"),

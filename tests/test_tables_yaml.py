@@ -81,6 +81,16 @@ def decided_by_cells(table):
     return bool(printed) and about <= printed and not any("compute" in cell for cell in table["cells"])
 
 
+def test_what_is_no_score_is_neither_better_nor_worse():
+    """Of a mean of p, a count of late units, the parameter of a law neither direction is better."""
+    never = {
+        name for name in NAMES
+        if TABLES[name]["cells"] and all(cell.get("better") == "neither" for cell in TABLES[name]["cells"])
+    }  # fmt: skip
+    assert never == {"chien_reset_units", "mahto_figure1"}
+    assert not any(c.get("better") == "neither" for name in set(NAMES) - never for c in TABLES[name]["cells"])
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if decided_by_cells(TABLES[name])])
 def test_the_papers_own_numbers_reproduce_it(name):
     """Runs with exactly the printed means and spreads: every cell matches, no claim of the paper is lost."""

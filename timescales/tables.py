@@ -8,7 +8,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
                             run that never gets there counts with all steps it might have taken), or
                             "probe/<name>/<value>" (analysis/)
     select                  best (at the best validation) or last
-    better                  higher or lower
+    better                  higher or lower: what `>` of a claim and `reduce` go by
     unit                    percent (records hold fractions) or the metric's own, for people
     reduce                  optional: over the runs of a cell: mean (default), max, or best_lr, the mean at the best
                             learning rate at which none diverged
@@ -16,7 +16,7 @@ The `table` node of conf/table/<name>.yaml; what is not marked optional must be 
     n_min                   seeds below which a verdict carries "(n=...)"
     tolerance               in the printed unit: values this near are equal, where the paper prints no spread
     cells                   list of {value, and optionally where: {key: value} (none: of all runs), sd or se, n (with
-                            either), failed (runs that failed in the paper), n_min, better (also: neither),
+                            either), failed (runs that failed in the paper), n_min, better (also neither: no score),
                             metric, unit, tolerance, label, compute (a function of timescales/analysis)}
     cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
     claims                  what the paper concludes: see `timescales/conclusion.py`

@@ -102,7 +102,8 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
         found.n = len(found.values)
         numbers = [value for _, value in found.values]
         if numbers:
-            best = min if better(printed, table) == "lower" else max
+            direction = better(printed, table)
+            best = min if (table["better"] if direction == "neither" else direction) == "lower" else max
             found.mean = best(numbers) if table.get("reduce") == "max" else statistics.fmean(numbers)
             found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             found.median = statistics.median(numbers)
