@@ -166,6 +166,7 @@ def test_best_stable_learning_rate():
         ("plstm > lstm", [0.8, 0.8], [0.9, 0.9], "refuted"),  # without any spread
         ("plstm > lstm", [0.9, 0.9], [0.8, 0.8], "holds"),
         ("plstm > lstm", [0.9], [0.8, 0.801, 0.802], "holds"),
+        ("plstm > lstm", [0.9, 0.9, 0.9], [0.9, 0.9, 0.9], "open"),  # a tie
         ("plstm > lstm @ task=smnist", [0.9], [0.8], "open"),
         ("task=copy model=plstm > task=copy model=lstm @ seed=0", [0.9], [0.8], "in order"),
     ],

@@ -180,6 +180,8 @@ def _compare(
     detail = f"{over[0]}{number(mean_a)} (n={len(a)}) against {over[1]}{number(mean_b / times)} (n={len(b)})"
     if all(isinstance(row[name], store.Over) for row in (*ours, *theirs)):  # failures alone tell no order, no likeness
         return "open", None, detail
+    if sign == ">" and mean_a == mean_b:  # a tie says nothing of an order
+        return "open", None, detail
     spread = [statistics.stdev(values) if len(values) > 1 else 0.0 for values in (a, b)]
     right_way = mean_a > mean_b if higher else mean_a < mean_b
     if most:  # maxima have no spread: the tolerance decides
