@@ -96,7 +96,7 @@ def tables(reports: Sequence[report.Report]) -> str:
     for found in reports:
         name, rows = found.table["name"], found.rows
         here = f"[{name}](results/{name}/table.md)" if any(rows.values()) else name
-        paper = f"{found.verdict}, {len(rows['paper'])} of {found.asked['paper']} runs"
+        paper = f"{found.verdict}, {len(rows['paper'])} of {len(found.asked['paper'])} runs"
         body.append([here, found.table["title"], paper, found.shown_here()])
     return "\n".join(markdown.grid(["table or figure", "what", "paper size", "shown here"], body))
 

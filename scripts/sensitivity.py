@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import cli, compose, files, markdown, record, report, schema, store, tables, verdict  # noqa: E402
+from timescales import cli, compose, conclusion, files, markdown, record, schema, store, tables, verdict  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -74,7 +74,7 @@ def page(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
     """A row for each setting, a column for each claim of the tiny twin."""
     head, body = ["setting", "runs"], []
     for words, rows in found.items():
-        claims = report.Report(table, {"paper": [], "tiny": rows}, {"paper": 1}).shown
+        claims = [conclusion.judge(said, tables.twin(table), rows) for said in tables.twin(table)["claims"]]
         head[2:] = [c.text for c in claims]
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
     name = table["name"]

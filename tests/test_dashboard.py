@@ -89,7 +89,7 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     from wandb_workspaces.workspaces import Workspace, internal
 
     def bare(name, composer):  # without its hundreds of runs, which other tests gather
-        return report.Report(compose.table(name), {"paper": [], "tiny": []}, {"paper": 1, "tiny": 1})
+        return report.Report(compose.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]})
 
     monkeypatch.setattr(report, "make", bare)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])

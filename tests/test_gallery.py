@@ -118,7 +118,7 @@ def made(tmp_path, monkeypatch):
         "status": "finished", "machine": EVIL, "partial": EVIL, "last test/accuracy": 0.9, "profile": "paper",
         "run": "copy/lstm", "golden": None,
     }  # fmt: skip
-    return report.Report(table, {"paper": [row], "tiny": []}, {"paper": 1, "tiny": 0})
+    return report.Report(table, {"paper": [row], "tiny": []}, {"paper": [row["axes"]], "tiny": []})
 
 
 def test_text_stays_text(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ TABLE = {
     "runs": [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1, 2]}],
     "cells": [{"where": {"model": "plstm"}, "value": 90.0}], "tiny": {"set": {"task.T": 5}, "claims": []},
 }  # fmt: skip
+ASKED = {"paper": [run.axes for run in tables.expand(TABLE)], "tiny": []}
 
 
 def rows(values, model="plstm", status="finished", stale=False, **axes):
@@ -102,12 +103,12 @@ def test_what_another_selection_would_give_stands_beside_it():
     more = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
     a, b = (row | more for row in rows([0.5, 0.5]))
     runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
-    text = markdown.table(report.Report(table, runs, {"paper": 6, "tiny": 0}))
+    text = markdown.table(report.Report(table, runs, ASKED))
     assert "| verdict | ours if select=best | open |" in text
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
-    assert "select=" not in markdown.table(report.Report(TABLE, runs, {"paper": 6, "tiny": 0}))
+    assert "select=" not in markdown.table(report.Report(TABLE, runs, ASKED))
     failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
-    text = markdown.table(report.Report(failing, runs, {"paper": 6, "tiny": 0}))
+    text = markdown.table(report.Report(failing, runs, ASKED))
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
 
 
@@ -124,7 +125,8 @@ def test_a_cell_of_steps_says_which_runs_never_got_there():
     assert verdict.cell(printed, table, found).verdict == "open"
     found[1][name] = 300
     cell = verdict.cell(printed, table, found)
-    assert (cell.verdict, [verdict.number(value) for _, value in cell.values]) == ("better", [">900", "300", ">900"])
+    assert cell.verdict == "unstable (2 of 3 never got there)"  # a mean of at least 700
+    assert [verdict.number(value) for _, value in cell.values] == [">900", "300", ">900"]
 
 
 def test_where_none_reaches_a_threshold_nobody_is_faster():
@@ -139,12 +141,131 @@ def test_where_none_reaches_a_threshold_nobody_is_faster():
     assert (claim.verdict, claim.detail) == ("in order", ">700 (n=3) against >900 (n=3)")
 
 
+STEPS = "steps to valid/accuracy >= 0.99"
+FASTER = {**TABLE, "metric": STEPS, "better": "lower", "unit": "steps"}
+
+
+def steps(values, model="plstm", status="finished"):
+    return [row | {STEPS: v} for row, v in zip(rows([0.9] * len(values), model, status), values, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "greater", "alike"),
+    [
+        ([100, 110, 120], [store.Over(900)] * 3, "holds", "open"),  # however long it would have taken them
+        ([100, 110, 120], [800, 820, store.Over(900)], "holds", "reversed"),
+        ([100, 110, store.Over(400)], [8000, 8100, 8200], "in order", "reversed"),  # it might have taken any number
+        ([store.Over(400)] * 3, [500, 510, 520], "open", "open"),
+        ([8000, 8100, 8200], [100, 110, store.Over(400)], "reversed", "reversed"),  # for the same reason not refuted
+        ([8000, 8100, 8200], [100, 110, 120], "refuted", "refuted"),
+        ([790, 800, 810], [store.Over(800), 799, 801], "open", "in order"),
+    ],
+)
+def test_means_that_are_only_known_to_be_larger_decide_where_that_does_not_matter(ours, theirs, greater, alike):
+    found = steps(ours) + steps(theirs, "lstm")
+    assert conclusion.judge("plstm > lstm", FASTER, found).verdict == greater
+    assert conclusion.judge({"claim": "plstm ~ lstm", "tolerance": 20}, FASTER, found).verdict == alike
+
+
+def test_runs_that_diverged_are_no_hole_where_everyone_counts():
+    """An LSTM of five got there first and four diverged: it is not the faster one."""
+    found = steps([100, 110, 120, 130, 140]) + steps([90], "lstm")
+    found += steps([store.Over(900)] * 4, "lstm", status="diverged")
+    told = conclusion.judge("plstm > lstm", FASTER, found)
+    assert (told.verdict, told.detail) == ("holds", "120 (n=5) against >738 (n=5)")
+    accurate = {"claim": "plstm > lstm", "failures": "count"}
+    lost = rows([None] * 3, "lstm", status="diverged")  # these have no accuracy
+    told = conclusion.judge(accurate, TABLE, rows([0.90, 0.91, 0.92]) + rows([0.95, 0.96, 0.97], "lstm") + lost)
+    assert (told.verdict, told.detail) == ("reversed", "91 (n=3) against 96 (n=3); 3 diverged")  # would be refuted
+    told = conclusion.judge(accurate, TABLE, rows([0.90, 0.91, 0.92]) + rows([0.80, 0.81, 0.82], "lstm") + lost)
+    assert told.verdict == "holds"  # they were the worse ones anyway
+    assert told.text == "plstm > lstm (failures count)"
+
+
+@pytest.mark.parametrize(
+    ("failed", "ended", "asked", "word"),
+    [
+        (3, 3, 5, "holds"),  # whatever the others do
+        (1, 1, 5, "in order"),
+        (1, 2, 5, "reversed"),
+        (0, 2, 5, "reversed"),
+        (0, 3, 5, "refuted"),
+        (1, 4, 5, "reversed"),
+        (2, 4, 4, "reversed"),
+        (0, 4, 4, "refuted"),
+    ],
+)
+def test_more_than_half_is_of_all_runs_there_will_be(failed, ended, asked, word):
+    table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
+    found = rows([0.1] * failed + [0.9] * (ended - failed), "lstm")
+    there_will_be = [row["axes"] for row in rows([0.5] * asked, "lstm")]
+    assert conclusion.judge("lstm fails", table, found, there_will_be).verdict == word
+    assert conclusion.judge("lstm never fails", table, found, there_will_be).verdict == (
+        "refuted" if failed else "holds"
+    )
+
+
+def test_failing_is_said_of_each_group_of_runs():
+    """At T = 1,000 all fail, at T = 500 one of five: six of ten are more than half, but not of either."""
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    found = rows([0.1] * 5, "lstm", T=1000) + rows([0.1, 0.9, 0.9, 0.9, 0.9], "lstm", T=500)
+    told = conclusion.judge("lstm fails", table, found)
+    assert (told.verdict, told.detail) == ("reversed", "1 of 5 runs fail; the weakest of 2 groups")
+    # One that was committed without the value it is judged by is neither failed nor good.
+    nobody_knows = [{k: v for k, v in row.items() if k != "last valid/accuracy"} for row in rows([0.9] * 3, "lstm")]
+    assert conclusion.judge("lstm never fails", table, nobody_knows).verdict == "open"
+    assert judged([row | {"axes": {"model": "plstm"}} for row in nobody_knows], success=table["success"]).failed == 0
+
+
+def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
+    found = rows([0.9, 0.91], T=200) + rows([0.8, 0.81], "lstm", T=200) + rows([0.9, 0.91, 0.92], T=500)
+    asked = [row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)]
+    assert conclusion.judge("plstm > lstm", TABLE, found, asked).verdict == "holds (n=2, 1 of 3 groups)"
+    found += rows([0.92], T=200)[-1:] + rows([0.82], "lstm", T=200)[-1:] + rows([0.8, 0.81, 0.82], "lstm", T=500)
+    told = conclusion.judge("plstm > lstm", {**TABLE, "n_min": 2}, found, asked)
+    assert (told.verdict, told.detail.split("; ")[1]) == ("holds (2 of 3 groups)", "the weakest of 2 groups")
+    assert verdict.whole([], [told]) == "reproduced so far"
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    assert conclusion.judge("plstm never fails", table, found, asked).verdict == "holds (2 of 3 groups)"
+
+
+def test_a_twin_shows_no_order_before_all_its_runs_are_there():
+    more = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
+    twin = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
+    asked = {"paper": [], "tiny": [run.axes for run in tables.expand({**TABLE, "tiny": twin}, "tiny")]}
+    there = [row | more for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})]
+    shown = [
+        report.Report({**TABLE, "tiny": twin}, {"paper": [], "tiny": there[:k]}, asked).shown_here() for k in (5, 6)
+    ]
+    assert shown == ["open", "order shown"]
+    failing = {**TABLE, "tiny": {**twin, "success": "valid/accuracy > 0.905"}}
+    text = markdown.table(report.Report(failing, {"paper": [], "tiny": there}, asked))
+    assert "| plstm | 91.5 (0.71) | 3 | 90 91 92 | 1 failed, not in the mean | 0.1 |" in text
+    assert "| lstm |  | 3 | 10 10 10 | 3 failed, not in the mean | 0.1 |" in text
+
+
+def test_one_run_against_runs_without_spread_is_an_order_at_most():
+    same = rows([0.9, 0.9, 0.9])
+    assert conclusion.judge("plstm > lstm", TABLE, same + rows([0.8], "lstm")).verdict == "in order (n=1)"
+    assert conclusion.judge("lstm > plstm", TABLE, same + rows([0.8], "lstm")).verdict == "reversed (n=1)"
+    assert verdict.welch((1.0, 0.0, 1), (2.0, 0.0, 3)) is None
+    assert judged(rows([0.9001]), {"sd": 0.0, "n": 5}).verdict == "match (n=1)"  # then the tolerance decides
+
+
 def test_best_stable_learning_rate():
     found = rows([0.7, 0.72, 0.71], **{"optimizer.lr": 1e-3}) + rows([0.9, 0.9, 0.91], **{"optimizer.lr": 1e-2})
     table = {"reduce": "best_lr", "metric": "test/accuracy"}
     assert judged(found, {"value": 90.3}, **table).verdict == "match"
     found += rows([None], status="diverged", **{"optimizer.lr": 1e-2})  # higher, but one run diverged
     assert judged(found, {"value": 71.0}, **table).verdict == "match"
+    for row in found:
+        row["probe/loss"] = {1e-3: 2.0, 1e-2: 0.1}[row["axes"]["optimizer.lr"]]
+    stable = [row for row in found if row["status"] == "finished"]
+    loss = {"metric": "probe/loss", "unit": "nats", "value": 0.1, "tolerance": 0.01}
+    assert judged(stable, loss | {"better": "lower"}, **table).verdict == "match"  # the rate that is best for this cell
+    assert judged(stable, loss | {"value": 2.0}, **table).verdict == "match"
+    lost = rows([None], "lstm", status="diverged", **{"optimizer.lr": 1e-2})
+    assert conclusion.judge("plstm > lstm", {**TABLE, **table, "reduce": "best_lr"}, stable + lost).verdict == "open"
 
 
 @pytest.mark.parametrize(
@@ -253,7 +374,7 @@ def test_claims_on_another_metric_and_on_failing():
 )
 def test_verdict_of_a_table(cells, claims, word):
     found = verdict.whole(
-        [verdict.Cell({}, verdict=w) for w in cells], [verdict.Claim("", verdict=w) for w in claims]
+        [verdict.Cell({}, verdict=w) for w in cells], [verdict.Judgement("", verdict=w) for w in claims]
     )  # fmt: skip
     assert found == word
 
@@ -315,11 +436,13 @@ def test_stale_runs_say_nothing():
     old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
     assert conclusion.judge("plstm > lstm", TABLE, old).verdict == "stale"
     assert verdict.whole([], [conclusion.judge("plstm > lstm", TABLE, old)]) == "open"
+    new = rows([0.9, 0.91, 0.92]) + rows([0.8, 0.81, 0.82], "lstm") + rows([0.1], "chrono", stale=True)
+    assert conclusion.judge("plstm > lstm", TABLE, new).verdict == "holds"  # it is not about these
 
 
 def test_a_table_with_missing_runs_is_open_whatever_the_others_say():
-    assert verdict.whole([], [verdict.Claim("", "holds")], complete=False) == "open"
-    assert verdict.whole([], [verdict.Claim("", "refuted")], complete=False) == "contradicted"
+    assert verdict.whole([], [verdict.Judgement("", "holds")], complete=False) == "open"
+    assert verdict.whole([], [verdict.Judgement("", "refuted")], complete=False) == "contradicted"
 
 
 def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
@@ -330,9 +453,19 @@ def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
     )
     assert judged(found, {"value": 93.2, "n_min": 2}, reduce="max").verdict == "match"
     other = rows([0.91, 0.929], "lstm", **{"optimizer.lr": 1e-3})
+    table["n_min"] = 2
     assert conclusion.judge("plstm > lstm", table, found + other).verdict == "in order"  # .1 is within the tolerance
     assert conclusion.judge("plstm ~ lstm", table, found + other).verdict == "holds"
-    assert conclusion.judge("plstm > lstm", table, found + rows([0.80], "lstm")).verdict == "holds"
+    told = conclusion.judge("plstm > lstm", table, found + other[:1], [row["axes"] for row in found + other])
+    assert (told.verdict, told.detail) == ("holds (n=1)", "93 (n=4) against 91 (n=1)")
+    # Of 12 runs at three rates three diverged, two of those at the best: all are there, and it is the paper's failures.
+    found = [row for rate in (1e-3, 5e-4, 2e-4) for row in rows([0.90, 0.91, 0.92, 0.93], **{"optimizer.lr": rate})]
+    found[3]["last test/accuracy"] = 0.95
+    for k in (0, 1, 4):
+        found[k] |= {"status": "diverged", "last test/accuracy": None}
+    cell = judged(found, {"value": 95.0, "failed": 2, "n_min": 12}, reduce="max")
+    assert (cell.verdict, cell.failed, cell.of) == ("match", 2, 4)
+    assert judged(found, {"value": 95.0}, reduce="max").verdict == "unstable (2 of 4 failed)"
 
 
 def test_no_difference_is_one_within_the_tolerance_or_not_significant():
@@ -345,7 +478,14 @@ def test_no_difference_is_one_within_the_tolerance_or_not_significant():
 def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monkeypatch):
     monkeypatch.setattr(verdict, "computed", lambda name, found: float(len(found)))
     found = rows([0.9, 0.1, 0.9])
-    assert judged(found, {"compute": "x.y"}, success="valid/accuracy > 0.5").mean == 2.0
+    cell = judged(found, {"compute": "x.y", "value": 2.0, "failed": 1}, success="valid/accuracy > 0.5")
+    assert (cell.verdict, cell.mean, cell.n) == ("match", 2.0, 2)
+    told = {"compute": "x.y", "value": 2.0}
+    assert judged(found, told, success="valid/accuracy > 0.5").verdict == "unstable (1 of 3 failed)"
+    monkeypatch.setattr(verdict, "computed", lambda name, found: None)
+    assert judged(found[1:2], told, success="valid/accuracy > 0.5").verdict == "unstable (1 of 1 failed)"
+    assert judged(found[1:2], told, success="valid/accuracy > 0.05").verdict == "missing"  # more are to come
+    assert judged(rows([0.1], stale=True), told, success="valid/accuracy > 0.5").verdict == "stale"
 
 
 def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path, monkeypatch):
@@ -397,7 +537,9 @@ def made(tmp_path, monkeypatch):
 
     def made(local=True, own=False):
         rows, dropped = report.gather(table, asked, local)
-        return report.Report(table, rows, {p: len(runs) for p, runs in asked.items()}, dropped=dropped, own=own)
+        return report.Report(
+            table, rows, {p: [run.axes for run, _ in runs] for p, runs in asked.items()}, dropped=dropped, own=own
+        )
 
     return made
 
@@ -502,7 +644,7 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     assert [c.verdict for c in found.cells] == ["missing"]
     assert found.verdict == "open"
     assert found.shown_here() == "order shown"
-    found.shown = [verdict.Claim("plstm > lstm", "refuted")]
+    found.shown = [verdict.Judgement("plstm > lstm", "refuted")]
     assert found.shown_here() == "not in order"  # a size may be the reason: a twin contradicts nobody
     found.shown = []
     assert found.shown_here() == "no order expected"
@@ -513,7 +655,7 @@ def test_a_picture_names_its_cells_and_reaches_over_decades(monkeypatch):
 
     cells = [{"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
              {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"}]  # fmt: skip
-    found = report.Report({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []}, {"paper": 6})
+    found = report.Report({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []}, ASKED)
     one = Figure().subplots()
     plots._cells(one, found, "paper", found.table)
     assert [text.get_text() for text in one.get_yticklabels()] == ["frequent: plstm", "rare: plstm"]
@@ -603,7 +745,7 @@ def test_status_knows_a_folder_of_ones_own(tmp_path):
 
 
 def test_verdicts_are_rows_for_elsewhere():
-    found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, {"paper": 6})
+    found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, ASKED)
     head, body = markdown.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p"]
     assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
@@ -622,12 +764,12 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     there[0]["id"], there[1]["id"] = "3", "4"
     there_are = {"paper": there[:2], "tiny": []}
     # Of the others one has failed: it is open; of two that ended the longer one counts.
-    found = report.Report(TABLE, there_are, {"paper": 6}, left=report.open_runs(asked, kinds, there))
+    found = report.Report(TABLE, there_are, ASKED, left=report.open_runs(asked, kinds, there))
     assert found.price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
     assert found.price({"model": "lstm"}) == "3 runs not timed"
     assert found.price({}) == "1 run: 10 min, 3 runs not timed"
     kinds = {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()}  # by the fastest machine
-    found = report.Report(TABLE, there_are, {"paper": 6}, left=report.open_runs(asked, kinds, there))
+    found = report.Report(TABLE, there_are, ASKED, left=report.open_runs(asked, kinds, there))
     assert found.price({}) == "4 runs: 30 h"
     assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
     assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in markdown.table(found)

@@ -121,7 +121,7 @@ def test_sensitivity_judges_a_setting_that_one_model_alone_has(monkeypatch):
         found = sensitivity.gather(table, composer)
     assert {"model.forget_init=1.0", "model.epsilon_form=authors"} < set(found)
     for words, rows in found.items():
-        claims = report.Report(table, {"paper": [], "tiny": rows}, {"paper": 1}).shown
+        claims = [conclusion.judge(said, tables.twin(table), rows) for said in tables.twin(table)["claims"]]
         assert [claim.verdict for claim in claims if claim.verdict.startswith("open")] == [], words
 
 
@@ -376,8 +376,22 @@ def test_a_table_that_cannot_be_reported_is_named():
     for claim in ("ur fails", "plstm > lstm @ model=chrono", "plstm task.time_input=true > lstm task.sampling=async"):
         with pytest.raises(schema.ConfigError, match=f"no runs decide the claim '{claim}'"):
             conclusion.check({**whole, "tiny": {**whole["tiny"], "claims": [claim]}})
-    with pytest.raises(schema.ConfigError, match="'plstm ~ lstm' has a metric of its own: say in its unit"):
-        conclusion.check({**whole, "claims": [{"claim": "plstm ~ lstm", "metric": "test/loss"}]})
+    for claim, words in (
+        ({"claim": "plstm ~ lstm", "metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
+        ({"claim": "plstm ~ lstm", "times": 2}, "'plstm ~ lstm' says no difference: leave out times"),
+        ({"claim": "plstm > lstm", "tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
+        ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
+    ):
+        with pytest.raises(schema.ConfigError, match=words):
+            conclusion.check({**whole, "claims": [claim]})
+    conclusion.check({**whole, "reduce": "max", "claims": [{"claim": "plstm > lstm", "tolerance": 2}]})
+    failing = {**whole, "success": "valid/accuracy > 0.5"}
+    conclusion.check({**failing, "claims": ["lstm never fails"]})
+    more = {"claim": "lstm fails", "metric": "test/loss", "failures": "count"}
+    with pytest.raises(schema.ConfigError, match="goes by the table's success alone: leave out failures, metric"):
+        conclusion.check({**failing, "claims": [more]})
+    with pytest.raises(schema.ConfigError, match=r"best_lr asks for optimizer\.lr in each of the table's runs"):
+        tables.check({**whole, "reduce": "best_lr"})
 
 
 @pytest.mark.parametrize(("sign", "counts"), [("<", "n.."), ("<=", "nn."), (">", "..n"), (">=", ".nn")])
@@ -388,7 +402,7 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
              "config": {"loop": {"max_epochs": 4, "max_steps": None}}}  # fmt: skip
     for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
         row = {"status": "finished", "best valid/loss": value}
-        assert verdict.succeeded(row, table) == (means == "n")
+        assert verdict.outcome(row, table) is (means == "n")
         found["curve"][1]["valid/loss"] = value
         steps = store.metric(found, f"steps to valid/loss {sign} 0.5")
         assert str(steps) == ("2" if means == "n" else ">4")
@@ -490,7 +504,7 @@ def test_a_table_without_a_twin_and_without_assumptions(quick, train, monkeypatc
     with compose.composing() as composer:
         found = report.make("quick", composer)
         assert [line[:5] for line in status.status("quick", composer, {})] == [["quick", "paper", 2, 0, 2]]
-    assert found.asked == {"paper": 4, "tiny": 0}
+    assert {size: len(axes) for size, axes in found.asked.items()} == {"paper": 4, "tiny": 0}
     assert (found.shown_here(), len(found.rows["paper"]), found.rows["tiny"]) == ("no twin", 2, [])
     text = markdown.table(found)
     assert "Shown here: **no twin**" in text

@@ -122,7 +122,7 @@ def badge(said: str, count: int | None = None) -> str:
     return f'<span class="badge {tone}">{"" if count is None else f"{count} "}{escape(said)}</span>'
 
 
-def _judged(r: report.Report) -> list[verdict.Cell | verdict.Claim]:
+def _judged(r: report.Report) -> list[verdict.Cell | verdict.Judgement]:
     return [*r.cells, *r.claims]
 
 

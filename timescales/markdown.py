@@ -24,9 +24,9 @@ def table(report: Report) -> str:
     ]  # fmt: skip
     if table.get("figure"):
         lines += [f"![{table['title']}](figure.png)", ""]
-    if any(part["metric"].startswith("steps to ") for part in (table, tables.twin(table))):
+    if any(name.startswith("steps to ") for name in verdict.metrics(table)):
         lines += ["`>N`: a run that never got there; it counts as all of the N steps it might have taken.", ""]
-    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {report.asked['paper']} runs are there.", ""]
+    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     if report.rows["tiny"]:
         lines += _tiny(report)
@@ -126,7 +126,7 @@ def _bootstrap(report: Report) -> list[str]:
     return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
 
 
-def _claims(title: str, claims: Sequence[verdict.Claim]) -> list[str]:
+def _claims(title: str, claims: Sequence[verdict.Judgement]) -> list[str]:
     if not claims:
         return []
     body = [[c.text, c.verdict, "" if c.p is None else f"{c.p:.2g}", c.detail] for c in claims]
@@ -140,26 +140,25 @@ def _tiny(report: Report) -> list[str]:
     table = tables.twin(report.table)
     name = verdict.full_name(table["metric"], table)
     unit = verdict.scale({}, table)
-    frame = pandas.DataFrame([
-        {k: say(v) for k, v in row["axes"].items()}
-        | {"ours": row.get(name), "status": row["status"], "minutes": row["seconds"] / 60}
-        for row in report.rows["tiny"]
-    ])  # fmt: skip
+    everyone = name.startswith("steps to ")  # as in claims
+    frame = pandas.DataFrame([{k: say(v) for k, v in row["axes"].items()} | {
+        "ours": row.get(name), "counts": everyone or bool(verdict.outcome(row, table)), "minutes": row["seconds"] / 60,
+    } for row in report.rows["tiny"]])  # fmt: skip
     axes = [
-        key for key in frame.columns if key not in ("ours", "status", "minutes", "seed") and frame[key].nunique() > 1
+        key for key in frame.columns if key not in ("ours", "counts", "minutes", "seed") and frame[key].nunique() > 1
     ]
     first, *others = tables.tiny_sets(table)
     shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
     settings = ", ".join(f"{key}={say(value)}" for key, value in shared.items() if key not in axes)
     body = []
-    for group, rows in frame.groupby(axes or ["status"], sort=False, dropna=False):
-        values = rows["ours"].dropna() * unit
-        ended = f"{(rows['status'] != 'finished').sum()} diverged" if (rows["status"] != "finished").any() else ""
+    for group, rows in frame.groupby(axes or (lambda k: 0), sort=False, dropna=False):
+        values = rows["ours"][rows["counts"]].dropna() * unit
+        failed = f"{(~rows['counts']).sum()} failed, not in the mean" if not rows["counts"].all() else ""
         spread = _with_sd(values.mean(), values.std() if len(values) > 1 else None) if len(values) else ""
-        own = [report.rows["tiny"][k][name] for k in values.index]
-        over = any(isinstance(value, store.Over) for value in own)
-        each = " ".join(number(v if isinstance(v, store.Over) else v * unit) for v in own)
-        body.append([*(group if axes else []), ">" * over + spread, len(rows), each, ended,
+        own = {k: report.rows["tiny"][k][name] for k in rows["ours"].dropna().index}
+        over = any(isinstance(own[k], store.Over) for k in values.index)
+        each = " ".join(number(v if isinstance(v, store.Over) else v * unit) for v in own.values())
+        body.append([*(group if axes else []), ">" * over + spread, len(rows), each, failed,
                      f"{rows['minutes'].mean():.1f}"])  # fmt: skip
     head = [
         *(key.split(".")[-1] for key in axes),
@@ -200,6 +199,7 @@ def index(reports: Sequence[Report]) -> str:
         cells = ", ".join(f"{count} {word}" for word, count in sorted(words.items())) or "no printed values"
         held = Counter(map(verdict.word_of, r.claims))
         claims = ", ".join(f"{n} {'hold' if word == 'holds' and n > 1 else word}" for word, n in sorted(held.items()))
+        claims += " so far" * (bool(held.keys() - {"open"}) and not r.complete("paper"))
         link = f"[{name}]({name}/table.md)" if any(r.rows.values()) else name
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
     head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)", "open"]

@@ -21,7 +21,7 @@ class Report:
 
     table: Mapping[str, Any]
     rows: dict[str, list[dict[str, Any]]]  # by profile: "paper", "tiny"
-    asked: dict[str, int]  # runs by profile
+    asked: dict[str, list[dict[str, Any]]]  # the axes of all its runs, by profile
     missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
     left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
     dropped: int = 0  # committed runs that the table does not ask for any more
@@ -32,10 +32,16 @@ class Report:
     def __post_init__(self) -> None:
         tiny = tables.twin(self.table)
         self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
-        self.claims = [conclusion.judge(c, self.table, self.rows["paper"]) for c in self.table["claims"]]
-        self.shown = [conclusion.judge(c, tiny, self.rows["tiny"]) for c in tiny["claims"]]
-        self.verdict = verdict.whole(self.cells, self.claims, len(self.rows["paper"]) >= self.asked["paper"])
+        self.claims, self.shown = (
+            [conclusion.judge(c, part, self.rows[size], self.asked[size]) for c in part["claims"]]
+            for part, size in ((self.table, "paper"), (tiny, "tiny"))
+        )
+        self.verdict = verdict.whole(self.cells, self.claims, self.complete("paper"))
         self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
+
+    def complete(self, profile: str) -> bool:
+        """Whether all of its runs of the "paper" size, or the "tiny" one, have ended."""
+        return len(self.rows[profile]) >= len(self.asked[profile])
 
     def shown_here(self) -> str:
         """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?
@@ -49,7 +55,7 @@ class Report:
             return "not run"
         if not self.shown:
             return "no order expected"
-        if {"open", "stale"} & said:
+        if {"open", "stale"} & said or not self.complete("tiny"):
             return "open"
         word = "not in order" if {"refuted", "reversed"} & said else "order shown"
         return word + verdict.partial(self.rows["tiny"])
@@ -76,14 +82,14 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
     """
     table = compose.table(name)
     asked: dict[str, list[tuple[tables.Run, str]]] = {}
-    counts: dict[str, int] = {}
+    axes: dict[str, list[dict[str, Any]]] = {}
     kinds: dict[str, str] = {}
     missing: list[str] = []
     for profile in PROFILES:
         runs, wrong = compose.runs(table, profile, composer)
         mine = asked[profile or "paper"] = [(run, schema.slug(cfg)) for run, cfg in runs]
         kinds |= {schema.id_of(slug): schema.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
-        counts[profile or "paper"] = len(runs) + len(wrong)
+        axes[profile or "paper"] = [run.axes for run in tables.expand(table, profile)]
         missing += wrong
     rows, dropped = gather(table, asked, local)
     left = open_runs(asked["paper"], kinds, rows["paper"])
@@ -91,8 +97,8 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
     lacking: dict[str, None] = {}
     for size, part in (("paper", table), ("tiny", tables.twin(table))):
         records = [found for _, slug in asked[size] if local and (found := record.read(store.RUNS / slug))]
-        lacking |= dict.fromkeys(unread(part, records) if len(records) == counts[size] else [])
-    return Report(table, rows, counts, why, left, dropped, set(kinds.values()), own, list(lacking))
+        lacking |= dict.fromkeys(unread(part, records) if len(records) == len(axes[size]) else [])
+    return Report(table, rows, axes, why, left, dropped, set(kinds.values()), own, list(lacking))
 
 
 def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:

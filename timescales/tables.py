@@ -214,6 +214,8 @@ def check(table: Mapping[str, Any]) -> None:
     for part in tiny_sets(table):
         _check_grid(f"{file}: table.tiny.set", part)
     runs = expand(table)
+    if table.get("reduce") == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
+        raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table["cells"]:
         if not any(matches(run.axes, cell.get("where", {})) for run in runs):
             raise ConfigError(f"{file}: no run fills the cell {cell.get('where', {})}")

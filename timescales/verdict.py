@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,19 +30,21 @@ class Cell:
     mean: float | None = None
     sd: float | None = None
     median: float | None = None
-    failed: int = 0
-    n: int = 0
+    failed: int = 0  # with reduce=max at the learning rate of the best value, whose failures the papers count
+    n: int = 0  # runs that count; of a cell that is computed from several settings, the fewest of one
+    of: int = 0  # the runs among which so many failed
+    ended: int = 0  # the runs against n_min
     p: float | None = None
     verdict: str = "missing"
 
 
 @dataclass
-class Claim:
+class Judgement:
     """One conclusion and what our runs say of it."""
 
     text: str
-    # holds, in order, reversed, refuted, open (too few seeds for a `~`, or none reached the threshold); " (n=2)" where
-    # seeds are few, PARTIAL
+    # holds, in order, reversed, refuted, open (too few seeds for a `~`, or none reached the threshold), stale; in
+    # brackets how few the seeds are, and of how many groups it is said: " (n=2, 1 of 3 groups)"; PARTIAL
     verdict: str = "open"
     p: float | None = None
     detail: str = ""
@@ -49,14 +53,15 @@ class Claim:
 def metrics(table: Mapping[str, Any]) -> list[str]:
     """The names of all values that a table reads from a run, as `store.metric` knows them."""
     found: dict[str, None] = {}
-    for part, cells in ((table, table["cells"]), (tables.twin(table), [])):
-        entries = [*cells, *part["claims"]]
+    cells = table["cells"]
+    for part in (table, tables.twin(table)):
+        entries = [*(cells if part is table else []), *part["claims"]]
         names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
         names += [entry["than"] for entry in entries if isinstance(entry, Mapping) and "than" in entry]
         names += [part["success"].split()[0]] if part.get("success") else []
         names += [f["metric"] for f in tables.figures(part) if f["kind"] == "line" and "metric" in f]
         found |= dict.fromkeys(full_name(name, part) for name in names)
-        for other in other_selections(table) if cells else []:
+        for other in other_selections(table) if part is table else []:
             names = [table["metric"], *(entry["metric"] for entry in cells if "metric" in entry)]
             found |= dict.fromkeys(full_name(name, table | {"select": other}) for name in names)
     return list(found)
@@ -72,44 +77,55 @@ def full_name(metric: str, table: Mapping[str, Any]) -> str:
     return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{table['select']} {metric}"
 
 
-def succeeded(row: Row, table: Mapping[str, Any]) -> bool:
-    """Whether a run counts: it ended, and met the table's success condition if there is one."""
+def outcome(row: Row, table: Mapping[str, Any]) -> bool | None:
+    """Whether a run met the table's success condition, if there is one; False if it diverged, None if none knows."""
     if row["status"] != "finished":
         return False
     if not table.get("success"):
         return True
     key, holds = tables.condition(table["success"])
     value = row.get(full_name(key, table))
-    return value is not None and holds(value)
+    return None if value is None else holds(value)
 
 
 def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Cell:
     """Judge one cell by the runs that are its own."""
     found = Cell(printed)
     mine = [row for row in rows if tables.matches(row["axes"], printed.get("where", {}))]
+    stale = any(row["stale"] for row in mine)
     if "compute" in printed:
-        mine = [row for row in mine if succeeded(row, table)]
-        found.mean = computed(printed["compute"], mine)
-        found.n = len(mine)
+        good = [row for row in mine if outcome(row, table)]
+        found.mean = computed(printed["compute"], good)
+        found.n = fewest(good)
+        rated: Sequence[Row] = mine
     else:
         name = full_name(printed.get("metric", table["metric"]), table)
-        mine = chosen(mine, table, name)
-        found.failed = sum(not succeeded(row, table) for row in _at_best_rate(mine, table, name))
+        mine = chosen(mine, name, printed, table) or mine
+        rated = _at_best_rate(mine, name, printed, table)
         found.values = sorted(
             (row["seed"], row[name] if isinstance(row[name], store.Over) else row[name] * scale(printed, table))
-            for row in mine if succeeded(row, table) and row.get(name) is not None
+            for row in mine if outcome(row, table) and row.get(name) is not None
         )  # fmt: skip
         found.n = len(found.values)
         numbers = [value for _, value in found.values]
         if numbers:
-            direction = better(printed, table)
-            best = min if (table["better"] if direction == "neither" else direction) == "lower" else max
+            best = max if direction(printed, table) == "higher" else min
             found.mean = best(numbers) if table.get("reduce") == "max" else statistics.fmean(numbers)
             found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             found.median = statistics.median(numbers)
-    found.verdict, found.p = _judge(found, table, any(row["stale"] for row in mine))
+    known = [outcome(row, table) for row in rated]
+    found.failed, found.of = known.count(False), len(known) - known.count(None)
+    found.ended = found.n + min(found.failed, printed.get("failed", 0))  # the paper lost these, too
+    if table.get("reduce") == "max":  # over all learning rates
+        found.ended = sum(outcome(row, table) is not None for row in mine)
+    found.verdict, found.p = _judge(found, table, stale)
     found.verdict += partial(mine) if found.mean is not None else ""
     return found
+
+
+def fewest(rows: Sequence[Row]) -> int:
+    """Of runs of several settings, how many one has at least; 0 without any."""
+    return min(Counter(tables.group(row["axes"]) for row in rows).values(), default=0)
 
 
 def partial(rows: Sequence[Row]) -> str:
@@ -126,39 +142,41 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
     if stale:
         return "stale", None
     if found.failed > printed.get("failed", 0) or found.mean is None:
-        return f"unstable ({found.failed} of {found.n + found.failed} failed)", None
-    if found.values and all(isinstance(value, store.Over) for _, value in found.values):
-        return "open", None  # none got there
+        return f"unstable ({found.failed} of {found.of} failed)", None
+    if over := sum(isinstance(value, store.Over) for _, value in found.values):
+        return ("open" if over == found.n else f"unstable ({over} of {found.n} never got there)"), None
     sd, n = printed.get("sd"), printed.get("n")
     if printed.get("se") is not None and n is not None:
         sd = printed["se"] * math.sqrt(n)
     p = None
+    same = near(found.mean, printed["value"], printed, table)
     if sd is not None and n is not None and table.get("reduce", "mean") == "mean" and "compute" not in printed:
         # One run of ours is compared as one more draw from the paper's.
         p = welch((found.mean, found.sd or 0.0, found.n), (printed["value"], sd, n))
-        same = p >= ALPHA
-        # Our spread must not make a match.
-        far = not near(found.mean, printed["value"], printed, table)
-        if same and far and found.sd and wider(found.sd, found.n, sd, n):
+        far, same = not same, same if p is None else p >= ALPHA
+        if same and far and found.sd and wider(found.sd, found.n, sd, n):  # our spread must not make a match
             return f"unstable (sd {number(found.sd)} against {number(sd)})", p
-    else:
-        same = near(found.mean, printed["value"], printed, table)
     if same or better(printed, table) == "neither":
         word = "match" if same else "different"
     else:
         higher = found.mean > printed["value"]
         word = "better" if higher == (better(printed, table) == "higher") else "worse"
-    ended = found.n + min(found.failed, printed.get("failed", 0))  # the paper lost these, too
-    few = ended < printed.get("n_min", table["n_min"]) and "compute" not in printed
-    return word + (f" (n={found.n})" if few else ""), p
+    return word + (f" (n={found.n})" if found.ended < printed.get("n_min", table["n_min"]) else ""), p
 
 
-def welch(ours: tuple[float, float, int], theirs: tuple[float, float, int], alternative: str = "two-sided") -> float:
-    """p of Welch's t-test from (mean, sd, n) twice; one run on a side is one draw against the other side's spread."""
+def welch(
+    ours: tuple[float, float, int], theirs: tuple[float, float, int], alternative: str = "two-sided"
+) -> float | None:
+    """p of Welch's t-test from (mean, sd, n) twice; one run on a side is one draw against the other side's spread.
+
+    None for one run where the other side has no spread: nothing says how far apart two draws are.
+    """
     from scipy import stats
 
     equal = ours[2] == 1 or theirs[2] == 1
     if ours[1] == theirs[1] == 0.0:
+        if equal:
+            return None
         right_way = {"two-sided": True, "greater": ours[0] > theirs[0], "less": ours[0] < theirs[0]}[alternative]
         return 0.0 if right_way and ours[0] != theirs[0] else 1.0
     return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
@@ -183,34 +201,39 @@ def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     return printed.get("better", table["better"])
 
 
+def direction(told: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    """Which way a cell's or a claim's runs are chosen and compared, "higher" or "lower"; "neither" as the table."""
+    own = better(told, table)
+    return table["better"] if own == "neither" else own
+
+
 def scale(printed: Mapping[str, Any], table: Mapping[str, Any]) -> float:
     """From a record's unit to the printed one."""
     return 100.0 if printed.get("unit", table["unit"]) == "percent" else 1.0
 
 
-def chosen(rows: Sequence[Row], table: Mapping[str, Any], name: str) -> list[Row]:
-    """With reduce=best_lr: of each group the runs at its best stable learning rate (highest mean, none diverged)."""
+def chosen(rows: Sequence[Row], name: str, told: Mapping[str, Any], table: Mapping[str, Any]) -> list[Row]:
+    """With reduce=best_lr: the runs at the best stable learning rate (best mean, none diverged); none if none is."""
     if table.get("reduce") != "best_lr":
         return list(rows)
     rates: dict[Any, list[Row]] = {}
     for row in rows:
         rates.setdefault(row["axes"]["optimizer.lr"], []).append(row)
-    stable = {
-        rate: [r[name] for r in found] for rate, found in rates.items() if all(succeeded(r, table) for r in found)
-    }
-    stable = {rate: values for rate, values in stable.items() if None not in values}
-    if not stable:
-        return list(rows)
-    sign = 1.0 if table["better"] == "higher" else -1.0
-    return rates[max(stable, key=lambda rate: sign * statistics.fmean(stable[rate]))]
+    means = {}
+    for rate, found in rates.items():
+        values = [row[name] for row in found if outcome(row, table) and row.get(name) is not None]
+        if len(values) == len(found):
+            means[rate] = statistics.fmean(values)
+    best = max if direction(told, table) == "higher" else min
+    return rates[best(means, key=means.__getitem__)] if means else []
 
 
-def _at_best_rate(rows: Sequence[Row], table: Mapping[str, Any], name: str) -> Sequence[Row]:
-    """With reduce=max: the runs at the learning rate of the best value, whose failures the papers count."""
-    good = [row for row in rows if succeeded(row, table) and row.get(name) is not None]
+def _at_best_rate(rows: Sequence[Row], name: str, told: Mapping[str, Any], table: Mapping[str, Any]) -> Sequence[Row]:
+    """With reduce=max: the runs at the learning rate of the best value."""
+    good = [row for row in rows if outcome(row, table) and row.get(name) is not None]
     if table.get("reduce") != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
         return rows
-    best = (max if table["better"] == "higher" else min)(good, key=lambda row: row[name])
+    best = (max if direction(told, table) == "higher" else min)(good, key=lambda row: row[name])
     return [row for row in rows if row["axes"]["optimizer.lr"] == best["axes"]["optimizer.lr"]]
 
 
@@ -227,7 +250,7 @@ def number(value: float) -> str:
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True) -> str:
+def whole(cells: Sequence[Cell], claims: Sequence[Judgement], complete: bool = True) -> str:
     """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
 
     "not reproduced" where values are worse, different or unstable and nothing is claimed.
@@ -244,12 +267,12 @@ def whole(cells: Sequence[Cell], claims: Sequence[Claim], complete: bool = True)
         return "not in order"
     if "in order" in said:
         return "in order, not significant"
-    few = " so far" if any("(n=" in found.verdict for found in (*cells, *claims)) else ""
+    few = " so far" if any(re.search(r"n=|groups", found.verdict) for found in (*cells, *claims)) else ""
     if not {"worse", "different", "unstable"} & set(words):
         return "reproduced" + few
     return ("reproduced in order" if said else "not reproduced") + few
 
 
-def word_of(found: Cell | Claim) -> str:
+def word_of(found: Cell | Judgement) -> str:
     """A verdict without what it has in brackets."""
     return found.verdict.partition(" (")[0]
