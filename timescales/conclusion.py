@@ -170,9 +170,8 @@ def judge(
     rulings = [ruling for ruling in ruled if ruling is not None]
     if not rulings:
         return found
-    weak = (
-        1.0 if conclusion.sign == "~" else -1.0
-    )  # the smallest p speaks against "no different", the largest against ">"
+    # The smallest p speaks against "no different", the largest against "better".
+    weak = 1.0 if conclusion.sign == "~" else -1.0
     found.verdict, found.p, found.detail, _ = min(rulings, key=lambda r: (ORDER.index(r.word), weak * (r.p or 0.0)))
     fewest = min(ruling.n for ruling in rulings)
     few = [f"n={fewest}"] * (fewest < table["n_min"])
