@@ -163,10 +163,7 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
         key, _, value = found[1].partition("=")
         return f"{found[1]}: several values are a sweep, which takes -m; a list is written '{key}=[{value}]'"
     if isinstance(error, MissingConfigException) and (found := re.search(r"Could not find '(.+)/([^/']*)'", text)):
-        group, wrong = found.groups()
-        options = choices(group)
-        there = f" (there are {', '.join(options)})" if options else " here"
-        return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{there}"
+        return no_such(*found.groups())
     if isinstance(error, OverrideParseException):
         first, position = str(error).splitlines()[0], "quote a value with special characters: 'key=\"a,b\"'"
         return f"{getattr(error, 'override', None) or ''}: cannot be read ({first}); write key=value, {position}"
@@ -227,6 +224,13 @@ def check_own() -> None:
 def searchpath() -> list[str]:
     """The overrides by which a configuration that is composed here finds what lies in one's own folder."""
     return [f"hydra.searchpath=[{tables.spell(f'file://{folder}')}]" for folder in own()]
+
+
+def no_such(group: str, wrong: str) -> str:
+    """The line for a choice that a group does not have."""
+    options = choices(group)
+    there = f" (there are {', '.join(options)})" if options else " here"
+    return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{there}"
 
 
 def choices(group: str) -> list[str]:

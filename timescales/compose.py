@@ -106,7 +106,7 @@ def table(name: str) -> dict[str, Any]:
     paths = (folder / "table" / f"{name}.yaml" for folder in (cli.conf(), *cli.own()))
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise ConfigError(f"table={name}: no such table{schema.nearest(name, cli.choices('table'))}")
+        raise ConfigError(cli.no_such("table", name))
     try:
         found = OmegaConf.to_container(OmegaConf.load(path))
     except YAMLError as error:
