@@ -190,6 +190,7 @@ def test_runs_that_diverged_are_no_hole_where_everyone_counts():
         (1, 2, 5, "reversed"),
         (0, 2, 5, "reversed"),
         (0, 3, 5, "refuted"),
+        (0, 2, 4, "refuted"),  # if the other two fail, half of them
         (1, 4, 5, "reversed"),
         (2, 4, 4, "reversed"),
         (0, 4, 4, "refuted"),
@@ -214,7 +215,9 @@ def test_failing_is_said_of_each_group_of_runs():
     # One that was committed without the value it is judged by is neither failed nor good.
     nobody_knows = [{k: v for k, v in row.items() if k != "last valid/accuracy"} for row in rows([0.9] * 3, "lstm")]
     assert conclusion.judge("lstm never fails", table, nobody_knows).verdict == "open"
-    assert judged([row | {"axes": {"model": "plstm"}} for row in nobody_knows], success=table["success"]).failed == 0
+    ours = [row | {"axes": row["axes"] | {"model": "plstm"}} for row in nobody_knows]
+    assert judged([*rows([0.1]), *ours], success=table["success"]).verdict == "unstable (1 of 1 failed)"
+    assert judged(ours, success=table["success"]).verdict == "missing"
 
 
 def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
@@ -227,6 +230,21 @@ def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     assert verdict.whole([], [told]) == "reproduced so far"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     assert conclusion.judge("plstm never fails", table, found, asked).verdict == "holds (2 of 3 groups)"
+    # The number is the fewest of a group, p that of the group which says least.
+    groups = [rows(v, T=T) + rows([0.8, 0.81, 0.82][: len(v)], "lstm", T=T)
+              for T, v in ((200, [0.9, 0.91, 0.93]), (500, [0.99, 0.991]))]  # fmt: skip
+    each = [conclusion.judge("plstm > lstm", TABLE, found) for found in groups]
+    together = [row for found in groups for row in found]
+    both = conclusion.judge("plstm > lstm", TABLE, together)
+    assert [told.verdict for told in (*each, both)] == ["holds", "holds (n=2)", "holds (n=2)"]
+    assert both.p == max(told.p for told in each)
+    alike = {"claim": "plstm ~ lstm", "tolerance": 50}
+    assert conclusion.judge(alike, TABLE, together).p == min(
+        conclusion.judge(alike, TABLE, found).p for found in groups
+    )
+    index = markdown.index([report.Report({**TABLE, "claims": ["plstm > lstm"]}, {"paper": together, "tiny": []},
+                                          {"paper": asked, "tiny": []})])  # fmt: skip
+    assert "| 1 holds so far |" in index
 
 
 def test_a_twin_shows_no_order_before_all_its_runs_are_there():
@@ -266,6 +284,7 @@ def test_best_stable_learning_rate():
     assert judged(stable, loss | {"value": 2.0}, **table).verdict == "match"
     lost = rows([None], "lstm", status="diverged", **{"optimizer.lr": 1e-2})
     assert conclusion.judge("plstm > lstm", {**TABLE, **table, "reduce": "best_lr"}, stable + lost).verdict == "open"
+    assert judged(lost, {"where": {"model": "lstm"}}, **table).verdict == "unstable (1 of 1 failed)"
 
 
 @pytest.mark.parametrize(
@@ -432,6 +451,14 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "in order"
 
 
+def test_single_runs_are_judged_by_the_interval_that_is_printed(monkeypatch):
+    """95 % of the resamples are in it: one in forty is above."""
+    for p, word in ((0.02, "holds (n=1)"), (0.03, "in order (n=1)")):
+        monkeypatch.setattr(conclusion, "_bootstrap", lambda ours, theirs, name, p=p: p)
+        found = conclusion.judge("plstm > lstm", TABLE, rows([0.9]) + rows([0.8], "lstm"))
+        assert (found.verdict, found.p) == (word, p)
+
+
 def test_stale_runs_say_nothing():
     old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
     assert conclusion.judge("plstm > lstm", TABLE, old).verdict == "stale"
@@ -466,6 +493,12 @@ def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
     cell = judged(found, {"value": 95.0, "failed": 2, "n_min": 12}, reduce="max")
     assert (cell.verdict, cell.failed, cell.of) == ("match", 2, 4)
     assert judged(found, {"value": 95.0}, reduce="max").verdict == "unstable (2 of 4 failed)"
+    # Where less is better the best rate is another one, and the best of some that never got there is known.
+    assert judged(found, {"value": 90.0, "better": "lower"}, reduce="max").verdict == "match"
+    told = conclusion.judge(
+        "plstm > lstm", {**FASTER, "reduce": "max"}, steps([300, store.Over(900)]) + steps([500] * 2, "lstm")
+    )
+    assert (told.verdict, told.detail) == ("holds", "300 (n=2) against 500 (n=2)")
 
 
 def test_no_difference_is_one_within_the_tolerance_or_not_significant():
@@ -482,6 +515,9 @@ def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monke
     assert (cell.verdict, cell.mean, cell.n) == ("match", 2.0, 2)
     told = {"compute": "x.y", "value": 2.0}
     assert judged(found, told, success="valid/accuracy > 0.5").verdict == "unstable (1 of 3 failed)"
+    apart = [row | {"axes": row["axes"] | {"T": T}} for T in (200, 500) for row in rows([0.9, 0.9])]
+    monkeypatch.setattr(verdict, "computed", lambda name, found: 2.0)
+    assert judged(apart, told).verdict == "match (n=2)"  # as many of each setting
     monkeypatch.setattr(verdict, "computed", lambda name, found: None)
     assert judged(found[1:2], told, success="valid/accuracy > 0.5").verdict == "unstable (1 of 1 failed)"
     assert judged(found[1:2], told, success="valid/accuracy > 0.05").verdict == "missing"  # more are to come

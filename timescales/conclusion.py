@@ -78,7 +78,7 @@ class Side(NamedTuple):
     rows: list[Row]
     values: list[float]  # in the printed unit, the second side's times what the claim asks for
     mean: float  # or the best
-    over: list[bool]  # of each value, whether it is only known to be larger
+    over: list[bool]  # of each value, or the best, whether it is only known to be larger
     lost: int  # runs that diverged, count, and have no value
     n: int
     said: str
@@ -248,8 +248,8 @@ def _side(claim: Conclusion, table: Mapping[str, Any], rows: Sequence[Row], k: i
         return Side(kept, values, 0.0, over, lost, 0, "")
     mean = (max if higher else min)(values) if most else statistics.fmean(values)
     n = len(rows) if most else len(values)
-    unsure = all(over) if most else any(over)
-    said = f"{'>' * unsure}{number(mean / (times if higher else 1.0 / times))} (n={n})"
+    over = [over[values.index(mean)]] if most else over  # the others do not matter
+    said = f"{'>' * any(over)}{number(mean / (times if higher else 1.0 / times))} (n={n})"
     return Side(kept, values, mean, over, lost, n, said)
 
 
