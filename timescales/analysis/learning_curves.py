@@ -103,7 +103,8 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
     first = found[0][0].runs[0]
     said = [paper.metric.partition("/")[2] for _, papers in found for paper in papers]
     names = list(dict.fromkeys([first.task.spec.select[0], *said, "loss"]))
-    for one, name in zip(plots.panels(figure, len(names), width=6.0 * len(names)), names, strict=True):
+    panels = plots.panels(figure, len(names), width=6.0 * len(names))
+    for one, name in zip(panels, names, strict=True):
         heights: list[float] = []
         for group, papers in found:
             for k, run in enumerate(group.runs):
@@ -124,4 +125,7 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
             one.set_yscale("log")
             plots.plain(one)
         one.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
-        one.legend(frameon=False, fontsize=8)
+    lines = [one.get_legend_handles_labels() for one in panels]
+    handles = {label: handle for both in lines for handle, label in zip(*both, strict=True)}  # each label once
+    look = {"loc": "outside lower center", "ncols": len(names) + 1, "frameon": False, "fontsize": 8}
+    figure.legend(handles.values(), handles, **look)
