@@ -10,6 +10,7 @@ import re
 import select
 import sys
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from pathlib import Path
 from types import TracebackType
 
@@ -195,7 +196,25 @@ def _unknown_key(key: str, overrides: list[str]) -> str:
     known = known_keys(overrides)
     if key in known:
         return f"{key} must not be deleted"
-    return f"{key}: no such key{nearest(key, [k for k in known if not k.endswith('._target_')])}"
+    whose = "hydra" if key.startswith("hydra.") else "job"
+    near = _near_key(
+        key, [k for k in known if k.startswith("hydra.") == (whose == "hydra") and not k.endswith("._target_")]
+    )
+    return f"{key}: no such key; " + (f"did you mean {near}?" if near else f"--cfg {whose} shows all of them")
+
+
+def _near_key(key: str, known: list[str]) -> str | None:
+    """What may have been meant: the key's own name in another group (lr), one of its words (steps), a slip."""
+    group, _, name = key.rpartition(".")
+
+    def alike(other: str) -> tuple[bool, bool, bool, float]:
+        where, _, last = other.rpartition(".")
+        word = len(name) > 2 and any(part.startswith(name) for part in last.split("_"))
+        ratio = SequenceMatcher(None, name, last).ratio()
+        return name == last, word, ratio >= (0.65 if where == group else 0.8), SequenceMatcher(None, key, other).ratio()
+
+    best = max(known, key=alike)
+    return best if any(alike(best)[:3]) else None
 
 
 def conf() -> Path:
@@ -253,7 +272,7 @@ def _keys(picked: tuple[str, ...]) -> list[str]:
 
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
-        cfg = compose("config", [*picked, *searchpath()])
+        cfg = compose("config", [*picked, *searchpath()], return_hydra_config=True)
     keys: list[str] = []
 
     def walk(node: object, prefix: str) -> None:
