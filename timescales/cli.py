@@ -258,7 +258,7 @@ def choices(group: str) -> list[str]:
 
 
 def known_keys(overrides: list[str]) -> list[str]:
-    """All keys of the configuration that the overrides' group choices compose, and the groups' names."""
+    """All keys, Hydra's too, of the configuration that the overrides' group choices compose, and the groups' names."""
     groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
     return _keys(
         tuple(o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0]))
