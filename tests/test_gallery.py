@@ -90,7 +90,7 @@ def test_a_verdict_is_a_badge_where_it_stands(text):
 @pytest.mark.parametrize(
     ("said", "tone"),
     [("match (n=1)", "good"), ("reproduced so far", "good"), ("in order, not significant", "partly"),
-     ("not in order", "bad"), ("not reproduced", "bad"), ("not reproduced so far", "bad"),
+     ("not in order", "bad"), ("not reproduced", "bad"), ("not reproduced so far", "bad"), ("contradicted so far", "bad"),
      ("different (n=1)", "bad"), ("unstable (1 of 3 failed)", "partly"), ("missing", "open")],
 )  # fmt: skip
 def test_tones(said, tone):

@@ -381,6 +381,8 @@ def test_claims_on_another_metric_and_on_failing():
         (["match", "stale"], ["holds"], "open"),
         (["match"], ["open"], "open"),
         (["missing"], ["refuted"], "contradicted"),
+        (["missing"], ["refuted (n=1)", "holds"], "contradicted so far"),
+        (["missing"], ["refuted (n=1)", "refuted (1 of 3 groups)"], "contradicted"),
         (["match"], ["reversed"], "not in order"),
         (["match", "missing"], ["reversed"], "open"),
         ([], [], "open"),

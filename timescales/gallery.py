@@ -28,13 +28,10 @@ PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
 # How a verdict's word is coloured: it agrees, partly, not, or says nothing yet. The word itself is always there.
 TONES = {
-    "good": ("match", "better", "holds", "reproduced", "reproduced so far", "order shown"),
-    "partly": ("in order", "reproduced in order", "reproduced in order so far", "unstable"),
-    "bad": (
-        "worse", "different", "refuted", "reversed", "contradicted", "not in order", "not reproduced",
-        "not reproduced so far",
-    ),
-}  # fmt: skip
+    "good": ("match", "better", "holds", "reproduced", "order shown"),
+    "partly": ("in order", "reproduced in order", "unstable"),
+    "bad": ("worse", "different", "refuted", "reversed", "contradicted", "not in order", "not reproduced"),
+}
 
 
 def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
@@ -117,7 +114,7 @@ def _index(reports: Sequence[report.Report]) -> str:
 
 def badge(said: str, count: int | None = None) -> str:
     """A verdict's word on its colour, and how often it was said."""
-    word = said.partition(" (")[0].partition(",")[0]
+    word = said.partition(" (")[0].partition(",")[0].removesuffix(" so far")
     tone = next((tone for tone, words in TONES.items() if word in words), "open")
     return f'<span class="badge {tone}">{"" if count is None else f"{count} "}{escape(said)}</span>'
 

@@ -260,7 +260,8 @@ def whole(cells: Sequence[Cell], claims: Sequence[Judgement], complete: bool = T
     words = [word for c in cells if (word := word_of(c)) != "blank"]
     said = [word_of(c) for c in claims]
     if "refuted" in said:
-        return "contradicted"
+        of_few = all("n=" in c.verdict for c in claims if word_of(c) == "refuted")
+        return "contradicted" + " so far" * of_few
     if not complete or (not words and not said) or {"open", "missing", "stale"} & {*words, *said}:
         return "open"
     if "reversed" in said:
