@@ -59,8 +59,8 @@ def picture(found: report.Report) -> str:
     return (
         f"[![Validation accuracy of three networks on irregularly sampled waves](results/front.png)]"
         f"(results/{PICTURE}/table.md)\n\n"
-        "*Is the period of a wave, seen at irregular moments, between 5 and 6? A power-law gate feels the time that\n"
-        "has passed; the others cannot. Test accuracy at the paper's size, means of\n"
+        "*Is the period of a wave, seen at irregular moments, between 5 and 6? None of the three has the time as an\n"
+        "input; only the power-law gate uses the gaps between the points. Test accuracy at the paper's size, means of\n"
         f"{runs} runs (in brackets as printed by Chien et al. 2021, table 3, of 5):\n"
         f"{'; '.join(values)}.*"
     )
@@ -98,7 +98,9 @@ def tables(reports: Sequence[report.Report]) -> str:
         here = f"[{name}](results/{name}/table.md)" if any(rows.values()) else name
         paper = f"{found.verdict}, {len(rows['paper'])} of {len(found.asked['paper'])} runs"
         body.append([here, found.table["title"], paper, found.shown_here()])
-    return "\n".join(markdown.grid(["table or figure", "what", "paper size", "shown here"], body))
+    grid = markdown.grid(["table or figure", "what", "paper size", "shown here"], body)
+    _, _, *sizes = markdown.outcome(reports)
+    return "\n".join([" ".join(size.removeprefix("- ") for size in sizes), "", *grid])
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")

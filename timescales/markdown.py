@@ -204,7 +204,7 @@ def index(reports: Sequence[Report]) -> str:
         body.append([link, r.table["source"], r.verdict, cells, claims, r.shown_here(), r.price({})])
     head = ["table", "source", "paper size", "cells", "claims", "shown here (tiny)", "open"]
     return "\n".join([
-        "# Results", "", *_outcome(reports), "",
+        "# Results", "", *outcome(reports), "",
         "Written by `make report` from the records.",
         "*Paper size* is the paper's protocol; *shown here* is a twin for a CPU, judged by the order of the models, in",
         "claims of its own, often fewer than the paper's.",
@@ -217,7 +217,7 @@ def index(reports: Sequence[Report]) -> str:
     ])  # fmt: skip
 
 
-def _outcome(reports: Sequence[Report]) -> list[str]:
+def outcome(reports: Sequence[Report]) -> list[str]:
     """What became of all tables, in a line for each size; a verdict's remarks in brackets are left out."""
     sizes = {"At paper size": [r.verdict for r in reports], "Shown here": [r.shown_here() for r in reports]}
     lines = []
