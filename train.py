@@ -1,6 +1,7 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
 import contextlib
+import copy
 import logging
 from collections.abc import Generator
 from pathlib import Path
@@ -72,14 +73,15 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
     from timescales import build, loggers, loop, wandb_run
 
     directory, log = held.directory, None
+    asked = copy.deepcopy(config)  # building fills in what is "auto"
     replaces = anew and record.begun(directory)  # what is there is lost only when its successor can begin
     if not replaces:
-        record.start(directory, run_id, config, anew)
+        record.start(directory, run_id, asked, anew)
     try:
         model, task, optimizer = build.build(config)
         wandb_run.check(config["logger"])
         if replaces:
-            record.start(directory, run_id, config, anew)
+            record.start(directory, run_id, asked, anew)
         settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
         parameters, chance = sum(p.numel() for p in model.parameters()), task.chance()
         times = {"start": loop.timescale_quantiles(model)}

@@ -28,7 +28,6 @@ Writes results/bench/<machine>.csv, .md and .png.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import re
@@ -49,6 +48,7 @@ from tqdm import tqdm
 
 from timescales import cli, record
 from timescales.cells.gates import MECHANISMS
+from timescales.files import csv_rows
 
 CONFIGS = {
     "A": Config(220, 128, 10, 128),  # copy
@@ -213,11 +213,8 @@ SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
 
 def earlier(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
     """Rows that an earlier call left and this one does not measure again."""
-    if not file.is_file():
-        return []
     again = {(job.section, job.config, job.loss, str(int(job.flush))) for job in jobs}
-    with open(file, newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if tuple(row[k] for k in JOB_COLUMNS) not in again]
+    rows = [row for row in csv_rows(file) if tuple(row[k] for k in JOB_COLUMNS) not in again]
     numbers: dict[str, Callable[[str], float]] = {"seconds": float, "MiB": float, "ratio": float}
     numbers |= dict.fromkeys(("S", "B", "I", "H", "flush", "threads", "rounds"), int)
     return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]  # type: ignore[operator]

@@ -33,10 +33,9 @@ import torch  # noqa: E402
 from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
 
-from timescales import LSTM, PLSTM, URLSTM, build, compose, loop, schema, stack  # noqa: E402
+from timescales import LSTM, PLSTM, URLSTM, build, compose, cost, loop, schema, stack  # noqa: E402
 from timescales.engine import choice, graph, pointwise, programs  # noqa: E402
 from timescales.files import csv_text  # noqa: E402
-from timescales.tasks import Batch, Task  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
 TINY = {"tiny": Config(8, 4, 3, 8)}
@@ -261,7 +260,7 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
 def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """Time the loop's own step; a row's `ms`, `rounds` and, as `note`, steps per second."""
     model, task, optimizer = build.build(config)
-    settings, batches, state = schema.Loop(**config["loop"]), endless(task), None
+    settings, batches, state = schema.Loop(**config["loop"]), cost.endless(task), None
     model.train()
 
     def step() -> None:
@@ -275,7 +274,7 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
 def stacked_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """`training` of several seeds side by side; a step is one of every seed."""
     runs = [build.build({**config, "seed": seed}) for seed in range(SEEDS)]
-    settings, batches = schema.Loop(**config["loop"]), [endless(task) for _, task, _ in runs]
+    settings, batches = schema.Loop(**config["loop"]), [cost.endless(task) for _, task, _ in runs]
     together = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs])
 
     def step() -> None:
@@ -301,11 +300,6 @@ def timed(step: Callable[[], None], device: str, seconds: float) -> dict[str, An
         synchronize(device)
     taken = time.perf_counter() - begun
     return {"ms": 1000 * taken / n, "rounds": n, "note": f"{n / taken:.1f} steps/s"}
-
-
-def endless(task: Task) -> Iterator[Batch]:
-    """Training batches, epoch after epoch."""
-    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
 
 
 def synchronize(device: str) -> None:

@@ -112,14 +112,6 @@ def overrides(seed: int, number: int, small: bool, keys: Callable[[list[str]], l
     return found
 
 
-def leaves(node: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a configuration."""
-    for key, inner in node.items():
-        yield prefix + str(key)
-        if isinstance(inner, dict):
-            yield from leaves(inner, f"{prefix}{key}.")
-
-
 class Composing:
     """Composes cases and says what comes of each, as `train.main` would before torch is loaded."""
 
@@ -131,7 +123,7 @@ class Composing:
         """All keys of what these choices compose."""
         if tuple(groups) not in self.known:
             plain = OmegaConf.to_container(self.composer(groups), resolve=False)
-            self.known[tuple(groups)] = [key for key in leaves(plain) if not key.startswith(("logger", "table"))]
+            self.known[tuple(groups)] = [key for key in cli.dotted(plain) if not key.startswith(("logger", "table"))]
         return self.known[tuple(groups)]
 
     def case(self, seed: int, number: int, small: bool) -> tuple[str, str, list[str]]:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -39,6 +40,24 @@ def test_one_at_a_time_and_given_back(tmp_path):
                 claim.Claim(tmp_path)
         assert claim.owner(tmp_path) is None
         assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_disk_locks_nobody_out(tmp_path):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="lock"):
+            claim.Claim(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    held = claim.Claim(tmp_path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(claim.GIVEN_BACK), limits[1]))
+    held.release()
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert claim.owner(tmp_path) is None
+    assert held.path.read_text() == claim.GIVEN_BACK
 
 
 def test_the_dead_of_this_machine_are_followed_at_once(tmp_path):

@@ -66,7 +66,7 @@ def test_every_character_is_scored_once_and_follows_its_input(root, corpus, spli
     assert {len(b.x) for b in batches[:-1]} <= {25}
     assert x.min() >= 0
     if split == "train":
-        assert len(batches) == task.steps_per_epoch()
+        assert len(batches) == task.n_batches("train")
         assert all(torch.equal(a.x, b.x) for a, b in zip(task.batches(split, 3, 4), batches[4:], strict=True))
 
 
@@ -176,7 +176,7 @@ def test_steps_of_epochs_of_different_lengths(root):
     assert [other.position(step) for step in range(len(expected))] == expected
     assert [task.start_of(epoch) for epoch in range(31)] == [sum(counts[:epoch]) for epoch in range(31)]
     with pytest.raises(NotImplementedError, match="epochs have different numbers of windows: ask start_of"):
-        task.steps_per_epoch()
+        task.n_batches("train")
 
 
 def test_evaluation_reads_windows_of_one_length(root):

@@ -126,6 +126,9 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     history = [h["item"] for h in of_type(found[0], "history")]
     assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end
     assert all(sum(h["timescale/layer1/log10_steps.values"]) == 4 for h in history)
+    again = [*QUICK, "seed=0", "model=chrono", "logger=csv", f"run_dir={tmp_path / '0'}", "force=true"]
+    assert train(*again).status == 0
+    assert json.loads((tmp_path / "0" / "record.json").read_text())["group"] == runs[0]["run_group"]
 
 
 def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, monkeypatch):

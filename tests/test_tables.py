@@ -7,7 +7,20 @@ import time
 
 import pytest
 
-from timescales import analysis, cli, compose, conclusion, markdown, record, report, schema, store, tables, verdict
+from timescales import (
+    analysis,
+    cli,
+    compose,
+    conclusion,
+    cost,
+    markdown,
+    record,
+    report,
+    schema,
+    store,
+    tables,
+    verdict,
+)
 
 TABLE = {
     "name": "t",
@@ -587,3 +600,12 @@ def test_a_metric_that_no_run_has_is_named(quick, train):
         "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
         "none of its 4 runs here has valid/los; did you mean valid/loss?",
     ]
+
+
+def test_the_cost_of_a_run_with_one_batch_an_epoch():
+    """Its few steps are of several epochs."""
+    words = ["task=copy", "task.T=3", "task.train_size=8", "task.batch_size=8", "loop.max_epochs=5"]
+    with compose.composing() as composer:
+        found = cost.measure("a kind", schema.resolved(composer([*words, "model.hidden_size=4", "device=cpu"])))
+    assert found["steps"] == 5
+    assert float(found["seconds"]) >= 5 * float(found["seconds_per_step"]) > 0

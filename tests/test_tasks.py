@@ -176,7 +176,7 @@ def test_sizes_and_batches(make, name):
 
     task = make(name)
     assert [task.size(split) for split in SPLITS] == [70, 40, 30]
-    assert task.steps_per_epoch() == 5
+    assert task.n_batches("train") == 5
     assert lengths(task, "train") == [16, 16, 16, 16, 6]
     assert [lengths(task, split) for split in ("valid", "test")] == [[40], [30]]
     assert lengths(make(name, valid_size=501), "valid") == [500, 1]
@@ -434,7 +434,7 @@ def test_copy_chance_as_printed(T, level):
 def test_copy_is_the_papers_size_by_default():
     task = Copy()
     assert [task.size(split) for split in SPLITS] == [100_000, 10_000, 10_000]
-    assert task.steps_per_epoch() == 782
+    assert task.n_batches("train") == 782
     assert task.batch_size == 128
 
 
@@ -545,7 +545,7 @@ def test_digits_at_full_size(tmp_path):
 
     task = Digits(permutation="bit_reversal", data_root=str(root))
     assert [task.size(split) for split in SPLITS] == [50_000, 10_000, 10_000]
-    assert task.steps_per_epoch() == 391
+    assert task.n_batches("train") == 391
     assert task.spec.horizon == 784
     order = bit_reversal(784)
     valid = next(task.batches("valid"))
@@ -898,7 +898,7 @@ def test_padding_does_not_touch_the_answer(kind, float64_default):
 def test_frequency_defaults(sampling, horizon):
     task = Frequency(sampling=sampling)
     assert task.spec.horizon == horizon
-    assert (task.batch_size, task.size("train"), task.steps_per_epoch()) == (32, 5000, 157)
+    assert (task.batch_size, task.size("train"), task.n_batches("train")) == (32, 5000, 157)
     assert (task.spec.input_size, task.spec.output_size, task.spec.readout) == (1, 2, "last")
     assert task.chance() == pytest.approx(0.6924, abs=1e-4)  # entropy of 51.98 %
     assert Frequency(negatives="uniform").chance() == pytest.approx(math.log(2), abs=1e-12)

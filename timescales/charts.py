@@ -83,7 +83,8 @@ def _path(line: Line, path: str, title: str = "") -> str:
 def chart(title: str, key: str, lines: Sequence[Line]) -> str:
     """One value of every line over training, as SVG; a loss that spans decades has a logarithmic axis."""
     every = [
-        (line, [(p["step"], p[key]) for p in line.points if math.isfinite(p.get(key, math.nan))]) for line in lines
+        (line, [(p["step"], p[key]) for p in line.points if p.get(key) is not None and math.isfinite(p[key])])
+        for line in lines
     ]
     series = [(line, report.thinned(points, POINTS)) for line, points in every if points]
     if not series:

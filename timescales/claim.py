@@ -55,8 +55,15 @@ class Claim:
             raise Elsewhere(taken) from None
         with contextlib.suppress(OSError):  # a file system without locks: there the beat alone counts
             fcntl.flock(self.file, fcntl.LOCK_EX)
-        json.dump(_ourselves(), self.file)
-        self.file.flush()
+        try:
+            self.file.write(json.dumps(_ourselves()))
+            self.file.flush()
+        except OSError as error:  # a full disk, say: an empty file would be somebody's for SILENCE seconds
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.file.close()
+            error.filename = str(self.path)
+            raise
         if _newest(directory) != self.number:  # we slept since looking, and were overtaken
             self.path.unlink(missing_ok=True)
             self.file.close()
@@ -90,9 +97,9 @@ class Claim:
         self.ended.set()
         self.thread.join()
         with contextlib.suppress(OSError), self.file:
-            self.file.truncate(0)
-            self.file.seek(0)
+            self.file.seek(0)  # over what is there, which needs no room on a full disk
             self.file.write(GIVEN_BACK)
+            self.file.truncate()
 
 
 def owner(directory: Path) -> str | None:
@@ -109,7 +116,7 @@ def owner(directory: Path) -> str | None:
         if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS it may vanish while it is read
             raise
         return "another process"  # which has just taken the next number
-    if content == GIVEN_BACK and not held:
+    if content.startswith(GIVEN_BACK) and not held:
         return None
     try:
         said = dict(json.loads(content))

@@ -9,10 +9,11 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -273,13 +274,12 @@ def _keys(picked: tuple[str, ...]) -> list[str]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf()), version_base="1.3"):
         cfg = compose("config", [*picked, *searchpath()], return_hydra_config=True)
-    keys: list[str] = []
+    return list(dotted(OmegaConf.to_container(cfg, resolve=False)))
 
-    def walk(node: object, prefix: str) -> None:
-        for key, value in node.items():  # type: ignore[attr-defined]
-            keys.append(prefix + str(key))
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
 
-    walk(OmegaConf.to_container(cfg, resolve=False), "")
-    return keys
+def dotted(node: Any, prefix: str = "") -> Iterator[str]:
+    """The keys of a configuration, with dots, those that hold others too."""
+    for key, value in node.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")

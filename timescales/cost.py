@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from timescales import record, store
@@ -50,7 +51,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     model, task, optimizer = build.build(config)
     settings = schema.Loop(**config["loop"])
     seconds: list[float] = []
-    for batch in _few(task, STEPS + 1):
+    for batch in itertools.islice(endless(task), STEPS + 1):
         begun = time.monotonic()
         loop.take(loop.Step(len(seconds), model, task, optimizer, settings, batch, None, loop.Clock()))
         if torch.cuda.is_available():
@@ -60,7 +61,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
             break
     begun = time.monotonic()
     loop.evaluate(model, task, "valid", 1)
-    validation = (time.monotonic() - begun) * sum(1 for _ in task.batches("valid"))
+    validation = (time.monotonic() - begun) * task.n_batches("valid")
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
     steps = settings.last_step(task.start_of(settings.max_epochs))
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
@@ -72,11 +73,9 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _few(task: Any, n: int) -> Any:
-    for k, batch in enumerate(task.batches("train", 0)):
-        if k >= n:
-            return
-        yield batch
+def endless(task: Any) -> Iterator[Any]:
+    """Training batches, epoch after epoch."""
+    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
 
 
 def write(measured: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Optional
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
@@ -44,12 +44,12 @@ class Loop:
     """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""
 
     max_epochs: int = 100
-    max_steps: Optional[int] = None  # noqa: UP045 (OmegaConf reads these annotations)
-    eval_every: Optional[int] = None  # noqa: UP045
-    clip_norm: Optional[float] = None  # noqa: UP045
-    patience: Optional[int] = None  # noqa: UP045
+    max_steps: int | None = None
+    eval_every: int | None = None
+    clip_norm: float | None = None
+    patience: int | None = None
     checkpoint_every: float = 60
-    max_eval_batches: Optional[int] = None  # noqa: UP045
+    max_eval_batches: int | None = None
     log_every: int = 50
 
     def last_step(self, by_epochs: int) -> int:
@@ -73,13 +73,13 @@ class Trunk:
     engine: str = "auto"
     precision: str = "fp32"
     deterministic: bool = False
-    data_root: Optional[str] = None  # noqa: UP045
+    data_root: str | None = None
     run_dir: str = ""
     resume: bool = True
     force: Any = False
     skip: str = "local"
     table: Any = None
-    profile: Optional[str] = None  # noqa: UP045
+    profile: str | None = None
 
 
 def register() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shlex
 import sys
@@ -144,13 +143,11 @@ def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[
     """By layer, how many units have a time scale in each tenth of a decade of steps (beyond: the outermost): counts
     and edges, the latter as log10."""
     found = {}
-    last = len(DECADES) - 2
-    for k, layer in enumerate(timescales):
-        counts = [0] * (last + 1)
-        for value in layer.detach().cpu().tolist():
-            place = 10 * math.log10(value) + 10 if 0 < value < math.inf else math.inf if value > 0 else 0
-            counts[min(max(math.floor(min(place, last)), 0), last)] += 1
-        found[f"timescale/layer{k + 1}/log10_steps"] = (counts, DECADES)
+    low, high = DECADES[0], DECADES[-1]
+    for k, layer in enumerate(timescales, 1):
+        decades = layer.detach().cpu().double().log10().nan_to_num(nan=low).clamp(low, high)
+        counts = decades.histc(len(DECADES) - 1, low, high).int().tolist()
+        found[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
     return found
 
 

@@ -75,10 +75,9 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
         total[layer] += (act.forget.double() * next(weights[layer])).sum(0)
 
     n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
-    windows = -(-(len(task.streams["test"]) - 1) // task.length) if hasattr(task, "streams") else None
     with watched(model, read):
         batches = task.batches("test") if carried else _pieces(task)
-        for batch in progress(batches, "forget gates", windows):
+        for batch in progress(batches, "forget gates", task.n_batches("test") if carried else None):
             exists = task.exists(batch).double().unsqueeze(-1)
             weights[:] = [iter(exists) for _ in total]
             after = model(batch, state).state

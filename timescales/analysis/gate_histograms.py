@@ -68,13 +68,10 @@ def gates(run: Run) -> Found:
 
 def rows_of(found: Found) -> list[dict[str, Any]]:
     """A row a unit."""
-    before, after = torch.cat(found.before).tolist(), torch.cat(found.after).tolist()
-    columns = {"before": before, "after": after, "steps_before": map(_time, before), "steps_after": map(_time, after)}
-    return by_unit(found.run.model, columns)
-
-
-def _time(forget: float) -> float:
-    return float(timescale(torch.tensor(forget, dtype=torch.float64)))
+    before, after = torch.cat(found.before), torch.cat(found.after)
+    times = {"steps_before": timescale(before), "steps_after": timescale(after)}
+    columns = {"before": before, "after": after, **times}
+    return by_unit(found.run.model, {name: values.tolist() for name, values in columns.items()})
 
 
 def summary(found: Found) -> dict[str, float]:

@@ -18,7 +18,6 @@ from timescales.analysis import Run, Study, groups, progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import IMDB, Task
-from timescales.tasks.task import EVAL_BATCH
 
 EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one, up to the next; ours
 LONG = 150  # above this many words the paper sees the gain
@@ -61,8 +60,7 @@ def compare(runs: Sequence[Run]) -> Study:
 @torch.no_grad()
 def answers(model: SequenceModel, task: Task) -> Tensor:
     """Which test sequences are answered rightly, (N,) bool, in the task's order."""
-    total = -(-task.size("test") // EVAL_BATCH)
-    batches = progress(task.batches("test"), "sequences", total)
+    batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
     return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
 
 

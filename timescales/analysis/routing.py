@@ -80,8 +80,7 @@ def perplexities(model: SequenceModel, task: Any, layer: int, groups: Sequence[T
     sums = torch.zeros(n, len(bins.NAMES), dtype=torch.float64, device=task.device)
     counts = torch.zeros(len(bins.NAMES), dtype=torch.float64, device=task.device)
     states = [cell.initial_state(1 if k <= layer else n) for k, cell in enumerate(cells)]
-    windows = -(-(len(task.streams["test"]) - 1) // task.length)
-    for batch in progress(task.batches("test"), "groups of units silenced", windows):
+    for batch in progress(task.batches("test"), "groups of units silenced", task.n_batches("test")):
         x = F.embedding(batch.x, model.vectors)  # (S, 1, E): the test text is one stream
         for k, cell in enumerate(cells):
             run = engine.pick(model.rnn.engine, cell, x)

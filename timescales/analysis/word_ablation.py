@@ -87,8 +87,8 @@ def changes(model: SequenceModel, task: Any, groups: Sequence[Sequence[Tensor]])
     member = [m.to(model.readout.weight) for m in member]
     sums = [torch.zeros(task.length, m.shape[1], dtype=torch.float64, device=m.device) for m in member]
     counts = torch.zeros(task.length, 1, dtype=torch.float64, device=task.device)
-    total = -(-(len(task.streams["test"]) - 1) // task.length)
-    for words, states in progress(blocks(model, task), "word ablation", -(-total // SIDE_BY_SIDE)):
+    total = -(-task.n_batches("test") // SIDE_BY_SIDE)
+    for words, states in progress(blocks(model, task), "word ablation", total):
         for found, own in zip(sums, replaced(model, words, states, unk, member), strict=True):
             found[: len(words)] += own
         counts[: len(words)] += words.shape[1] * torch.arange(len(words), 0, -1, device=task.device).unsqueeze(1)

@@ -7,11 +7,12 @@ was measured: cuDNN for the plain LSTM, the graph engine for the others.
 
 from __future__ import annotations
 
-import csv
 import functools
 import math
 from pathlib import Path
 from typing import NamedTuple
+
+from timescales.files import csv_rows
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")
@@ -32,11 +33,10 @@ class Row(NamedTuple):
 @functools.cache
 def measured() -> tuple[Row, ...]:
     """The rows of measured.csv."""
-    with MEASURED.open(newline="") as file:
-        return tuple(
-            Row(r["cell"], int(r["S"]), int(r["B"]), int(r["H"]), r["engine"], float(r["ms"]), r["device"])
-            for r in csv.DictReader(file)
-        )
+    return tuple(
+        Row(r["cell"], int(r["S"]), int(r["B"]), int(r["H"]), r["engine"], float(r["ms"]), r["device"])
+        for r in csv_rows(MEASURED)
+    )
 
 
 def ranking(kind: str, S: int, B: int, H: int, device: str) -> list[str]:

@@ -67,17 +67,14 @@ class Characters(Task):
             horizon=length, select=("bpc", "min"), embedding=embedding, carried=state == "carried",
         )  # fmt: skip
 
-    def steps_per_epoch(self) -> int:
-        """Segments of the training streams."""
-        return self._segments("train")
-
-    def _segments(self, split: str) -> int:
+    def n_batches(self, split: str) -> int:
+        """Segments of a split's streams."""
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Segments of all streams of a split, from segment `start` on; the last may be shorter."""
         read = self.streams[split]
-        for k in range(start, self._segments(split)):
+        for k in range(start, self.n_batches(split)):
             part = read[k * self.length : (k + 1) * self.length + 1].long()
             yield Batch(part[:-1].clamp(min=0).contiguous(), part[1:].contiguous())
 

@@ -135,23 +135,23 @@ class Task:
         """Number of sequences in a split (for "train": in one epoch)."""
         return self.sizes[split]
 
-    def steps_per_epoch(self) -> int:
-        """Training batches in one epoch."""
-        return -(-self.size("train") // self.batch_size)
+    def n_batches(self, split: str) -> int:
+        """Batches of a split (of "train": in one epoch)."""
+        return -(-self.size(split) // (self.batch_size if split == "train" else EVAL_BATCH))
 
     def start_of(self, epoch: int) -> int:
         """Training steps before an epoch."""
-        return epoch * self.steps_per_epoch()
+        return epoch * self.n_batches("train")
 
     def position(self, step: int) -> tuple[int, int]:
         """The epoch that training is in after so many steps, and how many of them belong to it."""
-        return divmod(step, self.steps_per_epoch())
+        return divmod(step, self.n_batches("train"))
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Batches of a split on the task's device, from batch number `start` on; the last may be smaller."""
         size = self.batch_size if split == "train" else EVAL_BATCH
         n = self.size(split)
-        for step in range(start, -(-n // size)):
+        for step in range(start, self.n_batches(split)):
             yield self.batch(split, epoch, step, step * size, min(n, (step + 1) * size))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:

@@ -104,9 +104,12 @@ class Words(Task):
         used = int((first < rows - 2).sum())
         return list(zip(first[:used].tolist(), drawn[:used].tolist(), strict=True))
 
-    def steps_per_epoch(self) -> int:
-        """Raises NotImplementedError: no number is that of every epoch."""
-        raise NotImplementedError("epochs have different numbers of windows: ask start_of(epoch + 1) - start_of(epoch)")
+    def n_batches(self, split: str) -> int:
+        """Windows of a split. Raises NotImplementedError for "train": no number is that of every epoch."""
+        if split == "train":
+            why = "epochs have different numbers of windows: ask start_of(epoch + 1) - start_of(epoch)"
+            raise NotImplementedError(why)
+        return -(-(len(self.streams[split]) - 1) // self.length)
 
     def start_of(self, epoch: int) -> int:
         """Training steps before an epoch; epochs have different numbers of windows."""
