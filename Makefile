@@ -17,7 +17,7 @@ help: ## list the targets
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 3 minutes on a CPU
+demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 1 to 3 minutes on a CPU
 	$(PY) scripts/demo.py
 
 tutorial: .venv/installed ## from a first run to a gate and a table of one's own: a minute, in runs/
@@ -70,7 +70,7 @@ test-slow: .venv/installed ## the real trainings
 test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
 	$(PY) tests/slurm/sweep.py
 
-torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about two hours of one core (ONLY=kill,fuzz for some parts)
+torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about an hour of one core (ONLY=kill,fuzz for some parts)
 	$(PY) scripts/torture.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## ruff: check and format
