@@ -51,7 +51,7 @@ TRAININGS = {
 }
 COMPARED = "copy T=500"  # with the eager engine, and with several seeds
 COLUMNS = ("part", "config", "variant", "precision", "ms", "ratio", "rounds", "peak_MiB", "floor_ms", "note")
-Step = Callable[[], None]
+Step = Callable[[], object]
 
 
 def precise(precision: str) -> None:
@@ -93,8 +93,7 @@ def stacked(kind: str, config: Config, device: str) -> Step:
     )  # fmt: skip
     x, d_output = torch.randn(S, SEEDS, B, I, device=device), torch.randn(S, SEEDS, B, H, device=device) / B
     leaves = [v for v in weights if v is not None]
-    return lambda: torch.autograd.backward(graph.run(cell, x, weights, cell.initial_state(SEEDS, B))[0], d_output,
-                                           inputs=leaves)  # fmt: skip
+    return lambda: torch.autograd.grad(graph.run(cell, x, weights, cell.initial_state(SEEDS, B))[0], leaves, d_output)
 
 
 def products(config: Config, device: str) -> Step:
@@ -123,7 +122,12 @@ def products(config: Config, device: str) -> Step:
     torch.cuda.synchronize()
     with torch.cuda.graph(captured, stream=stream):
         step()
-    return captured.replay
+    inside = (x, h, dz, ih, hh, z, dh, d_ih, d_hh)
+
+    def replay(_: object = inside) -> None:  # it works in these: they must live as long
+        captured.replay()
+
+    return replay
 
 
 # ------------------------------------------------------------------------------------------ timing
@@ -325,6 +329,8 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
                 synchronize(device)
             key = "self_cpu_time_total" if device == "cpu" else "self_device_time_total"
             found = sorted(seen.key_averages(), key=lambda e: getattr(e, key), reverse=True)
+            if not found:
+                raise RuntimeError("the profiler saw nothing")
             total = sum(getattr(e, key) for e in found) or 1.0
             yield [
                 {"part": "profile", "config": name, "variant": e.key[:60], "precision": "fp32",

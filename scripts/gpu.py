@@ -35,6 +35,7 @@ LARGEST = 2**20  # bytes of a checkpoint that comes along
 def environment() -> dict[str, str]:
     """The environment for the commands below: the packed packages and data where the machine lacks them."""
     env = dict(os.environ)
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the machine's own plugins may not fit the packed pytest
     paths = [str(ROOT)]
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         if not (PACK / "wheels").is_dir():

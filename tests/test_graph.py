@@ -10,8 +10,10 @@ import importlib.util
 import itertools
 import sys
 import weakref
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -197,7 +199,8 @@ def standing_in(monkeypatch, recording):
     """Streams that do nothing, and `recording` for torch.cuda.graph."""
     for name, value in (("Stream", Stream), ("CUDAGraph", object), ("graph", recording),
                         ("stream", lambda stream: contextlib.nullcontext()), ("synchronize", lambda: None),
-                        ("current_stream", lambda device=None: Stream())):  # fmt: skip
+                        ("current_stream", lambda device=None: Stream()),
+                        ("graph_pool_handle", lambda: (0, 1))):  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(programs, "_warmed", set())
     programs.side_stream.cache_clear()
@@ -209,7 +212,7 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     entered = []
 
     @contextlib.contextmanager
-    def recording(made, stream, capture_error_mode):
+    def recording(made, pool, stream, capture_error_mode):
         entered.append((stream, capture_error_mode))
         with ThreadPoolExecutor() as other:
             held.append(other.submit(programs._lock.acquire, False).result())
@@ -243,7 +246,7 @@ def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
     state = {"capturing": False}
 
     @contextlib.contextmanager
-    def recording(made, stream, capture_error_mode):
+    def recording(made, pool, stream, capture_error_mode):
         state["capturing"] = True
         yield  # as torch's own: what raises here leaves the state as it is
         state["capturing"] = False
@@ -314,7 +317,7 @@ def captured(monkeypatch):
     monkeypatch.setattr(programs, "capture", capture)
     monkeypatch.setattr(programs, "captures", lambda x: True)
     monkeypatch.setattr(programs, "settings", lambda device: ())
-    monkeypatch.setattr(programs, "_uncapturable", set())
+    monkeypatch.setattr(programs, "_failures", Counter())
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -454,6 +457,78 @@ def test_a_capture_that_fails_is_said_once_by_auto_and_raised_by_name(captured, 
     captured.fails = False
     model(x)
     assert captured.count == 1
+
+
+def test_a_capture_may_fail_once(captured):
+    """Something of the process may have come between, which need not be there the next time."""
+    model, x = PLSTM(3, 20), torch.randn(9, 4, 3)
+    cell = model.layers[0]
+    for fails, captures in ((False, 0), (True, 0), (False, 1)):
+        captured.fails = fails
+        graph.run_or_eager(cell, x, cell.weights(), cell.initial_state(4))
+        assert captured.count == captures
+
+
+def test_what_came_first_is_said_of_a_capture_that_failed(monkeypatch, capsys):
+    def make():
+        try:
+            raise MemoryError("the cause")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(programs, "_failures", Counter())
+    for kind, strict in ((Exception, True), (None, False)):
+        pool = SimpleNamespace(take=lambda key, program: program())
+        monkeypatch.setattr(programs, "Program", lambda b: b)
+        with pytest.raises(kind, match="MemoryError: the cause") if kind else contextlib.suppress(RuntimeError):
+            programs.Lease(pool, "key", strict, make)
+    assert "MemoryError: the cause" in capsys.readouterr().err
+
+
+def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch):
+    """An old graph that dies in a capture ends it."""
+    seen = []
+
+    @contextlib.contextmanager
+    def recording(made, pool, stream, capture_error_mode):
+        seen.append(gc.isenabled())
+        yield
+
+    standing_in(monkeypatch, recording)
+    b = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    programs.capture(b, lambda b: None)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("steps", [1, 15, 16, 17, 37])
+def test_masked_lengths_are_made_few(steps, captured):
+    """Padding to a multiple of 16 changes nothing; the shapes that are captured are those of the padded lengths."""
+    model, x, mask = PLSTM(3, 7), torch.randn(steps, 4, 3), torch.rand(steps, 4) < 0.7
+    dt = torch.rand(steps, 4)
+    expected = evaluate(model, "eager", torch.float32, x, None, dt, mask, False)
+    found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
+    for name in expected:
+        close(found[name], expected[name], 1e-5)
+    (pool,) = [pool for cell, pool in graph._pools.items() if cell is model.layers[0]]
+    assert {key[6] for key in pool._seen} == {-(-steps // 16) * 16}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_long_sequences_are_evaluated_in_pieces(masked, monkeypatch):
+    model, x = PLSTM(3, 7), torch.randn(70, 4, 3)
+    dt, mask = torch.rand(70, 4), torch.rand(70, 4) < 0.7 if masked else None
+    made = []
+    monkeypatch.setattr(graph, "PIECE", 32)
+    monkeypatch.setattr(graph, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
+    cell = model.layers[0]
+    with torch.no_grad():
+        output, state = graph.run(cell, x, cell.weights(), cell.initial_state(4), dt, mask)
+        expected, end = eager.run(cell, x, cell.weights(), cell.initial_state(4), dt, mask)
+    assert made == [32, 32, 16 if masked else 6]
+    close(output, expected, 1e-5)
+    for a, b in zip(state, end, strict=True):
+        close(a, b, 1e-5)
 
 
 def test_a_capture_that_fails_in_backward(captured, capsys):

@@ -190,6 +190,32 @@ def test_a_finished_fit_resumes_to_nothing(tmp_path):
     assert before.curve == after.curve
 
 
+def test_a_checkpoint_does_not_choose_how_the_optimizer_is_computed(tmp_path):
+    """A run begun on a GPU, in one kernel, goes on on a CPU as its optimizer was built there; and the other way."""
+    fit(tmp_path, Loop(max_epochs=1))
+    content = checkpoint.load(tmp_path / "last.pt")
+    content["optimizer"]["param_groups"][0] |= {"fused": True, "foreach": False}
+    checkpoint.save(tmp_path / "last.pt", content)
+    model, _, optimizer = parts()
+    loop._resume(model, optimizer, tmp_path, torch.device("cpu"))
+    (group,) = optimizer.param_groups
+    assert (group["fused"], group["foreach"], group["lr"]) == (None, None, 1e-2)
+    assert optimizer.state_dict()["state"][0]["step"] == 5
+
+
+def test_random_generators_of_as_many_gpus_as_there_are(monkeypatch):
+    """A run on a CPU asks for none, which would start the GPU; one begun on two GPUs goes on on one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: pytest.fail("the GPU was asked"))
+    state = checkpoint.rng_state()
+    assert state["cuda"] == []
+    put = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.extend)
+    checkpoint.set_rng_state(state | {"cuda": [torch.tensor([1]), torch.tensor([2])]})
+    assert put == [torch.tensor([1])]
+
+
 def test_evaluate_weighs_batches_by_their_size():
     class Uneven:
         spec = SimpleNamespace(select=("loss", "min"), carried=False)

@@ -51,11 +51,12 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
 
 def rng_state() -> dict[str, Any]:
     """States of torch's random generators (dropout draws from them)."""
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []}
+    used = torch.cuda.is_initialized()  # asking would initialise it
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if used else []}
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
     """Put torch's random generators back where `rng_state` found them."""
     torch.set_rng_state(state["cpu"].cpu())
     if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]])
+        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]][: torch.cuda.device_count()])

@@ -65,7 +65,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
     steps = settings.last_step(task.start_of(settings.max_epochs))
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
-    origin = record.provenance()
+    origin = record.provenance(config["device"])
     return {
         "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],
         "threads": origin["threads"], "steps": steps, "seconds_per_step": f"{step:.4g}",

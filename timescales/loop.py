@@ -235,6 +235,8 @@ def _resume(
     progress = Progress(**found["progress"])
     try:
         model.load_state_dict(found["model"])
+        for group, own in zip(found["optimizer"]["param_groups"], optimizer.param_groups, strict=True):
+            group.update({key: own[key] for key in ("fused", "foreach", "capturable") if key in own})  # this device's
         optimizer.load_state_dict(found["optimizer"])
         kept = found.get("state") or ()  # one entry per layer where the task carries the state on
         state = tuple(cell.State(*layer) for cell, layer in zip(model.rnn.layers, kept, strict=bool(kept))) or None

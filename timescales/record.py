@@ -79,7 +79,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = Fal
         "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
         "device": config["device"], "golden": golden(config["task"]["name"], config["model"]["name"]),
         "group": group(config), "parameters": None, "chance": None, "timescales": None,
-        "job": os.environ.get("SLURM_JOB_ID"), **provenance(),
+        "job": os.environ.get("SLURM_JOB_ID"), **provenance(config["device"]),
     }  # fmt: skip
     write(directory, record)
 
@@ -231,15 +231,16 @@ def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
         raise elsewhere[0]
 
 
-def provenance() -> dict[str, Any]:
-    """Where numbers come from: the commit ("+" if the tree was changed), versions, threads and machine."""
+def provenance(device: str) -> dict[str, Any]:
+    """Where numbers come from: the commit ("+" if the tree was changed), versions, threads and the device's name."""
     import torch  # called by a run that trains, which has it already
 
     versions = {}
     for package in ("timescales", "torch", "numpy", "hydra-core", "spacy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+    on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
+    machine = torch.cuda.get_device_name() if on_gpu else processor()
     return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
 
 

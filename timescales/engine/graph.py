@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import weakref
 from typing import Any, NamedTuple
 
@@ -28,6 +29,9 @@ from timescales.cells.cell import Cell, Weights
 from timescales.engine import eager, pointwise, programs
 from timescales.engine.buffers import Buffers, loop_backward, loop_forward
 from timescales.engine.kernel import Kernel, check_backward, kernel_of, no_jvp, traced
+
+PADDED = 16  # lengths are made multiples of this where there is a mask: of many lengths few are captured
+PIECE = 128  # steps at a time where nothing is kept for backward
 
 _pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
@@ -99,6 +103,10 @@ def run(
     if x.shape[0] == 0 or x[0].numel() == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
     x, dt = eager.blanked(x, dt, mask)
+    steps = len(x)
+    if mask is not None and (extra := -steps % PADDED):
+        x, mask = longer(x, extra, 0.0), longer(mask, extra, 0)
+        dt = None if dt is None else longer(dt, extra, 1.0)
     kernel = kernel_of(cell)
     assert kernel is not None, "why_not comes first"
     ih, hh, bias, other = weights
@@ -106,11 +114,23 @@ def run(
     age = getattr(state, "age", None)
     tensors = (x, ih, hh, bias, kernel.power, state.h, state.c, age)
     keep = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in tensors)
+    if not keep and len(x) > 2 * PIECE:  # a fraction of the memory
+        outputs = []
+        pieces = (itertools.repeat(None) if v is None else v.split(PIECE) for v in (x, dt, mask))
+        for x, dt, mask in zip(*pieces, strict=False):
+            output, state = run(cell, x, weights, state, dt, mask, strict)
+            outputs.append(output)
+        return torch.cat(outputs)[:steps], state
     pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
         plan = Plan(kernel._replace(power=None), pool, strict, keep)
         output, h, c, age = Sequence.apply(plan, *tensors, dt, mask)  # type: ignore[no-untyped-call]
-    return output, type(state)(*((h, c) if age is None else (h, c, age)))
+    return output[:steps], type(state)(*((h, c) if age is None else (h, c, age)))
+
+
+def longer(v: Tensor, extra: int, value: float) -> Tensor:
+    """v with so many more steps, of this value."""
+    return torch.cat([v, v.new_full((extra, *v.shape[1:]), value)])
 
 
 def run_or_eager(

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,7 +27,7 @@ from timescales.engine.buffers import Buffers, loop_backward, loop_forward
 from timescales.engine.kernel import Kernel
 
 LIVE = 2
-KEPT = 32
+KEPT = 64
 KEPT_BYTES = 2**33
 
 
@@ -68,9 +69,24 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     _warmed.add(key)
 
 
+@contextlib.contextmanager
+def nothing_collected() -> Iterator[None]:
+    """No garbage collection within: a CUDA graph that dies in a capture ends it (pytorch#161037)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
+
+
 def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
     """A graph that runs `loop` in the buffers `b` whenever it is replayed."""
-    with _lock:
+    with _lock, nothing_collected():
         warm_up(b, loop)
         try:
             return record(lambda: loop(b), b.z.device)
@@ -83,13 +99,20 @@ def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph
 
 def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
     """A graph of what `launch` launches."""
-    graph = torch.cuda.CUDAGraph()
-    # The outer context restores this stream if the capture fails and torch's own context does not.
-    with (
-        torch.cuda.stream(torch.cuda.current_stream()),
-        torch.cuda.graph(graph, stream=side_stream(device), capture_error_mode="thread_local"),
-    ):
-        launch()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    try:
+        # The outer context restores this stream if the capture fails and torch's own context does not.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(graph, pool=pool, stream=side_stream(device), capture_error_mode="thread_local"),
+        ):
+            launch()
+    except BaseException:
+        # Before torch 2.12 its allocator believes in the capture that failed, and gives no memory back any more.
+        _broken.append(graph)
+        with contextlib.suppress(Exception):
+            torch._C._cuda_endAllocateToPool(device.index, pool)
+        raise
     return graph
 
 
@@ -190,7 +213,7 @@ class Pool:
         del self._free[:n]
 
 
-_uncapturable: set[Any] = set()  # keys whose capture failed, and was announced
+_failures: Counter[Any] = Counter()  # how often the capture of a key failed; after the second it is not tried again
 
 
 class Lease:
@@ -199,7 +222,7 @@ class Lease:
     def __init__(self, pool: Pool | None, key: Any, strict: bool, make: Callable[[], Buffers]) -> None:
         self._pool, self._key, self._strict = pool, key, strict
         self._program: Program | None = None
-        if pool is not None and (strict or key not in _uncapturable):
+        if pool is not None and (strict or _failures[key] < 2):
             try:
                 self._program = pool.take(key, lambda: Program(make()))
             except torch.OutOfMemoryError:
@@ -235,10 +258,14 @@ class Lease:
             graph.replay()
 
     def _failed(self, error: Exception) -> None:
+        cause: BaseException = error
+        while cause.__context__ is not None:  # a capture that failed ends with an error that says only that it did
+            cause = cause.__context__
         if self._strict:
-            raise RuntimeError(f"the graph engine could not capture: {one_line(error)}; use engine='eager'") from error
-        _uncapturable.add(self._key)
-        announce(f"capturing {self._key} failed, its steps are launched one by one: {one_line(error)}")
+            raise RuntimeError(f"the graph engine could not capture: {one_line(cause)}; use engine='eager'") from error
+        _failures[self._key] += 1
+        if _failures[self._key] == 1:
+            announce(f"capturing {self._key} failed, its steps are launched one by one: {one_line(cause)}")
 
     def release(self) -> None:
         """Give the buffers back, for the next call of this shape."""

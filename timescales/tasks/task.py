@@ -129,6 +129,8 @@ class Task:
 
     def moved(self, value: Tensor) -> Tensor:
         """A CPU tensor on the task's device. The CPU does not wait for the copy, so it stays ahead of a GPU."""
+        if self.device.type == "cuda":  # the copy of a large tensor that may be paged out is waited for
+            value = value.pin_memory()
         return value.to(self.device, non_blocking=True)
 
     def size(self, split: str) -> int:
