@@ -436,6 +436,12 @@ def test_watching_leaves_no_trace():
     model(next(iter(task.batches("test"))))
 
 
+def test_what_is_watched_runs_on_the_eager_engine():
+    model = SequenceModel(LSTM(10, 3, engine="auto"), Copy(train_size=1, valid_size=1, test_size=1).spec)
+    with activations.watched(model, lambda layer, act: None):
+        assert model.rnn.engine == "eager"
+
+
 class NoForgetGate(LSTMCell):
     Act = tuple
 

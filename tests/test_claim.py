@@ -165,6 +165,26 @@ def test_who_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch):
     assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
 
 
+def test_who_was_taken_for_dead_while_testing_leaves_no_result(train, tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "BEAT", 0.01)
+    directory = tmp_path / "mine"
+    from timescales import loop
+
+    original = loop.outcome
+
+    def outcome(*arguments):
+        found = original(*arguments)
+        (directory / "lock.1").write_text(json.dumps({"process": 8, "host": "far"}))
+        time.sleep(0.5)
+        return found
+
+    monkeypatch.setattr(loop, "outcome", outcome)
+    ended = train(*QUICK, f"run_dir={directory}", "loop.max_steps=2")
+    assert ended.status == 1
+    assert "was taken over by another process" in ended.err
+    assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
+
+
 def test_who_slept_looks_before_it_writes(tmp_path, monkeypatch):
     """A machine that wakes up: what trains may be faster than what beats."""
     with record.lock(tmp_path) as held:
@@ -296,7 +316,7 @@ class Job:
 
 
 def test_slurm_jobs_end_each_for_itself(tmp_path, monkeypatch, capsys):
-    """One returned, one raised, one is requeued and returns, one vanishes; the scheduler is away for a moment."""
+    """One returned, one raised, one vanishes, one is requeued and returns last; the scheduler is away for a while."""
     from hydra.core.utils import JobReturn, JobStatus
 
     from hydra_plugins import timescales_slurm as slurm
@@ -310,6 +330,9 @@ def test_slurm_jobs_end_each_for_itself(tmp_path, monkeypatch, capsys):
     def queues():
         yield {"5_2", "5_3"}
         yield None
+        yield None
+        yield {"5_2"}
+        yield {"5_2"}
         jobs[2].paths.result_pickle.touch()
         jobs[2].answer = done
         while True:
@@ -322,7 +345,7 @@ def test_slurm_jobs_end_each_for_itself(tmp_path, monkeypatch, capsys):
     assert words[0] == words[2] == ""
     assert "timed-out too many times" in words[1]
     assert "job 5_3 was cancelled or killed: the same command continues" in words[3]
-    assert "[4/4] job 5_3 failed" in capsys.readouterr().out
+    assert "[3/4] job 5_3 failed" in capsys.readouterr().out
 
 
 def test_slurm_that_refuses_a_second_array_goes_on_with_the_first(tmp_path, monkeypatch):

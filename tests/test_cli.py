@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from timescales import cli
+from timescales import cli, record
 from timescales.schema import ConfigError
 from timescales.tasks.copy import Copy
 
@@ -160,6 +160,36 @@ def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
     assert len([path for path in (tmp_path / "here" / "wandb").rglob("*") if path.is_file()]) == 2
 
 
+def test_all_that_is_a_runs_own_is_forgotten(tmp_path):
+    record.write(tmp_path, {"id": "a", "status": "finished", "metrics": {}, "seconds": 0.0})
+    for name in ("last.pt", "best.pt", "curve.csv", "blocks.csv", "train.log"):
+        (tmp_path / name).touch()
+    record.clear(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("finished", "finished"), ("diverged", "diverged"), ("interrupted", "failed"),
+])  # fmt: skip
+def test_an_outcome_outlives_what_goes_wrong_after_it(tmp_path, before, after):
+    record.write(tmp_path, {"id": "a", "status": before, "metrics": {}, "seconds": 0.0})
+    record.failed(tmp_path, RuntimeError("the network is away"))
+    assert record.read(tmp_path)["status"] == after
+    assert record.done(tmp_path, "a") is (before != "interrupted")
+
+
+def test_a_shortened_evaluation_is_part_of_the_record():
+    assert record.partial({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
+    assert record.partial({"loop": {"max_eval_batches": None}}) == []
+    assert record.lacking({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
+
+
+def test_what_a_kill_left_goes_with_the_next_owner(tmp_path):
+    (tmp_path / ".unfinished.last.pt.abc").touch()
+    with record.lock(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
 def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, monkeypatch):
     mine, other = (
         [*QUICK, f"run_dir={tmp_path}/mine", "force=true"],
@@ -231,6 +261,7 @@ def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
     ("task.T=abc", "task.T must be int, not 'abc'"),
     ("task.T=1.5", "task.T must be int, not 1.5"),
     ("task.T=null", "task.T must be int, not None"),
+    ("task.T=true", "task.T must be int, not True"),
     ("task.layout=papre", "layout must be one of paper, authors, tallec, gu"),
     ("task.batch_size=0", "batch_size must be at least 1"),
     ("model.hidden_size=0", "hidden_size must be a whole number of at least 1"),

@@ -324,6 +324,12 @@ def test_forget_law_reads(spec, law):
     assert forget_law(spec) == law
 
 
+def test_a_law_without_arguments_is_the_papers():
+    assert forget_law("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
+    assert forget_law("assigned") == Assigned((3.0, 4.0), "eq5")
+    assert forget_law("constant") == Constant(1.0)
+
+
 @pytest.mark.parametrize(
     ("spec", "mend"),
     [

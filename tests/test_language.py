@@ -152,6 +152,12 @@ def test_windows_read_every_word_once(root, epoch):
     assert [len(b.x) for b in task.batches("train", epoch, 3)] == [len(b.x) for b in batches[3:]]
 
 
+def test_no_window_begins_where_one_word_alone_is_left(root):
+    task = words(root)
+    last = {task.windows(epoch)[-1][0] for epoch in range(100)}
+    assert max(last) == len(task.streams["train"]) - 3
+
+
 def test_windows_lengths(root):
     task = words(root, length=70, batch_size=1)
     drawn = torch.tensor([n for epoch in range(300) for _, n in task.windows(epoch)], dtype=torch.float64)
@@ -213,6 +219,15 @@ def test_losses_of_single_words(root):
     assert task.counts(("test",)).sum() == task.size("test")
 
 
+def test_losses_stand_beside_their_words_in_every_stream(root):
+    task = words(root)
+    model = model_for(task).double().eval()
+    read = task.streams["valid"][:5].long()
+    expected = F.cross_entropy(model(Batch(read[:-1], read[1:])).logits[-1], read[4], reduction="none")
+    losses, _ = task.token_losses(model, "valid")
+    torch.testing.assert_close(losses.view(10, -1)[:, 3], expected)
+
+
 def test_penalties_by_hand(root):
     task = words(root, ar=2.0, tar=1.0)
     model = model_for(task)
@@ -239,6 +254,13 @@ def test_locked_dropout_has_one_mask_for_all_steps():
     assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
     assert (y[0] == 0).double().mean().item() == pytest.approx(0.4, abs=0.05)
     assert torch.equal(dropout.eval()(x), x)
+
+
+def test_every_dropout_has_its_own_rate(root):
+    task = words(root, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, weight_drop=0.6)
+    model = model_for(task, layers=2)
+    assert (model.before.p, model.rnn.between.p, model.after.p) == (0.2, 0.3, 0.4)
+    assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
 
 
 def test_a_dropped_word_is_dropped_everywhere(root):
@@ -370,6 +392,19 @@ def test_initial_weights(root):
     untied = model_for(words(root, tied=False), hidden=5)
     assert untied.readout.weight.shape == (len(words(root).vocabulary), 5)
     assert 0.09 < untied.readout.weight.abs().max() <= 0.1
+
+
+def test_a_step_has_its_windows_rate_and_the_penalties(root):
+    dropouts = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")
+    task = words(root, ar=20.0, tar=10.0, **dict.fromkeys(dropouts, 0.0))
+    model, twin = model_for(task), model_for(task)
+    batch = next(batch for batch in task.batches("train") if batch.lr_scale != 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loop.take(loop.Step(0, model, task, optimizer, Loop(), batch, None, loop.Clock()))
+    output = twin(batch)
+    (task.loss(output.logits, batch) + task.penalty(output)).backward()
+    for p, before in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, before - 0.5 * batch.lr_scale * before.grad, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize(("make", "mend"), [

@@ -34,6 +34,10 @@ def fit(directory, settings, log=lambda values, step: None, **kwargs):
     return loop.fit(model, job, optimizer, log, settings, directory), model, job
 
 
+def signal_at(stop):
+    return lambda values, step: step == stop and signal.raise_signal(signal.SIGINT)
+
+
 def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
@@ -116,12 +120,39 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
     assert outcome["metrics"]["test/loss"] != outcome["last"]["test/loss"]
 
 
+def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch):
+    original, values, weights = loop.evaluate, iter([(0.4, 1.0), (0.9, math.nan)]), []
+
+    def evaluate(model, job, split, max_batches=None):
+        found = original(model, job, split, max_batches)
+        if split == "valid":
+            weights.append(model.readout.bias.detach().clone())
+            found["accuracy"], found["loss"] = next(values)
+        return found
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    progress, model, job = fit(tmp_path / "run", Loop(max_epochs=2))
+    assert (progress.stopped, progress.best["step"]) == ("diverged", 5)
+    loop.outcome(model, job, OPTIMIZER, progress, Loop(), tmp_path / "run")
+    assert torch.equal(model.readout.bias, weights[0])
+    assert not torch.equal(weights[0], weights[1])
+
+
 def test_patience_ends_training(tmp_path, monkeypatch):
     values = iter([0.3, 0.2, 0.4, 0.3, 0.4, 0.9])
     monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
     progress, *_ = fit(tmp_path / "run", Loop(max_epochs=20, patience=2))
     assert progress.stopped == "patience"
     assert len(progress.curve) == 5
+
+
+def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):
+    values = iter([0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(loop, "evaluate", lambda *a: {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0})
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", Loop(max_epochs=20, patience=3), signal_at(15))
+    progress, *_ = fit(tmp_path / "run", Loop(max_epochs=20, patience=3))
+    assert (progress.stopped, progress.step) == ("patience", 20)
 
 
 def test_task_ends_training(tmp_path, monkeypatch):
@@ -142,9 +173,45 @@ def test_ends(tmp_path, settings, step, word):
     assert progress.curve[-1]["step"] == step  # the last step is always validated
 
 
+def test_a_run_that_ends_as_a_signal_comes_has_ended(tmp_path):
+    try:
+        progress, *_ = fit(tmp_path / "run", Loop(max_epochs=2), signal_at(10))
+    except KeyboardInterrupt:
+        pytest.fail("nothing was left to interrupt")
+    assert (progress.stopped, progress.step) == ("max_epochs", 10)
+
+
 def test_eval_every(tmp_path):
     progress, *_ = fit(tmp_path / "run", Loop(max_epochs=2, eval_every=4))
     assert [row["step"] for row in progress.curve] == [4, 8, 10]
+    assert [row["epoch"] for row in progress.curve] == [0.8, 1.6, 2.0]
+
+
+def test_the_logged_loss_is_the_mean_since_the_last_one(tmp_path, monkeypatch):
+    original, losses, logged = Copy.loss, [], []
+
+    def loss(self, logits, batch):
+        found = original(self, logits, batch)
+        losses.extend([found.item()] * torch.is_grad_enabled())
+        return found
+
+    monkeypatch.setattr(Copy, "loss", loss)
+    fit(tmp_path / "run", Loop(max_epochs=1, log_every=2), lambda v, s: logged.append(v.get("train/loss_nats")))
+    assert logged == [None, math.fsum(losses[:2]) / 2, None, math.fsum(losses[2:4]) / 2, losses[4]]
+
+
+def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
+    values, calls = iter([0.4, 0.2, 0.0, 0.0]), []
+
+    def evaluate(model, job, split, max_batches=None):
+        calls.append((split, max_batches))
+        return {"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    settings = Loop(max_epochs=2, max_eval_batches=3)
+    progress, model, job = fit(tmp_path / "run", settings)
+    loop.outcome(model, job, OPTIMIZER, progress, settings, tmp_path / "run")
+    assert calls == [("valid", 3), ("valid", 3), ("test", 3), ("test", 3)]
 
 
 @pytest.mark.parametrize(("bad_step", "noticed"), [(8, 9), (9, 9), (7, 9)])
@@ -257,6 +324,24 @@ def test_seconds_are_of_the_training_without_its_checkpoints(tmp_path, monkeypat
     assert fit(tmp_path / "run", Loop(max_epochs=2, checkpoint_every=0), log)[0].seconds == 10
 
 
+def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
+    clock, steps, saved, original = [0.0], [0], [], checkpoint.save
+
+    def save(*args):
+        clock[0] += 0.5
+        saved.append(steps[0])
+        original(*args)
+
+    def log(values, step):
+        clock[0] += 1
+        steps[0] = step
+
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(checkpoint, "save", save)
+    fit(tmp_path / "run", Loop(max_epochs=12, eval_every=100, checkpoint_every=10), log)
+    assert saved == [10, 35, 60]
+
+
 def test_better():
     best = {"value": 0.5}
     assert loop.better(0.6, best, "max")
@@ -264,6 +349,12 @@ def test_better():
     assert loop.better(0.4, best, "min")
     assert not loop.better(math.nan, best, "max")
     assert loop.better(0.0, None, "max")
+
+
+def test_quantiles_of_time_scales_are_named_by_the_share_below():
+    units = SimpleNamespace(rnn=SimpleNamespace(timescales=lambda: [torch.arange(100.0, -1.0, -1.0)]))
+    expected = {f"timescale/layer1/q{q}": float(q) for q in (0, 10, 25, 50, 75, 90, 100)}
+    assert loop.timescale_values(loop.timescale_quantiles(units)) == expected
 
 
 def test_checkpoint_round_trip_and_damage(tmp_path):

@@ -238,6 +238,11 @@ def test_dyck_is_one_data_set_for_every_seed(dyck):
     assert strings(50, 0) == strings(50, 0)
 
 
+def test_another_data_seed_is_another_set_of_strings():
+    small = {"train_size": 40, "valid_size": 5, "test_size": 5}
+    assert not torch.equal(Dyck2(**small).symbols["train"], Dyck2(data_seed=1, **small).symbols["train"])
+
+
 def test_dyck_stops_and_sizes(dyck):
     assert dyck.stop(1, {"loss": 0.99e-4, "accuracy": 0.0}) == "solved"
     assert dyck.stop(2000, {"loss": 1.01e-4, "accuracy": 1.0}) is None

@@ -203,6 +203,15 @@ def test_units_that_never_reset_stay_at_their_beginning(tmp_path):
     assert [round(row["long/age"], 6) for row in found.rows] == [21.0, 0.0, 21.0]  # delay 11 and the ten symbols
 
 
+def test_units_are_late_over_short_and_long_delays_each_by_itself(tmp_path, monkeypatch):
+    delays = torch.tensor([40, 10, 30, 20])
+    ages = torch.stack([torch.full((4,), 10.0), delays.float(), torch.zeros(4)], 1)
+    monkeypatch.setattr(reference_times, "ages_before_signals", lambda model, task: (ages, delays))
+    task = variable(low=4, high=11)
+    values = studied(reference_times, model_for(task, hidden_size=3), task, tmp_path).values
+    assert [values[f"late/mean_{name}"] for name in ("short", "long", "both")] == [2.0, 1.0, 1.0]
+
+
 def test_pictures_of_128_units_over_long_delays_are_small(tmp_path):
     task = variable(low=150, high=200, test_size=20)
     torch.manual_seed(0)
@@ -350,6 +359,15 @@ def test_the_nearest_law_is_the_one_that_made_the_curve():
     several = (1.0 - torch.logspace(-3, -0.3, 50, dtype=torch.float64)) ** n.unsqueeze(1)
     means = several.log().mean(1, keepdim=True), several.mean(1, keepdim=True).log()
     assert [decay_curves.nearest(mean).power.item() for mean in means] == [False, True]
+
+
+def test_laws_are_fitted_to_the_mean_logarithm_and_what_is_left_is_the_mean():
+    n = torch.arange(21, dtype=torch.float64).unsqueeze(1)
+    rows, values = decay_curves.summary([decay_curves.Left(0.9**n, -0.3 * (n + 1.0).log())])
+    assert rows[0]["p"] == pytest.approx(0.3, rel=1e-6)
+    assert rows[0]["nearer"] == "power law"
+    assert [rows[0][f"left_{k}"] for k in (1, 2, 10, 20)] == pytest.approx([0.9, 0.81, 0.9**10, 0.9**20])
+    assert values["left_median"] == pytest.approx(0.9**20)
 
 
 def test_several_models_decay_on_one_axis(tmp_path):
@@ -600,6 +618,15 @@ def test_gradients_of_refined_gates_lie_between_the_bounds():
     assert (gradient >= low - 1e-6).all()
     assert (gradient <= high + 1e-6).all()
     assert float((gradient / (g * (1 - g))).min()) >= 1.0
+
+
+def test_refined_gates_have_more_gradient_than_sigmoids(tmp_path):
+    task = copy_task()
+    model = model_for(task, URLSTM)
+    _, _, g, gradient = gate_gradients.observed(model, task)
+    found = studied(gate_gradients, model, task, tmp_path)
+    assert found.values["over_sigmoid_median"] == pytest.approx(float((gradient / (g * (1 - g))).median()))
+    assert found.values["over_sigmoid_median"] > 1.0
 
 
 def test_gradients_of_power_law_gates_are_the_closed_form():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales import conclusion, markdown, plots, record, report, schema, store, tables, verdict
+from timescales import conclusion, cost, markdown, plots, record, report, schema, store, tables, verdict
 from timescales.analysis import bins
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -812,6 +812,13 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     assert found.price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
     assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in markdown.table(found)
     assert markdown.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
+
+
+def test_the_longest_whole_run_of_a_kind_is_its_price(monkeypatch):
+    monkeypatch.setattr(cost, "rows", list)
+    row = {"status": "finished", "partial": "", "seconds": 30.0}
+    others = [("b", row | {"partial": "MNIST subset"}), ("c", row | {"status": "diverged"})]
+    assert cost.prices([("a", row), ("a", row | {"seconds": 20.0}), *others]) == {"a": 30.0}
 
 
 def test_pictures_that_committed_reports_show_are_there():

@@ -254,13 +254,14 @@ def test_no_secret_is_tracked():
     assert [p.name for p in small if p.is_file() and kind.search(p.read_text(errors="replace"))] == []
 
 
-def test_files_are_as_private_as_the_umask_says(tmp_path):
-    before = os.umask(0o077)
+@pytest.mark.parametrize(("umask", "mode"), [(0o077, 0o600), (0o022, 0o644)])
+def test_files_are_as_private_as_the_umask_says(tmp_path, umask, mode):
+    before = os.umask(umask)
     try:
         files.write_atomic(tmp_path / "record.json", b"{}")
     finally:
         os.umask(before)
-    assert (tmp_path / "record.json").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "record.json").stat().st_mode & 0o777 == mode
 
 
 def test_the_configuration_is_read_by_a_safe_loader(tmp_path):

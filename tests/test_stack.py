@@ -12,9 +12,11 @@ from typing import NamedTuple
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
+from hydra.core.plugins import Plugins
 from synthetic import SMALL, sizes
 
-from timescales import build, checkpoint, cli, loop, record, schema, stack
+from hydra_plugins import timescales_sweeper
+from timescales import build, checkpoint, cli, cost, loop, record, schema, stack
 from timescales.cells import Cell
 from timescales.rnn import RNN
 from timescales.tasks import Copy
@@ -504,6 +506,37 @@ def test_a_sweep_groups_runs_that_differ_in_their_seed_alone(train, tmp_path, mo
     assert "6 runs: 1 finished, skipped; 5 to run" in outcome.out
     assert sorted(groups) == [3]  # of the other rate seeds 0 and 2 are left, which do not follow on each other
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 6
+
+
+def test_no_launch_has_more_seeds_than_were_asked_for(train, monkeypatch):
+    planned = sweep_plan(train, monkeypatch, "seed=0,1,2,3,4", "seeds=2")
+    together = [[job.seed for job in jobs] for jobs in timescales_sweeper.launches(planned)]
+    assert together == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_sweep_goes_seed_by_seed_and_the_longest_first(train, monkeypatch):
+    sweep = ("model=lstm,gru,janet", "seed=1,0")
+    kinds = {job.directory.name.split("-")[1]: job.kind for job in sweep_plan(train, monkeypatch, *sweep)}
+    monkeypatch.setattr(cost, "known", lambda: {kinds["lstm"]: 10.0, kinds["gru"]: 20.0})  # of janet nothing is known
+    order = [job.directory.name[:-13] for job in sweep_plan(train, monkeypatch, *sweep)]
+    assert order == [f"copy-{model}-s{seed}" for seed in (0, 1) for model in ("janet", "gru", "lstm")]
+
+
+def test_what_is_left_counts_unknown_kinds_as_the_mean_of_the_known():
+    todo = [SimpleNamespace(kind=kind) for kind in "aabc"]
+    assert timescales_sweeper.minutes_left(todo, {"a": 60.0, "b": 300.0}) == " (about 9 min left)"
+    assert timescales_sweeper.minutes_left(todo[3:], {"a": 60.0, "b": 300.0}) == ""
+
+
+def sweep_plan(train, monkeypatch, *sweep):
+    """The jobs of a sweep in their order, none of which is launched."""
+    Plugins.instance()  # which runs the sweeper's file again, and its class is another one then
+    planned = []
+    monkeypatch.setattr(timescales_sweeper.TimescalesSweeper, "_launch_all",
+                        lambda self, jobs, *_: planned.extend(jobs) or [])  # fmt: skip
+    outcome = train("-m", *QUICK, *sweep)
+    assert outcome.status == 0, outcome
+    return planned
 
 
 def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):

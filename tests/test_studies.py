@@ -147,6 +147,19 @@ def test_curves_need_no_weights(train, analyse, tmp_path):
     assert "best.pt is not there" in analyse(*runs, f"--to={tmp_path / 'both'}")
 
 
+@pytest.mark.parametrize(("kind", "best"), [(Copy, (0.6, 20)), (Adding, (0.2, 10))])
+def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best):
+    monkeypatch.setattr(learning_curves, "printed", lambda config, horizon: [])
+    task = kind(T=4, train_size=1, valid_size=1, test_size=1)
+    run = run_of(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, name="lstm")
+    run.record["curve"] = [
+        {"step": step, "epoch": step / 10, "valid/accuracy": value, "valid/loss": value}
+        for step, value in ((10, 0.2), (20, 0.6), (30, 0.4))
+    ]
+    found = learning_curves.compare([run]).values
+    assert (found["1/best"], found["1/best_step"], found["1/last"]) == (*best, 0.4)
+
+
 @pytest.mark.parametrize(("folder", "runs"), [
     ("copy_T200", ["copy-lstm-s0-8c702aa0450c", "copy-chrono-s0-be36e84924a8", "copy-plstm-s0-13403dd51704"]),
     ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
@@ -464,6 +477,15 @@ def test_routing_of_a_run(root, tmp_path):
         routing.study(model, copy, run_of(model, copy))
 
 
+def test_ratios_are_of_the_silenced_model_over_the_whole_one(root):
+    task = words(root)
+    model = language_model(task, LSTM, (4, 46, 5))
+    groups = list(word_ablation.by_timescale(model.rnn.layers[1].timescales().detach().double(), 50, 1150).values())
+    whole, *silenced = routing.perplexities(model, task, 1, groups)[:, 4].tolist()
+    rows = routing.study(model, task, run_of(model, task)).rows
+    assert [row["ratio all words"] for row in rows] == pytest.approx([one / whole for one in silenced], rel=1e-12)
+
+
 def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeypatch):
     monkeypatch.setattr(routing, "GROUP", 2)
     monkeypatch.setattr(routing, "OF", 46)  # a small layer for the paper's, with as many groups
@@ -522,6 +544,20 @@ def test_gate_maps_average_ten_of_the_papers_units(root):
     order = gates[0].mean(0).argsort(stable=True)
     assert rows[3]["step 4"] == pytest.approx(float(gates[0][3, order[6:8]].mean()))
     assert rows[3]["median_timescale"] == pytest.approx(float(times[order[6:8]].median()))
+
+
+def test_gates_above_nine_tenths_are_counted_by_their_means(root):
+    task = words(root)
+    model = language_model(task, LSTM, (46, 5))
+    with torch.no_grad():
+        for cell in model.rnn.layers:
+            cell.weight_ih *= 10.0
+            cell.set_bias("forget", torch.full((cell.hidden_size,), 2.2))  # a gate of .9
+    gates, _ = gate_maps.window(model, task)
+    found = gate_maps.study(model, task, run_of(model, task))
+    share = float((gates[0].mean(0) > 0.9).double().mean())
+    assert found.values["layer1/above_0.9"] == share
+    assert 0.0 < share < float((gates[0] > 0.9).double().mean())
 
 
 @pytest.mark.parametrize("name", ["characters", "frequency", "adding"])
@@ -596,6 +632,30 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
     assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
     assert found.values["layer1/assigned_below_20"] == pytest.approx(29 / 30)  # the longest is 30.5 steps
     assert analysis.write(found, tmp_path, "assigned")[1].is_file()
+
+
+def test_assigned_is_what_the_biases_said_before_training():
+    task = Copy(T=4, train_size=1, valid_size=1, test_size=3)
+
+    def held(alpha):
+        torch.manual_seed(0)
+        law = {"law": "inverse_gamma", "alpha": alpha}
+        model = SequenceModel(LSTM(10, 30, forget_init=law), task.spec).double().eval()
+        cell = model.rnn.layers[0]
+        with torch.no_grad():
+            for weight in (cell.weight_ih, cell.weight_hh):
+                weight[cell.rows("forget")] = 0.0
+        return model
+
+    model = held(1.5)
+    found = assigned.study(model, task, run_of(model, task, held(0.5), name="lstm"))
+    for name, alpha in (("assigned", 0.5), ("estimated", 1.5)):
+        times = InverseGamma(alpha).timescales(30)
+        assert [row[name] for row in found.rows] == pytest.approx(times.tolist(), rel=1e-4)
+        assert found.values[f"layer1/{name}_median"] == pytest.approx(times.median().item(), rel=1e-4)
+    below = (InverseGamma(0.5).timescales(30) < 20).double().mean().item()
+    assert found.values["layer1/assigned_below_20"] == pytest.approx(below)
+    assert 0.5 < below < 0.9
 
 
 def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
@@ -751,6 +811,9 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     (tmp_path / "best.pt").touch()
     os.utime(tmp_path / "best.pt", (0, 0))
     assert run.earlier("word_ablation") == found.rows
+    os.utime(tmp_path / "best.pt", (2**33, 2**33))
+    assert run.earlier("word_ablation") is None  # of other weights than these
+    os.utime(tmp_path / "best.pt", (0, 0))
     os.utime(tmp_path / "analysis" / "word_ablation.csv", (9, 9))
     assert run.earlier("word_ablation") is None  # newer than the weights, older than the question
     os.utime(tmp_path / "analysis" / "word_ablation.csv")

@@ -201,6 +201,15 @@ def test_kind_is_the_identity_without_what_costs_nothing():
         assert (one.seed, one.optimizer.lr) == (1, 1)
 
 
+def test_what_may_change_a_number_changes_the_identity():
+    plain = {"task": {}, "loop": {}}
+    for key in vars(schema.Loop()):
+        same = schema.identity(plain | {"loop": {key: 7}}) == schema.identity(plain)
+        assert same is (key == "checkpoint_every"), key
+    for key, value in {"seed": 1, "precision": "tf32", "deterministic": True, "paper": {"name": "gu"}}.items():
+        assert schema.identity(plain | {key: value}) != schema.identity(plain), key
+
+
 def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 0, outcome
