@@ -50,7 +50,7 @@ def run_of(model, task, initial=None, seed=0, directory=None, **settings):
 
 def studied(module, model, task, folder, initial=None):
     """The answer of a study, written to a folder; its picture is small enough for git."""
-    found = module.study(model, task, run_of(model, task, initial))
+    found = module.study(run_of(model, task, initial))
     written = analysis.write(found, folder, module.__name__.rpartition(".")[2])
     assert all(path.stat().st_size for path in written)
     assert written[1].stat().st_size <= plots.LARGEST
@@ -167,7 +167,7 @@ def test_padding_has_no_age(tmp_path, monkeypatch, pad, readout):
     torch.testing.assert_close(found.ages, torch.stack([t, 1 - 0.5**t, 0 * t], 1), rtol=0, atol=1e-9)
     run = run_of(model, task)
     run.config["task"]["name"] = "imdb"
-    answer = reference_times.study(model, task, run)
+    answer = reference_times.study(run)
     assert answer.values == {"late/sequence": 1.0}
     assert [row["sequence/age"] for row in answer.rows] == pytest.approx([n, 1 - 0.5**n, 0.0], abs=1e-9)
 
@@ -228,7 +228,7 @@ def test_questions_for_power_laws_are_asked_of_them_alone(module):
     task = copy_task()
     model = model_for(task, LSTM)
     with pytest.raises(ConfigError, match="this question is for power-law LSTMs and GRUs"):
-        module.study(model, task, run_of(model, task))
+        module.study(run_of(model, task))
 
 
 def test_later_reset_units_and_their_factors(tmp_path):
@@ -268,7 +268,7 @@ def test_factors_before_and_after(tmp_path):
     assert {"later_reset"} == set(found.rows[0]) - {"layer", "unit", "before", "after"}
     fixed = model_for(task, power=0.2)
     with pytest.raises(ConfigError, match=r"here it is fixed at 0\.2"):
-        decay_factors.study(fixed, task, run_of(fixed, task))
+        decay_factors.study(run_of(fixed, task))
 
 
 def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):
@@ -475,8 +475,8 @@ def echo(batch):
 
 def test_accuracy_by_length_is_counted_text_by_text(tmp_path):
     task = Reviews(3)
-    run = SimpleNamespace(config={"model": {"name": "lstm"}}, colour="#666666")
-    found = length_accuracy.study(echo, task, run)
+    run = SimpleNamespace(config={"model": {"name": "lstm"}}, colour="#666666", model=echo, task=task)
+    found = length_accuracy.study(run)
     lengths = task.lengths["test"].tolist()
     edges = [0, 100, 150, 200, 250, 300, 400, 10**9]
     for row, low, high in zip(found.rows, edges[:-1], edges[1:], strict=True):
@@ -506,7 +506,7 @@ def test_texts_of_all_seeds_count_together(tmp_path):
     for task in (copy_task(), brackets()):  # strings of brackets have lengths too, but the claim is not of them
         model = model_for(task)
         with pytest.raises(ConfigError, match=f"for texts of different length .imdb., not for {type(task).__name__}"):
-            length_accuracy.study(model, task, run_of(model, task))
+            length_accuracy.study(run_of(model, task))
 
 
 # ---------------------------------------------------------------------------------------------- brackets
@@ -544,7 +544,7 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
     task = brackets()
     model = model_for(task)
     run = run_of(model, task)
-    found = longest_pair.study(model, task, run)
+    found = longest_pair.study(run)
     rows = [row for row in found.rows if row["what"] == "accuracy"]
     right = {k: [] for k in range(len(rows))}
     for k in range(200):
@@ -558,11 +558,11 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
     beyond = task.timescales["test"] > 75
     assert 0 < beyond.sum() < 200
     monkeypatch.setattr(longest_pair, "answers", lambda model, task: beyond)
-    values = longest_pair.study(model, task, run).values
+    values = longest_pair.study(run).values
     assert (values["up_to_75"], values["above_75"]) == (0.0, 1.0)  # 75 itself, not a bin's edge
     assert analysis.write(found, tmp_path, "longest_pair")[1].is_file()
     with pytest.raises(ConfigError, match="strings of brackets"):
-        longest_pair.study(model, copy_task(), run)
+        longest_pair.study(run_of(model, copy_task()))
 
 
 def test_bins_of_several_runs_are_averaged(tmp_path, monkeypatch):

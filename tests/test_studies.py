@@ -375,7 +375,7 @@ def test_a_held_forget_gate_keeps_a_change_as_its_powers(root):
 def test_word_ablation_of_a_run(root, tmp_path):
     task = words(root)
     model = language_model(task, MTSLSTM)
-    found = word_ablation.study(model, task, run_of(model, task))
+    found = word_ablation.study(run_of(model, task))
     layers = [row for row in found.rows if row["units"] == "all"]
     assert [(row["layer"], row["distance"]) for row in layers] == [(k, n) for k in (1, 2, 3) for n in range(9)]
     groups = [row for row in found.rows if row["units"] != "all" and row["distance"] == 0]
@@ -462,7 +462,7 @@ def test_silenced_groups_are_silent_for_the_next_layer_alone(root, monkeypatch, 
 def test_routing_of_a_run(root, tmp_path):
     task = words(root)
     model = language_model(task, MTSLSTM, (6, 46, 5))
-    found = routing.study(model, task, run_of(model, task))
+    found = routing.study(run_of(model, task))
     assert [row["units"] for row in found.rows][:2] == ["1-2", "3-4"]
     assert len(found.rows) == len(routing.PRINTED[0]) == 23  # two of 46 units, as 50 of 1,150
     assert all(len(ratios) == 23 for ratios in routing.PRINTED)
@@ -474,7 +474,7 @@ def test_routing_of_a_run(root, tmp_path):
     assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
     with pytest.raises(ConfigError, match="language models of words, not of Copy"):
-        routing.study(model, copy, run_of(model, copy))
+        routing.study(run_of(model, copy))
 
 
 def test_ratios_are_of_the_silenced_model_over_the_whole_one(root):
@@ -498,7 +498,7 @@ def test_the_papers_routing_is_drawn_beside_the_papers_model_alone(root, monkeyp
             part, _, key = key.partition("_")
             run.config[part][key] = value
         figure = Figure()
-        found = routing.study(model, task, run)
+        found = routing.study(run)
         found.draw(figure)
         assert len(found.rows) == 23
         return sum(line.get_linestyle() == ":" and len(line.get_xdata()) == 23 for line in figure.axes[0].get_lines())
@@ -525,7 +525,7 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
                 expected = (gx + gh)[46:92].sigmoid()
                 torch.testing.assert_close(gates[0][t - 45], expected, rtol=0, atol=1e-12)
             state = cell.step(gx, gh, state)
-    found = gate_maps.study(model, task, run_of(model, task))
+    found = gate_maps.study(run_of(model, task))
     assert [row["layer"] for row in found.rows] == [1] * 46 + [2] * 5
     means = [row["mean"] for row in found.rows if row["layer"] == 1]
     assert means == sorted(means)
@@ -537,7 +537,7 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
 def test_gate_maps_average_ten_of_the_papers_units(root):
     task = words(root)
     model = language_model(task, LSTM, (230, 5))
-    rows = gate_maps.study(model, task, run_of(model, task)).rows
+    rows = gate_maps.study(run_of(model, task)).rows
     times = model.rnn.layers[0].timescales().detach().double()
     assert [row["units"] for row in rows] == [2] * 115 + [2, 2, 1]  # as many in each layer, whatever its own size
     gates, _ = gate_maps.window(model, task)
@@ -602,7 +602,7 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
     assert read in [[word if word in task.vocabulary else "<unk>" for word in text] for text in whole]
     gates, tokens = gate_maps.window(model, task)
     assert len(gates[0]) == len(tokens) == lengths[0]
-    assert len(gate_maps.study(model, task, run_of(model, task)).rows) == 5
+    assert len(gate_maps.study(run_of(model, task)).rows) == 5
     assert [len(left.logs) for left in decay_curves.kept(model, task)] == [1 + max(lengths)]
     seen = []
     with activations.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
@@ -624,7 +624,7 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
         for weight in (cell.weight_ih, cell.weight_hh):
             weight[cell.rows("forget")] = 0.0
     run = run_of(model, task, name="lstm")
-    found = assigned.study(model, task, run)
+    found = assigned.study(run)
     times = InverseGamma(1.0).timescales(30).tolist()
     assert [row["assigned"] for row in found.rows] == pytest.approx(times, rel=1e-4)
     assert [row["estimated"] for row in found.rows] == pytest.approx(times, rel=1e-4)
@@ -666,7 +666,7 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
     run = run_of(model, task)
     run.config["model"].update(scale=2.0, quantiles="authors")
     figure = Figure()
-    assigned.study(model, task, run).draw(figure)
+    assigned.study(run).draw(figure)
     curves = {line.get_label(): line.get_ydata() for line in figure.axes[-1].get_lines()}
     assert len(curves) == len(assigned.ALPHAS)
     for alpha in (0.56, 1.0):
@@ -708,7 +708,7 @@ def test_models_without_forget_gates_are_refused():
     run = run_of(model, task, name="exprnn")
     for name in ("assigned", "timescale_law", "gate_maps"):
         with pytest.raises(ConfigError, match="has no forget gate"):
-            importlib.import_module(f"timescales.analysis.{name}").study(model, task, run)
+            importlib.import_module(f"timescales.analysis.{name}").study(run)
 
 
 def test_characteristic_times_before_and_after(tmp_path):
@@ -720,7 +720,7 @@ def test_characteristic_times_before_and_after(tmp_path):
         initial.rnn.layers[0].bias_ih.zero_()
         model.rnn.layers[0].bias_ih.zero_()
     run = run_of(model, task, initial, name="lstm")
-    found = characteristic_times.study(model, task, run)
+    found = characteristic_times.study(run)
     began = -1 / math.log(1 / (1 + math.exp(-1.0)))
     assert [row["initial"] for row in found.rows] == pytest.approx([began] * 4, rel=1e-5)
     assert [row["trained"] for row in found.rows] == pytest.approx([3.0, 3.0, 40.0, 40.0], rel=1e-5)
@@ -785,11 +785,11 @@ def test_a_power_law_is_found_and_ends_where_chance_begins():
 def test_mutual_information_of_a_run(root, tmp_path):
     task = words(root)
     model = language_model(task, LSTM, (5,))
-    found = mutual_information.study(model, task, run_of(model, task))
+    found = mutual_information.study(run_of(model, task))
     assert [row["distance"] for row in found.rows] == mutual_information.distances(task.size("train"))
     assert all(row["rest"] == row["bits"] - row["shuffled"] for row in found.rows)
     assert analysis.write(found, tmp_path, "mutual_information")[1].is_file()
-    assert found.rows == mutual_information.study(model, task, run_of(model, task)).rows
+    assert found.rows == mutual_information.study(run_of(model, task)).rows
 
 
 def test_pictures_say_which_corpus_where_the_task_does_not(root):
@@ -805,7 +805,7 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     run = run_of(language_model(task), task)
     run.directory = tmp_path
     assert run.earlier("word_ablation") is None
-    found = word_ablation.study(run.model, task, run)
+    found = word_ablation.study(run)
     analysis.write(found, tmp_path / "analysis", "word_ablation")
     assert run.earlier("word_ablation") is None  # there are no weights it could be of
     (tmp_path / "best.pt").touch()

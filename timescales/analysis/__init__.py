@@ -6,7 +6,7 @@ and makes a picture and a table of it; `compare` puts one to several runs of one
 A file here has any of
     measure(model, task) -> dict[str, float]   the value "x" of reset_units.py is called "probe/reset_units/x" in a
                                                table; an `Answer` instead of a dict brings files too
-    study(model, task, run) -> Study           the picture, rows and values of one `Run`
+    study(run) -> Study                        the picture, rows and values of one `Run`
     compare(runs) -> Study                     the same of several
     WEIGHTS                                    "last": a measure is put to a run's last weights, not its best;
                                                None: a comparison needs none, so that runs without any will do
@@ -281,7 +281,7 @@ def study(run: Run, name: str) -> Study:
 
     Raises ConfigError if the question is not one for the run's model and task.
     """
-    found = importlib.import_module(f"timescales.analysis.{name}").study(run.model, run.task, run)
+    found = importlib.import_module(f"timescales.analysis.{name}").study(run)
     if run.record["status"] != "interrupted":  # a run that goes on writes its record itself
         keep(run.directory, name, found.values)
     return replace(found, title=f"{found.title}\n{run.title}")

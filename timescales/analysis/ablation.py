@@ -69,9 +69,10 @@ LOOKS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one for each kind of order and number of silenced units: mean accuracy, standard error and the accuracy of
     each of the 10 orders. Values: those of `measure`."""
+    model, task = run.model, run.task
     found = curves(model, task)
     rows = rows_of(found, model.rnn.hidden_size)
     values = named(found, model.rnn.hidden_size)
@@ -85,7 +86,7 @@ def compare(runs: Sequence[Run]) -> Study:
     found: list[tuple[Group, list[dict[str, Any]]]] = []
     values = {}
     for group in groups(runs):
-        each = [run.earlier("ablation") or study(run.model, run.task, run).rows for run in group.runs]
+        each = [run.earlier("ablation") or study(run).rows for run in group.runs]
         rows = each[0] if len(each) == 1 else over_runs(each)
         found.append((group, rows))
         for kind in {row["silenced"]: None for row in rows}:

@@ -16,14 +16,12 @@ from timescales import plots
 from timescales.analysis import Run, Study, by_unit
 from timescales.analysis.activations import timescale
 from timescales.inits import InverseGamma
-from timescales.model import SequenceModel
-from timescales.tasks import Task
 
 TITLE = "Time scale of each unit: as its forget bias began, and -1 / ln(mean forget gate on test data) after training"
 ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper's are not in print
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a unit: layer, place, assigned and estimated time scale in steps. Values: by layer, the correlation of
     ranks (Spearman), that of logarithms (Pearson, of units where both are finite and above 0), both medians, and the
     share of units assigned less than 20 steps (80 % in layer 2 of the paper's, section 3.1.1).
@@ -36,7 +34,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
         for cell, forget in zip(run.initial.rnn.layers, run.forget, strict=True)
     ]
     both = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))
-    rows = by_unit(model, dict(zip(("assigned", "estimated"), both, strict=True)))
+    rows = by_unit(run.model, dict(zip(("assigned", "estimated"), both, strict=True)))
     values: dict[str, float] = {}
     for layer, (assigned, estimated) in enumerate(pairs, 1):
         usable = [bool(0 < a < math.inf and 0 < e < math.inf) for a, e in zip(assigned, estimated, strict=True)]

@@ -15,13 +15,12 @@ from torch import Tensor
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit, groups
 from timescales.model import SequenceModel
-from timescales.tasks import Task
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
 QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a unit: layer, place, initial and trained time in steps. Values: quantiles of both."""
     return Study(TITLE, rows_of(run), values_of(run), lambda figure: draw(figure, [run]))
 

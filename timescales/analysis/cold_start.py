@@ -35,7 +35,7 @@ class Starts(NamedTuple):
     activity: Tensor
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: what = "step": for each step after the start the losses in nats, means over the pieces: cold (from zeros),
     found (cold of those that are not lost) and warm; what = "piece": of each piece cold and warm of its second half,
     the `activity` in which it ends from zeros, and whether it is lost.
@@ -44,7 +44,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     those found, and the greatest of those lost.
     Raises ConfigError for a task whose state is not carried on, or whose validation text is too short for two pieces.
     """
-    return _told([("", run.colour, starts(model, task))])
+    return _told([("", run.colour, starts(run.model, run.task))])
 
 
 def compare(runs: Sequence[Run]) -> Study:

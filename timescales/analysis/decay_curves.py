@@ -45,12 +45,12 @@ class Law(NamedTuple):
     power: Tensor
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """The product of each unit's forget gates over test sequences, from their first step on; in the copy tasks from the
     end of the ten symbols to the signal. Rows: one a unit, longest memory first: layer, unit, the p and f nearest to
     the mean logarithm, which is the nearer, and what is left after 1, 2, 5, 10, ... steps. Values: the share of units
     nearer to a power law, the median of what is left in the end, and the medians of p and f."""
-    curves = kept(model, task)
+    curves = kept(run.model, run.task)
     rows, values = summary(curves)
     line = (run.config["model"]["name"], run.colour, "-", curves)
     return Study(TITLE, rows, values, lambda figure: draw(figure, [line]))

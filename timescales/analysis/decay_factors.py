@@ -18,12 +18,12 @@ from timescales.analysis import Run, Study, by_unit, titles
 from timescales.analysis.reset_units import MEAN_P, factors, has_age, later_reset, two_samples
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Copy, Task
+from timescales.tasks import Copy
 
 TITLE = "Decay factors p of the units"
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a unit: layer, unit, p before and after training, and in the copy task whether it is a later-reset one.
 
     Values: mean and standard deviation before and after; `t`, `p_value` and `cohens_d` of after against before as the
@@ -31,8 +31,8 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     """
     from scipy import stats
 
-    before, after = learned(run.initial), learned(model)
-    late = later_reset(model, task) if type(task) is Copy else None
+    before, after = learned(run.initial), learned(run.model)
+    late = later_reset(run.model, run.task) if type(run.task) is Copy else None
     values = {"before_mean": float(before.mean()), "before_sd": float(before.std())}
     values |= {"after_mean": float(after.mean()), "after_sd": float(after.std())}
     if len(after) > 1:

@@ -26,7 +26,7 @@ SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each looked 
 NEAR = 1e-5  # the picture reaches as near to an activation of 1
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Gradient of a unit's forget gate in its own pre-activations (norm over the gates that it depends on), by formula
     for sigmoid and refined gates, and by autograd for gates of the run while it reads test sequences.
 
@@ -35,7 +35,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
     gradient over a sigmoid's at the same activation, and `formula_error`, the largest difference of the formulas from
     autograd at 10,000 random pre-activations.
     """
-    layers, units, g, gradient = observed(model, task)
+    layers, units, g, gradient = observed(run.model, run.task)
     inside = g.clamp(1e-12, 1.0 - 1e-12)
     sigmoid, (low, high) = inside * (1.0 - inside), refine_gradient_bounds(inside, 1001)
     columns = {"layer": layers, "unit": units, "gate": g, "gradient": gradient}

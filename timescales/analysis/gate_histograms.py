@@ -16,8 +16,6 @@ from torch import Tensor
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit, titles
 from timescales.analysis.activations import mean_forget, timescale
-from timescales.model import SequenceModel
-from timescales.tasks import Task
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
 ACTIVATIONS = [k / 40 for k in range(41)]
@@ -31,7 +29,7 @@ class Found(NamedTuple):
     after: list[Tensor]
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
 
     Values: before and after: mean gate, the share of units above .9 and above .99, smallest, median and largest time

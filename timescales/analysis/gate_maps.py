@@ -23,14 +23,14 @@ WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth
 NEIGHBOURS, OF = 10, 1150  # units averaged in a row, in every layer; where the widest has another size, in proportion
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a group of neighbouring units: layer, mean gate, the median of the time scales that their forget biases
     began with, and the mean gate at each step. Values: each layer's share of units whose mean gate is above .9, and
     the mean gate. Where the state is carried the sixth window of the test text is read, else the first sequence."""
-    gates, read = window(model, task)
+    gates, read = window(run.model, run.task)
     rows: list[dict[str, Any]] = []
     values: dict[str, float] = {}
-    neighbours = max(1, round(max(cell.hidden_size for cell in model.rnn.layers) * NEIGHBOURS / OF))
+    neighbours = max(1, round(max(cell.hidden_size for cell in run.model.rnn.layers) * NEIGHBOURS / OF))
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
         means = forget.mean(0)
         values |= {
@@ -42,7 +42,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
             row = {"layer": layer, "units": len(units), "median_timescale": float(began[units].median())}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
-    words = task.words(read) if len(read) <= LABELLED else None
+    words = run.task.words(read) if len(read) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
 
 

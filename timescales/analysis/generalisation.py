@@ -38,11 +38,11 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return {str(T): accuracy(model, at_delay(task, T)) for T in delays(copying(task).T)}
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a delay: T, accuracy, its standard error over sequences, the delay trained on. Values: `measure`."""
-    own = copying(task)
+    own = copying(run.task)
     rows = [  # of sequences: answers to one of them hang together
-        {"T": T, **band(shares(model, at_delay(task, T))), "trained": own.T}
+        {"T": T, **band(shares(run.model, at_delay(run.task, T))), "trained": own.T}
         for T in progress(delays(own.T), "delays", len(delays(own.T)))
     ]
     values = {str(row["T"]): row["accuracy"] for row in rows}
@@ -54,7 +54,7 @@ def compare(runs: Sequence[Run]) -> Study:
     """Rows and values by configuration: mean and standard error over its runs."""
     found = []
     for group in groups(runs):
-        each = [run.earlier("generalisation") or study(run.model, run.task, run).rows for run in group.runs]
+        each = [run.earlier("generalisation") or study(run).rows for run in group.runs]
         rows = each[0]
         if len(each) > 1:
             accuracies = torch.tensor([[row["accuracy"] for row in own] for own in each], dtype=torch.float64)

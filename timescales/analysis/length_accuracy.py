@@ -24,12 +24,13 @@ LONG = 150  # above this many words the paper sees the gain
 TITLE = "Test accuracy by the length of the text, mean and standard error over texts"
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
 
     Values: accuracy in each bin, "101_150", "above_400", and of all texts up to and above 150 tokens.
     Raises ConfigError for another task than IMDB.
     """
+    model, task = run.model, run.task
     if not isinstance(task, IMDB):  # the picture shows the paper's claim on its reviews
         raise ConfigError(f"this question is for texts of different length (imdb), not for {type(task).__name__}")
     rows = table(task.lengths["test"], answers(model, task))
@@ -41,7 +42,7 @@ def compare(runs: Sequence[Run]) -> Study:
     """Rows and values by configuration, over all texts of all its runs."""
     found = []
     for group in groups(runs):
-        each = [run.earlier("length_accuracy") or study(run.model, run.task, run).rows for run in group.runs]
+        each = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
         rows = [
             row_of(
                 same[0]["above"],

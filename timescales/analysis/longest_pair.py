@@ -28,14 +28,14 @@ FIT = (4, 100)  # lengths over which the power law is fitted
 TITLE = "Strings without any error by their longest pair; lengths of all pairs in training"
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: what = "accuracy": one a bin of longest pairs: above, up_to, n strings, value, the share predicted without
     error; what = "pairs": one a length: up_to, n pairs, value, their share.
 
     Values: share of right strings with longest pairs up to and above 75 steps; slope of the law of pairs' lengths.
     Raises ConfigError for a task other than Dyck-2.
     """
-    return _told([("", run.colour, "-", [right_by_pair(model, task)])], task)
+    return _told([("", run.colour, "-", [right_by_pair(run.model, run.task)])], run.task)
 
 
 def compare(runs: Sequence[Run]) -> Study:

@@ -13,9 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, progress
-from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Task
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; a distance is read where ten times as many words are there
@@ -23,13 +21,14 @@ SHUFFLED = 3  # texts in random order, whose information is what counting alone 
 ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: by distance the information in bits, what of it a text in random order has too, and the rest.
 
     Values: exponent and factor of the power law rest = factor * distance^-exponent, by least squares of logarithms,
     from distance 1 to the last before the rest is lost among the shuffled texts' differences (`reach`).
     Raises ConfigError for a task that is no language model of words.
     """
+    task = run.task
     if not hasattr(task, "token_losses"):
         raise ConfigError(f"mutual information is of words, not of {type(task).__name__}")
     words = task.tokens["train"].cpu()  # type: ignore[attr-defined]

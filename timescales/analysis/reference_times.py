@@ -37,13 +37,14 @@ class Trace(NamedTuple):
         return self.time.to(self.ages.dtype).unsqueeze(1) - self.ages
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Reference times of all units over one test sequence, or over the shortest and the longest of 100 where delays
     differ from sequence to sequence. Rows: one a unit: layer, unit, and for each sequence drawn its age at the delay's
     last step (or the last of all) and its mean age. Values: `late/NAME`, the units whose age there is at least half of
     the delay; where delays differ also `late/both`, and `late/mean_short` and `late/mean_long`, counted by the mean
     over the shorter and over the longer half of 100 sequences, with `late/mean_both`: whether the same units serve.
     """
+    model, task = run.model, run.task
     found = [trace(model, task, k, name) for name, k in chosen(task).items()]
     late = {one.name: one.ages[one.end - 1] >= LATE * one.delay for one in found}
     values = {f"late/{name}": float(which.sum()) for name, which in late.items()}

@@ -49,13 +49,14 @@ def factors(model: SequenceModel) -> Tensor:
     return torch.cat([p.expand(cell.hidden_size) for p, cell in zip(each, model.rnn.layers, strict=True)])
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """How many units are later-reset ones, by where the line is drawn, and their p: section 5.2.
 
     Rows: one a unit, oldest first: layer, unit, p, age at the delay's last step, the same as a fraction of T.
     Values: those of `measure`, the mean p of later-reset units and of the others, and how the p of both kinds differ
     (`t` and `cohens_d`, later minus others, pooled variance).
     """
+    model, task = run.model, run.task
     own = copying(task)
     ages, p = ages_before_signal(model, own), factors(model)
     late = ages >= own.T / 2

@@ -17,7 +17,6 @@ from timescales.analysis import Run, Study, bins, progress
 from timescales.analysis.word_ablation import by_timescale
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Task
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once of the paper's second layer; of other sizes in proportion
@@ -39,13 +38,14 @@ PRINTED = (
 )  # fmt: skip
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: one a group, longest time scale first: its units by rank, their mean and median time scale, and by bin the
     ratio.
 
     Values: for each bin the largest ratio, and the median time scale of the group whose silence gives it.
     Raises ConfigError for a task that is no language model of words.
     """
+    model, task = run.model, run.task
     if not hasattr(task, "token_losses"):
         raise ConfigError(f"routing is asked of language models of words, not of {type(task).__name__}")
     layer = min(1, len(model.rnn.layers) - 1)

@@ -32,7 +32,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return fit(timescale(torch.cat(mean_forget(model, task))).cpu())
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """The units' time scales by rank, and how far each law is from them: Fig. 1. Rows: one a unit, longest first."""
     times = torch.cat([timescale(forget) for forget in run.forget])
     return Study(TITLE, rows_of(run), fit(times), lambda figure: draw(figure, [(run, times)]))

@@ -17,7 +17,6 @@ from timescales.analysis import MARKERS, Run, Study, progress
 from timescales.engine.eager import project
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Task
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"
@@ -26,9 +25,10 @@ SIDE_BY_SIDE = 8  # windows: some 300 copies of the state on average, enough for
 AFTER = (1, 10, 30)  # words, at which the values say what is left of the change
 
 
-def study(model: SequenceModel, task: Task, run: Run) -> Study:
+def study(run: Run) -> Study:
     """Rows: the mean change by layer, group of units and distance, "all" units and for the second layer (or the only
     one) groups of 100 of 1,150, longest time scale first. Values: what is left of each layer's after some words."""
+    model, task = run.model, run.task
     middle = min(1, len(model.rnn.layers) - 1)
     times = [cell.timescales().detach().cpu().double() for cell in model.rnn.layers]
     groups = [[("all", torch.arange(len(own)))] for own in times]
@@ -45,7 +45,7 @@ def study(model: SequenceModel, task: Task, run: Run) -> Study:
 
 def compare(runs: Sequence[Run]) -> Study:
     """The same of several runs' layers: Fig. 6. What was measured of a run before, in its analysis/, is taken."""
-    found = [(run, run.earlier("word_ablation") or study(run.model, run.task, run).rows) for run in runs]
+    found = [(run, run.earlier("word_ablation") or study(run).rows) for run in runs]
     rows = [{"run": run.directory.name, **row} for run, own in found for row in own]
     values = {f"{k}/{key}": value for k, (_, own) in enumerate(found, 1) for key, value in values_of(own).items()}
     return Study(TITLE, rows, values, lambda figure: draw(figure, found))
