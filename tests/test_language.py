@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from timescales import LSTM, MTSLSTM, PLSTM, loop
+from timescales.analysis import bins
 from timescales.awd import AWDModel, LockedDropout
 from timescales.data.text import SPLITS
 from timescales.model import SequenceModel
@@ -201,15 +202,13 @@ def test_evaluation_reads_windows_of_one_length(root):
 def test_losses_of_single_words(root):
     task = words(root)
     model = model_for(task, layers=2).double()
-    for split in ("test", "valid"):
-        losses, targets = task.token_losses(model, split)
-        rows = len(task.streams[split])
-        assert torch.equal(targets, task.streams[split][1:].T.flatten().long())
-        assert len(losses) == (rows - 1) * (1 if split == "test" else 10)
-        assert losses.mean().item() == pytest.approx(loop.evaluate(model, task, split)["loss"], rel=1e-12)
+    losses, targets = bins.token_losses(model, task)
+    assert torch.equal(targets, task.tokens["test"][1:].long())  # one stream: the text as it is
+    assert len(losses) == task.size("test") - 1
+    assert losses.mean().item() == pytest.approx(loop.evaluate(model, task, "test")["loss"], rel=1e-12)
     # the fifth word's loss, given the first four
     read = task.streams["test"][:5].long()
-    found = task.token_losses(model)[0][3].item()
+    found = losses[3].item()
     assert model.training
     logits = model.eval()(Batch(read[:-1], read[1:])).logits
     assert found == pytest.approx(F.cross_entropy(logits[-1], read[4]).item(), rel=1e-12)

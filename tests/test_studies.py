@@ -455,7 +455,7 @@ def test_silenced_groups_are_silent_for_the_next_layer_alone(root, monkeypatch, 
         expected = torch.tensor(slow_perplexities(model, task, layer, units), dtype=torch.float64)
         torch.testing.assert_close(row, expected, rtol=1e-10, atol=0, equal_nan=True)
     assert not found[:, :4].isnan().all(0).any()
-    losses, _ = task.token_losses(model)
+    losses, _ = bins.token_losses(model, task)
     assert float(found[0, 4]) == pytest.approx(math.exp(float(losses.mean())), rel=1e-10)
 
 
@@ -473,7 +473,7 @@ def test_routing_of_a_run(root, tmp_path):
     assert found.values["all/median_timescale"] == most["median"]
     assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
-    with pytest.raises(ConfigError, match="language models of words, not of Copy"):
+    with pytest.raises(ConfigError, match="language models of words, not for Copy"):
         routing.study(run_of(model, copy))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from timescales.analysis import progress
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
-from timescales.tasks import Batch, Copy, Task
+from timescales.tasks import Batch, Copy, Task, Words
 from timescales.tasks.task import EVAL_BATCH
 
 SEQUENCES = 1000  # of the test split: enough for means over all their steps
@@ -57,6 +57,13 @@ def needs_forget_gates(model: SequenceModel) -> None:
     for cell in model.rnn.layers:
         if "forget" not in getattr(cell.Act, "_fields", ()):
             raise ConfigError(f"{type(cell).__name__} has no forget gate: this probe is for models that have one")
+
+
+def needs_words(task: Task) -> Words:
+    """The task if it is a language model's, of words. Raises ConfigError for any other."""
+    if not isinstance(task, Words):
+        raise ConfigError(f"this probe is for language models of words, not for {type(task).__name__}")
+    return task
 
 
 @torch.no_grad()

@@ -8,14 +8,18 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
 from timescales.analysis import Answer
+from timescales.analysis.activations import needs_words
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
+from timescales.tasks import Task, Words
 
 NAMES = ("above_10K", "1K_10K", "100_1K", "below_100")
 EDGES = (10_000, 1_000, 100)  # a word that occurs this often belongs above
@@ -36,21 +40,39 @@ class Blocks(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def measure(model: SequenceModel, task: Any) -> Answer:
+def measure(model: SequenceModel, task: Task) -> Answer:
     """Test perplexity by bin and of all words, with words counted in all three splits, as in the authors' code.
 
     "train/..." are the same with words counted in the training split, as in the paper's text. The blocks are kept as
     blocks.csv. Raises ConfigError for a task that is no language model of words.
     """
-    if not hasattr(task, "token_losses"):
-        raise ConfigError(f"this probe is for language models of words, not for {type(task).__name__}")
-    losses, words = (found.cpu().numpy() for found in task.token_losses(model))
+    own = needs_words(task)
+    losses, words = (found.cpu().numpy() for found in token_losses(model, own))
     everywhere, train = (
-        block_sums(losses, bins_of(task.counts(splits).cpu().numpy())[words])
+        block_sums(losses, bins_of(own.counts(splits).cpu().numpy())[words])
         for splits in (("train", "valid", "test"), ("train",))
     )
     found = named(perplexities(everywhere)) | {f"train/{k}": v for k, v in named(perplexities(train)).items()}
     return Answer(found, files={"blocks.csv": to_text(everywhere)})
+
+
+@torch.no_grad()
+def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
+    """Losses in nats of the words of the test text, each given all before it, and the words; (N,) each.
+
+    In the order of the text, which is read as one stream; its first word is not predicted. The model's mode stays as
+    it was.
+    """
+    training = model.training
+    model.eval()
+    losses, words, state = [], [], None
+    for batch in task.batches("test"):
+        output = model(batch, state)
+        state = output.state
+        words.append(batch.target.flatten())
+        losses.append(F.cross_entropy(output.logits.flatten(0, 1), words[-1], reduction="none"))
+    model.train(training)
+    return torch.cat(losses), torch.cat(words)
 
 
 def named(values: Floats) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, progress
-from timescales.schema import ConfigError
+from timescales.analysis.activations import needs_words
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; a distance is read where ten times as many words are there
@@ -28,10 +28,7 @@ def study(run: Run) -> Study:
     from distance 1 to the last before the rest is lost among the shuffled texts' differences (`reach`).
     Raises ConfigError for a task that is no language model of words.
     """
-    task = run.task
-    if not hasattr(task, "token_losses"):
-        raise ConfigError(f"mutual information is of words, not of {type(task).__name__}")
-    words = task.tokens["train"].cpu()  # type: ignore[attr-defined]
+    words = needs_words(run.task).tokens["train"].cpu()
     generator = torch.Generator().manual_seed(0)
     # In random order all distances are alike: any one will do.
     pretended = torch.tensor(

@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from timescales import engine, plots
 from timescales.analysis import Run, Study, bins, progress
+from timescales.analysis.activations import needs_words
 from timescales.analysis.word_ablation import by_timescale
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
+from timescales.tasks import Words
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once of the paper's second layer; of other sizes in proportion
@@ -45,9 +46,7 @@ def study(run: Run) -> Study:
     Values: for each bin the largest ratio, and the median time scale of the group whose silence gives it.
     Raises ConfigError for a task that is no language model of words.
     """
-    model, task = run.model, run.task
-    if not hasattr(task, "token_losses"):
-        raise ConfigError(f"routing is asked of language models of words, not of {type(task).__name__}")
+    model, task = run.model, needs_words(run.task)
     layer = min(1, len(model.rnn.layers) - 1)
     times = model.rnn.layers[layer].timescales().detach().cpu().double()
     groups = by_timescale(times, GROUP, OF)
@@ -66,7 +65,7 @@ def study(run: Run) -> Study:
 
 
 @torch.no_grad()
-def perplexities(model: SequenceModel, task: Any, layer: int, groups: Sequence[Tensor]) -> Tensor:
+def perplexities(model: SequenceModel, task: Words, layer: int, groups: Sequence[Tensor]) -> Tensor:
     """Test perplexity by bin and of all words, first with all units, then with each group silenced: (1 + groups, 5).
 
     What is silenced is the group's h as the next layer (or, after the last, the readout) receives it, at every step;

@@ -14,9 +14,11 @@ from torch.nn import functional as F
 
 from timescales import plots
 from timescales.analysis import MARKERS, Run, Study, progress
+from timescales.analysis.activations import needs_words
 from timescales.engine.eager import project
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
+from timescales.tasks import Task
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"
@@ -69,7 +71,7 @@ def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def changes(model: SequenceModel, task: Any, groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """For each layer the mean of ||c_t^(k) - c_t|| / ||c_t|| at distances k, float64 (K, groups of the layer).
 
     c_t is what the layer holds after word t of a window of the test text, c_t^(k) the same with the word k before
@@ -96,16 +98,15 @@ def changes(model: SequenceModel, task: Any, groups: Sequence[Sequence[Tensor]])
     return [(found[:reached] / counts[:reached]).cpu() for found in sums]
 
 
-def unknown_word(task: Any) -> int:
+def unknown_word(task: Task) -> int:
     """The number of <unk>. Raises ConfigError for a task without it."""
-    if not hasattr(task, "token_losses"):
-        raise ConfigError(f"word ablation is for language models of words, not for {type(task).__name__}")
-    if UNK not in task.vocabulary:
+    vocabulary = needs_words(task).vocabulary
+    if UNK not in vocabulary:
         raise ConfigError(f"this corpus has no {UNK} to put in a word's place")
-    return task.vocabulary.index(UNK)
+    return vocabulary.index(UNK)
 
 
-def blocks(model: SequenceModel, task: Any) -> Iterator[tuple[Tensor, list[Any]]]:
+def blocks(model: SequenceModel, task: Task) -> Iterator[tuple[Tensor, list[Any]]]:
     """Windows of the test text side by side: words (S, W), and each layer's state before them, (W, H).
 
     The text is read once, from state to state; W is at most SIDE_BY_SIDE, and less where the text ends.

@@ -163,24 +163,6 @@ class Words(Task):
         """How often each word of the vocabulary occurs in the splits, (V,)."""
         return sum(torch.bincount(self.tokens[split], minlength=len(self.vocabulary)) for split in splits)  # type: ignore[return-value]
 
-    @torch.no_grad()
-    def token_losses(self, model: Any, split: str = "test") -> tuple[Tensor, Tensor]:
-        """Losses in nats of the words of a split, each given all before it in its stream, and the words; (N,) each.
-
-        In the order of the text; the first word of each stream is not predicted. The model's mode stays as it was.
-        """
-        training = model.training
-        model.eval()
-        losses, words, state = [], [], None
-        for batch in self.batches(split):
-            output = model(batch, state)
-            state = output.state
-            loss = F.cross_entropy(output.logits.flatten(0, 1), batch.target.flatten(), reduction="none")
-            losses.append(loss.view_as(batch.target))
-            words.append(batch.target)
-        model.train(training)
-        return torch.cat(losses).T.flatten(), torch.cat(words).T.flatten()
-
 
 def batchify(tokens: Tensor, n: int) -> Tensor:
     """A text as n streams of equal length side by side, (rows, n); what is left over is left out."""
