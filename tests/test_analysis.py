@@ -20,8 +20,8 @@ from scipy import stats
 from timescales import LSTM, PLSTM, URLSTM, ExpRNN, analysis, inits, record, verdict
 from timescales.analysis import (
     ablation,
-    activations,
     bins,
+    common,
     forgetting,
     generalisation,
     reference_times,
@@ -379,7 +379,7 @@ def test_mean_forget_gates_are_the_literal_means(kind, layers):
     task = copy_task(T=3, test_size=3)
     model = model_for(task, kind, hidden_size=4, num_layers=layers)
     for found, expected in zip(
-        activations.mean_forget(model, task), literal_mean_forget(model, task.batches("test")), strict=True
+        common.mean_forget(model, task), literal_mean_forget(model, task.batches("test")), strict=True
     ):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -391,7 +391,7 @@ def test_steps_that_do_not_exist_do_not_count(kind):
     (batch,) = task.batches("test")
     assert not batch.mask.bool().all()
     model = model_for(task, kind, hidden_size=3)
-    (found,), (expected,) = activations.mean_forget(model, task), literal_mean_forget(model, [batch])
+    (found,), (expected,) = common.mean_forget(model, task), literal_mean_forget(model, [batch])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
 
 
@@ -404,7 +404,7 @@ def test_a_carried_state_is_carried():
         spec=SimpleNamespace(carried=True), device="cpu", batches=lambda split: iter(windows), exists=task.exists
     )
     model = model_for(task, hidden_size=3)
-    (found,), (whole,) = activations.mean_forget(model, text), activations.mean_forget(model, task)
+    (found,), (whole,) = common.mean_forget(model, text), common.mean_forget(model, task)
     torch.testing.assert_close(found, whole, rtol=0, atol=1e-12)
     torch.testing.assert_close(found, literal_mean_forget(model, windows, carried=True)[0], rtol=0, atol=1e-12)
 
@@ -418,7 +418,7 @@ def test_many_sequences_are_not_all_read():
             yield batch
 
     task.batches = batches
-    activations.mean_forget(model_for(task, LSTM, hidden_size=2), task)
+    common.mean_forget(model_for(task, LSTM, hidden_size=2), task)
     assert read == [(20, 500)] * 2
 
 
@@ -429,7 +429,7 @@ def test_watching_leaves_no_trace():
     def fail(layer, act):
         raise RuntimeError("on purpose")
 
-    with pytest.raises(RuntimeError, match="on purpose"), activations.watched(model, fail):
+    with pytest.raises(RuntimeError, match="on purpose"), common.watched(model, fail):
         model(next(iter(task.batches("test"))))
     assert model.rnn.engine == "auto"
     assert "act" not in vars(model.rnn.layers[0])
@@ -470,7 +470,7 @@ def test_forgetting_names_the_spread_of_time_scales():
 
 def test_ends_of_the_time_scales():
     f = torch.tensor([0.0, math.exp(-1.0), 1.0], dtype=torch.float64)
-    assert activations.timescale(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
+    assert common.timescale(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
 
 
 # ---------------------------------------------------------------------------------------------- laws

@@ -21,10 +21,10 @@ from torch.nn import functional as F
 
 from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, record, schema, wandb_run
 from timescales.analysis import (
-    activations,
     assigned,
     bins,
     characteristic_times,
+    common,
     decay_curves,
     forgetting,
     gate_maps,
@@ -404,10 +404,10 @@ def test_a_change_of_what_was_nothing_is_infinite(root):
 
 def test_groups_are_of_neighbouring_time_scales():
     times = torch.tensor([3.0, 9.0, 1.0, 7.0, 5.0])
-    assert {k: v.tolist() for k, v in word_ablation.by_timescale(times, 2, 5).items()} == {
+    assert {k: v.tolist() for k, v in common.by_timescale(times, 2, 5).items()} == {
         "1-2": [1, 3], "3-4": [4, 0], "5-5": [2],
     }  # fmt: skip
-    paper = word_ablation.by_timescale(torch.arange(1150.0), 100, 1150)
+    paper = common.by_timescale(torch.arange(1150.0), 100, 1150)
     assert [len(units) for units in paper.values()] == [100] * 11 + [50]
     assert list(paper)[-1] == "1101-1150"
 
@@ -578,7 +578,7 @@ def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
     exists = task.exists(batch)[:, 0]
     torch.testing.assert_close(read, batch.x[exists, 0], rtol=0, atol=0)
     seen = []
-    with activations.watched(model, lambda layer, act: seen.append(act.forget[0].detach().double())):
+    with common.watched(model, lambda layer, act: seen.append(act.forget[0].detach().double())):
         model(batch)
     torch.testing.assert_close(gates[0], torch.stack(seen)[exists], rtol=0, atol=1e-6)
 
@@ -605,10 +605,10 @@ def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
     assert len(gate_maps.study(run_of(model, task)).rows) == 5
     assert [len(left.logs) for left in decay_curves.kept(model, task)] == [1 + max(lengths)]
     seen = []
-    with activations.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
+    with common.watched(model, lambda layer, act: seen.append(act.forget.detach().double())):
         model(batch)
     expected = torch.stack(seen)[task.exists(batch)].mean(0)
-    torch.testing.assert_close(activations.mean_forget(model, task)[0], expected)
+    torch.testing.assert_close(common.mean_forget(model, task)[0], expected)
 
 
 # ---------------------------------------------------------------------------------------------- time scales

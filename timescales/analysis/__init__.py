@@ -11,7 +11,7 @@ A file here has any of
     WEIGHTS                                    "last": a measure is put to a run's last weights, not its best;
                                                None: a comparison needs none, so that runs without any will do
 or functions that tables compute from several runs' rows. Each raises ConfigError where the question is not one for the
-model or task. activations.py is what several of them stand on.
+model or task. common.py is what several of them stand on.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Run:
 
         Raises ConfigError for a model without forget gates.
         """
-        from timescales.analysis.activations import mean_forget
+        from timescales.analysis.common import mean_forget
 
         return [f.cpu() for f in mean_forget(self.model, self.task)]
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Group, Run, Study, groups, progress
-from timescales.analysis.generalisation import GUESS, accuracy, band, copying
+from timescales.analysis.common import copying
+from timescales.analysis.generalisation import GUESS, accuracy, band
 from timescales.analysis.reset_units import later_reset
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit
-from timescales.analysis.activations import timescale
+from timescales.analysis.common import timescale
 from timescales.inits import InverseGamma
 
 TITLE = "Time scale of each unit: as its forget bias began, and -1 / ln(mean forget gate on test data) after training"

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.analysis import Answer
-from timescales.analysis.activations import needs_words
+from timescales.analysis.common import needs_words
 from timescales.model import SequenceModel
 from timescales.tasks import Task, Words
 

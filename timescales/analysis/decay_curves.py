@@ -15,7 +15,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups
-from timescales.analysis.activations import needs_forget_gates, part, watched
+from timescales.analysis.common import needs_forget_gates, part, watched
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Copy, Task

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit, titles
-from timescales.analysis.reset_units import MEAN_P, factors, has_age, later_reset, two_samples
+from timescales.analysis.common import has_age
+from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Copy

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from timescales.analysis.activations import mean_forget, timescale
+from timescales.analysis.common import mean_forget, timescale
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 

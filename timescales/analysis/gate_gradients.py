@@ -16,7 +16,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import needs_forget_gates, part, replaced
+from timescales.analysis.common import needs_forget_gates, part, replaced
 from timescales.cells.gates import refined
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit, titles
-from timescales.analysis.activations import mean_forget, timescale
+from timescales.analysis.common import mean_forget, timescale
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
 ACTIVATIONS = [k / 40 for k in range(41)]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study
-from timescales.analysis.activations import needs_forget_gates, sequence, watched
+from timescales.analysis.common import needs_forget_gates, sequence, watched
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups, progress
+from timescales.analysis.common import copying
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
 
@@ -99,13 +99,6 @@ def delays(trained: int) -> list[int]:
     if trained in (200, 500):
         return list(DELAYS)
     return sorted({max(1, round(trained * T / TRAINED)) for T in DELAYS})
-
-
-def copying(task: Task) -> Copy:
-    """The task if it is the copy task with one delay. Raises ConfigError for any other."""
-    if type(task) is not Copy:
-        raise ConfigError(f"this probe is for the copy task with one delay, not for {type(task).__name__}")
-    return task
 
 
 def at_delay(task: Task, T: int) -> Copy:

@@ -10,14 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from timescales import plots
-from timescales.analysis import Run, Study, groups, progress
-from timescales.model import SequenceModel
+from timescales.analysis import Run, Study, groups
+from timescales.analysis.common import answers
 from timescales.schema import ConfigError
-from timescales.tasks import IMDB, Task
+from timescales.tasks import IMDB
 
 EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one, up to the next; ours
 LONG = 150  # above this many words the paper sees the gain
@@ -56,13 +55,6 @@ def compare(runs: Sequence[Run]) -> Study:
     lines = [(group.label, group.colour, group.style, own) for group, own in found]
     values = {f"{g.name}/{key}": value for g, own in found for key, value in summary(own).items()}
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
-
-
-@torch.no_grad()
-def answers(model: SequenceModel, task: Task) -> Tensor:
-    """Which test sequences are answered rightly, (N,) bool, in the task's order."""
-    batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
-    return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
 
 
 def table(lengths: Tensor, right: Tensor) -> list[dict[str, Any]]:

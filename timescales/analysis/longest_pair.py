@@ -17,7 +17,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups
-from timescales.analysis.length_accuracy import answers
+from timescales.analysis.common import answers
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
 from timescales.tasks import Dyck2, Task

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, progress
-from timescales.analysis.activations import needs_words
+from timescales.analysis.common import needs_words
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; a distance is read where ten times as many words are there

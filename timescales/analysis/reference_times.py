@@ -12,8 +12,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit
-from timescales.analysis.activations import sequence, watched
-from timescales.analysis.reset_units import SEQUENCES, has_age
+from timescales.analysis.common import has_age, sequence, watched
+from timescales.analysis.reset_units import SEQUENCES
 from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL

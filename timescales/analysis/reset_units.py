@@ -14,9 +14,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit
-from timescales.analysis.generalisation import copying
+from timescales.analysis.common import copying, has_age
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
 
@@ -133,14 +132,6 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
 def later_reset(model: SequenceModel, task: Copy) -> Tensor:
     """Which units are later-reset units, (units,) of bool; see `measure`."""
     return ages_before_signal(model, task) >= task.T / 2
-
-
-def has_age(model: SequenceModel) -> None:
-    """Raise ConfigError for a model whose units have no age."""
-    for cell in model.rnn.layers:
-        if "age" not in cell.State._fields:
-            kind = type(cell).__name__
-            raise ConfigError(f"this question is for power-law LSTMs and GRUs: {kind} has no reference time")
 
 
 def t(rows: Sequence[Mapping[str, Any]]) -> float | None:

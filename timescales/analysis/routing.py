@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from timescales import engine, plots
 from timescales.analysis import Run, Study, bins, progress
-from timescales.analysis.activations import needs_words
-from timescales.analysis.word_ablation import by_timescale
+from timescales.analysis.common import by_timescale, needs_words
 from timescales.model import SequenceModel
 from timescales.tasks import Words
 

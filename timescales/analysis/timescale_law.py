@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import MARKERS, Run, Study, by_unit
-from timescales.analysis.activations import mean_forget, timescale
+from timescales.analysis.common import mean_forget, timescale
 from timescales.inits import inverse_gamma_isf
 from timescales.model import SequenceModel
 from timescales.tasks import Task

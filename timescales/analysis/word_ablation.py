@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from timescales import plots
 from timescales.analysis import MARKERS, Run, Study, progress
-from timescales.analysis.activations import needs_words
+from timescales.analysis.common import by_timescale, needs_words
 from timescales.engine.eager import project
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -58,16 +58,6 @@ def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     whole = {(row["layer"], row["distance"]): row["change"] for row in rows if row["units"] == "all"}
     layers = sorted({layer for layer, _ in whole})
     return {f"layer{k}/left_{n}": whole[k, n] / whole[k, 0] for k in layers for n in AFTER if (k, n) in whole}
-
-
-def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
-    """Groups of units (their places) of neighbouring time scales (H,), the longest first; `size` of every `of` units.
-
-    The names are the ranks of a group's first and last unit, "1-100". The last group may be smaller.
-    """
-    size = max(1, round(len(times) * size / of))
-    parts = times.argsort(descending=True, stable=True).split(size)
-    return {f"{k * size + 1}-{k * size + len(units)}": units for k, units in enumerate(parts)}
 
 
 @torch.no_grad()

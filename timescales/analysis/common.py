@@ -1,4 +1,4 @@
-"""What gates do while a model runs: the ground of the probes that ask for activations."""
+"""What several questions stand on: for which model and task they are, and what a model does while it runs."""
 
 from __future__ import annotations
 
@@ -66,6 +66,21 @@ def needs_words(task: Task) -> Words:
     return task
 
 
+def has_age(model: SequenceModel) -> None:
+    """Raise ConfigError for a model whose units have no age."""
+    for cell in model.rnn.layers:
+        if "age" not in cell.State._fields:
+            kind = type(cell).__name__
+            raise ConfigError(f"this question is for power-law LSTMs and GRUs: {kind} has no reference time")
+
+
+def copying(task: Task) -> Copy:
+    """The task if it is the copy task with one delay. Raises ConfigError for any other."""
+    if type(task) is not Copy:
+        raise ConfigError(f"this probe is for the copy task with one delay, not for {type(task).__name__}")
+    return task
+
+
 @torch.no_grad()
 def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
@@ -115,3 +130,20 @@ def sequence(task: Task, k: int) -> Batch:
 def timescale(forget: Tensor) -> Tensor:
     """-1 / ln f in steps: the time scale of a forget gate held at f. 0 at f = 0, infinite at f = 1."""
     return 1.0 / forget.log().abs()
+
+
+def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
+    """Groups of units (their places) of neighbouring time scales (H,), the longest first; `size` of every `of` units.
+
+    The names are the ranks of a group's first and last unit, "1-100". The last group may be smaller.
+    """
+    size = max(1, round(len(times) * size / of))
+    parts = times.argsort(descending=True, stable=True).split(size)
+    return {f"{k * size + 1}-{k * size + len(units)}": units for k, units in enumerate(parts)}
+
+
+@torch.no_grad()
+def answers(model: SequenceModel, task: Task) -> Tensor:
+    """Which test sequences are answered rightly, (N,) bool, in the task's order."""
+    batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
+    return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
