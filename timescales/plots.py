@@ -60,6 +60,13 @@ def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, hei
     return list(axes.flat)
 
 
+def band(axis: Any, x: Sequence[float], y: Sequence[float], error: Sequence[float], colour: str, **line: Any) -> None:
+    """A line with a dot at every point and its error as a band around it; `line` says how the line looks."""
+    axis.plot(x, y, color=colour, marker="o", **line)
+    low, high = ([a + sign * b for a, b in zip(y, error, strict=True)] for sign in (-1, 1))
+    axis.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
 def _reduced(picture: io.BytesIO, colours: int) -> io.BytesIO:
     """A PNG of so few colours: hundreds of thin lines take half the bytes, and look the same."""
     from PIL import Image
@@ -248,9 +255,7 @@ def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any
         values = [[r[k] for r in mine for k in (prefix + f"{x:g}",) if r.get(k) is not None] for x in xs]
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
-        shade = colour(mine[0]["axes"])
-        one.plot(xs, means, style(mine[0]), marker="o", ms=3, color=shade, lw=1.5, label=f"{text} (n={len(mine)})")
-        low, high = ([m + s * e for m, e in zip(means, errors, strict=True)] for s in (-1, 1))
-        one.fill_between(xs, low, high, color=shade, alpha=0.15, lw=0)
+        label = f"{text} (n={len(mine)})"
+        band(one, xs, means, errors, colour(mine[0]["axes"]), ls=style(mine[0]), ms=3, lw=1.5, label=label)
     one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
     _legend(one)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Group, Run, Study, groups, progress
-from timescales.analysis.common import copying
-from timescales.analysis.generalisation import GUESS, accuracy, band
+from timescales.analysis.common import copying, mean_and_error, over_runs
+from timescales.analysis.generalisation import GUESS, accuracy
 from timescales.analysis.reset_units import later_reset
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -88,7 +88,7 @@ def compare(runs: Sequence[Run]) -> Study:
     values = {}
     for group in groups(runs):
         each = [run.earlier("ablation") or study(run).rows for run in group.runs]
-        rows = each[0] if len(each) == 1 else over_runs(each)
+        rows = over_runs(each, "silenced", "units", "of")
         found.append((group, rows))
         for kind in {row["silenced"]: None for row in rows}:
             own = [row["accuracy"] for row in rows if row["silenced"] == kind]
@@ -103,17 +103,8 @@ def rows_of(found: dict[str, Tensor], hidden_size: int) -> list[dict[str, Any]]:
     rows = []
     for kind, each in found.items():
         for n, values in zip(counts(hidden_size), each.T, strict=True):
-            row = {"silenced": kind, "units": n, "of": hidden_size, **band(values)}
+            row = {"silenced": kind, "units": n, "of": hidden_size, **mean_and_error(values)}
             rows.append(row | {f"order {k}": value for k, value in enumerate(values.tolist(), 1)})
-    return rows
-
-
-def over_runs(each: Sequence[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The rows of several runs of one configuration as one: their mean and standard error."""
-    rows = []
-    for same in zip(*each, strict=True):
-        kept = {key: same[0][key] for key in ("silenced", "units", "of")}
-        rows.append(kept | band(torch.tensor([row["accuracy"] for row in same], dtype=torch.float64)))
     return rows
 
 
@@ -126,9 +117,7 @@ def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, An
             if not own:
                 continue
             x, y, e = ([row[key] for row in own] for key in ("units", "accuracy", "standard_error"))
-            one.plot(x, y, ls=style, color=colour, marker="o", label=f"{name}, {words}", **look)
-            low, high = ([a + sign * b for a, b in zip(y, e, strict=True)] for sign in (-1, 1))
-            one.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+            plots.band(one, x, y, e, colour, ls=style, label=f"{name}, {words}", **look)
     one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
     sizes = sorted({row["of"] for *_, rows in found for row in rows})
     one.set(xlabel=f"units silenced (h = 0), of {' or '.join(map(str, sizes))}", ylabel="accuracy of the ten answers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,3 +148,21 @@ def answers(model: SequenceModel, task: Task) -> Tensor:
     """Which test sequences are answered rightly, (N,) bool, in the task's order."""
     batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
     return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
+
+
+def mean_and_error(values: Tensor) -> dict[str, float]:
+    """Mean and standard error of accuracies (n,), as a row's."""
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return {"accuracy": float(values.mean()), "standard_error": error}
+
+
+def over_runs(each: list[list[dict[str, Any]]], *keys: str) -> list[dict[str, Any]]:
+    """The rows of several runs of one configuration as one: `keys`, by which they are alike, and the mean accuracy and
+    its standard error over runs. A single run's are left as they are."""
+    if len(each) == 1:
+        return each[0]
+    return [
+        {key: same[0][key] for key in keys}
+        | mean_and_error(torch.tensor([row["accuracy"] for row in same], dtype=torch.float64))
+        for same in zip(*each, strict=True)
+    ]

@@ -5,7 +5,6 @@ Source: Chien et al. 2021, appendix A.4 and Fig. A.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups, progress
-from timescales.analysis.common import copying
+from timescales.analysis.common import copying, mean_and_error, over_runs
 from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
@@ -42,7 +41,7 @@ def study(run: Run) -> Study:
     """Rows: one a delay: T, accuracy, its standard error over sequences, the delay trained on. Values: `measure`."""
     own = copying(run.task)
     rows = [  # of sequences: answers to one of them hang together
-        {"T": T, **band(shares(run.model, at_delay(run.task, T))), "trained": own.T}
+        {"T": T, **mean_and_error(shares(run.model, at_delay(run.task, T))), "trained": own.T}
         for T in progress(delays(own.T), "delays", len(delays(own.T)))
     ]
     values = {str(row["T"]): row["accuracy"] for row in rows}
@@ -55,24 +54,11 @@ def compare(runs: Sequence[Run]) -> Study:
     found = []
     for group in groups(runs):
         each = [run.earlier("generalisation") or study(run).rows for run in group.runs]
-        rows = each[0]
-        if len(each) > 1:
-            accuracies = torch.tensor([[row["accuracy"] for row in own] for own in each], dtype=torch.float64)
-            rows = [
-                {"T": row["T"], "trained": row["trained"], **band(values)}
-                for row, values in zip(each[0], accuracies.T, strict=True)
-            ]
-        found.append((group, rows))
+        found.append((group, over_runs(each, "T", "trained")))
     rows = [{"run": group.name, **row} for group, own in found for row in own]
     lines = [(group.label, group.colour, group.style, own) for group, own in found]
     values = {f"{row['run']}/{row['T']}": row["accuracy"] for row in rows}
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
-
-
-def band(values: Tensor) -> dict[str, float]:
-    """Mean and standard error of accuracies (n,)."""
-    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return {"accuracy": float(values.mean()), "standard_error": error}
 
 
 def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
@@ -80,9 +66,7 @@ def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, An
     (one,) = plots.panels(figure, width=7.5, height=4.6)
     for name, colour, style, rows in found:
         x, y, e = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
-        one.plot(x, y, style, color=colour, lw=1.8, marker="o", ms=4, label=name)
-        low, high = ([a + sign * b for a, b in zip(y, e, strict=True)] for sign in (-1, 1))
-        one.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+        plots.band(one, x, y, e, colour, ls=style, lw=1.8, ms=4, label=name)
     for trained in sorted({row["trained"] for *_, rows in found for row in rows}):
         one.axvline(trained, color="black", ls="--", lw=1)
         one.text(trained, 1.0, f" trained at T = {trained}", fontsize=8, transform=one.get_xaxis_transform())
