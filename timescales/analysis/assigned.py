@@ -50,18 +50,14 @@ def study(run: Run) -> Study:
 
 def ranks(values: Tensor) -> Tensor:
     """The place of each value (n,) in their order, float64; equal ones share the mean of theirs."""
-    _, back, counts = torch.unique(values, return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    return (last - (counts.double() - 1.0) / 2.0)[back]
+    from scipy.stats import rankdata
+
+    return torch.from_numpy(rankdata(values))
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
     """Pearson's r of two (n,); nan where one does not vary."""
-    if len(a) < 2:
-        return math.nan
-    a, b = a - a.mean(), b - b.mean()
-    size = float(a.norm() * b.norm())
-    return float(a @ b) / size if size > 0 else math.nan
+    return float(torch.corrcoef(torch.stack([a, b]))[0, 1]) if len(a) > 1 else math.nan
 
 
 def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
