@@ -1,6 +1,7 @@
 """The house's own rules: which way imports go, what the README shows, and that it is not long."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -79,7 +80,10 @@ def test_library_import_is_lazy():
 def test_public_names_exist_and_say_what_they_are():
     import timescales
 
-    assert set(timescales.__all__) == {*timescales._MODULE, "__version__"}
+    modules = [importlib.import_module(f"timescales.{name}") for name in ("cells", "rnn", "lstm", "relatives")]
+    layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
+    layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
+    assert {*layers, "__version__"} == set(timescales.__all__) == set(dir(timescales))
     for name in timescales.__all__:
         value = getattr(timescales, name)
         assert name == "__version__" or value.__doc__, name

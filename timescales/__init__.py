@@ -6,35 +6,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
-    from timescales.cells import (
-        Cell,
-        ExpRNNCell,
-        GatedGRUCell,
-        GatedLSTMCell,
-        GRUCell,
-        JANETCell,
-        LSTMCell,
-        PGRUCell,
-        PLSTMCell,
-        URLSTMCell,
-    )
-    from timescales.lstm import LSTM, MTSLSTM, PLSTM, URLSTM, ChronoLSTM
-    from timescales.relatives import GRU, JANET, PGRU, ExpRNN, GatedRNN
-    from timescales.rnn import RNN
+    from timescales.cells import *  # noqa: F403
+    from timescales.lstm import *  # noqa: F403
+    from timescales.relatives import *  # noqa: F403
+    from timescales.rnn import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "timescales.rnn": ("RNN",),
-    "timescales.lstm": ("LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM"),
-    "timescales.relatives": ("GatedRNN", "GRU", "PGRU", "JANET", "ExpRNN"),
-    "timescales.cells": (
-        "Cell", "LSTMCell", "URLSTMCell", "PLSTMCell", "GatedLSTMCell", "GatedGRUCell", "GRUCell", "PGRUCell",
-        "JANETCell", "ExpRNNCell",
-    ),
-}  # fmt: skip
-_MODULE = {name: module for module, names in _WHERE.items() for name in names}
-__all__ = [
+__all__ = [  # noqa: F405
     "GRU",
     "JANET",
     "LSTM",
@@ -62,8 +41,11 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Lazy (PEP 562), so that `train.py --help` does not wait for torch.
-    if name in _MODULE:
-        return getattr(importlib.import_module(_MODULE[name]), name)
+    if name in __all__:
+        for module in ("cells", "rnn", "lstm", "relatives"):  # each stands on those before it
+            found = vars(importlib.import_module(f"timescales.{module}"))
+            if name in found:
+                return found[name]
     raise AttributeError(f"module 'timescales' has no attribute {name!r}")
 
 
