@@ -58,9 +58,9 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
         found[words] = []
         for run, slug in runs_of(table, composer, narrow):
             mine = record.read(store.RUNS / slug)
-            if mine is not None and mine["status"] in store.ENDED:
+            if mine is not None and mine["status"] in record.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
-            elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in store.ENDED:
+            elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in record.ENDED:
                 line = known
             else:
                 continue

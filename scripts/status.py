@@ -38,7 +38,7 @@ def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> li
             state = found["status"] if found else row.get("status", "missing")
             old = record.stale(found) if found else bool(row) and store.stale(row)
             count["stale" if old else "committed" if not found and row else state] += 1
-            if state in store.ENDED:
+            if state in record.ENDED:
                 ended.append((kind, found or row))
             else:
                 todo.append((kind, cfg))

@@ -84,7 +84,7 @@ class ChronoLSTM(LSTM):
         refuse(self, unknown)
         super().__init__(
             input_size, hidden_size, num_layers, batch_first, dropout,
-            forget_init={"law": "chrono", "T_max": T_max}, frozen=frozen, engine=engine, **unknown,
+            forget_init={"law": "chrono", "T_max": T_max}, frozen=frozen, engine=engine,
         )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ class MTSLSTM(LSTM):
             input_size, hidden_size, num_layers, batch_first, dropout,
             forget_init=[quantile] if num_layers == 1 else [short, quantile, "default"],
             frozen=[gates] if num_layers == 1 else [gates, gates, ()],
-            engine=engine, **unknown,
+            engine=engine,
         )  # fmt: skip
 
 

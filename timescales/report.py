@@ -126,12 +126,12 @@ def gather(
         for run, slug in asked:
             mine = record.read(store.RUNS / slug) if local else None
             known = committed.get(schema.id_of(slug))
-            if mine is not None and mine["status"] not in store.ENDED:
+            if mine is not None and mine["status"] not in record.ENDED:
                 mine = None
             if mine is not None and known is not None and mine["partial"] and not known["partial"]:
                 mine = None  # the same run is committed on the whole data
             row = _row(table, run, profile, mine, known)
-            if row is not None and row["status"] in store.ENDED:
+            if row is not None and row["status"] in record.ENDED:
                 folder = store.RESULTS / table["name"] / "blocks"
                 blocks = store.RUNS / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
                 row["blocks"] = blocks.read_text() if blocks.is_file() else None
@@ -146,7 +146,7 @@ def open_runs(
 
     asked: each with its slug; kinds: by a run's id (`schema.kind`); rows: of those that have ended.
     """
-    ended = {row["id"] for row in rows if row["status"] in store.ENDED and not row["stale"]}
+    ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
     seconds = cost.prices((kinds[row["id"]], row) for row in rows)
     ids = [(run.axes, schema.id_of(slug)) for run, slug in asked]
     return [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]

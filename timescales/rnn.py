@@ -21,13 +21,13 @@ from timescales import engine as engines
 from timescales.cells import Cell
 from timescales.engine.kernel import kernel_of
 
-# What torch.nn.LSTM takes and we do not: how to get the same here.
+# What torch.nn.LSTM takes and we do not: the value that asks for nothing, and how to get the others' effect here.
 MENDS = {
-    "bias": "every cell here has its biases: zero and freeze them if you must",
-    "bidirectional": "run a second RNN over x.flip(0) and concatenate the outputs",
-    "proj_size": "put an nn.Linear after the RNN",
-    "device": "build the module, then call .to(device)",
-    "dtype": "build the module, then call .to(dtype)",
+    "bias": (True, "every cell here has its biases: zero and freeze them if you must"),
+    "bidirectional": (False, "run a second RNN over x.flip(0) and concatenate the outputs"),
+    "proj_size": (0, "put an nn.Linear after the RNN"),
+    "device": (None, "build the module, then call .to(device)"),
+    "dtype": (None, "build the module, then call .to(dtype)"),
 }
 
 
@@ -140,11 +140,11 @@ class RNN(nn.Module):
 
 def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
     """Raise ValueError for an argument that these modules do not have, with what to do instead."""
-    harmless = {"bias": True, "bidirectional": False, "proj_size": 0, "device": None, "dtype": None}
     for key, value in unknown.items():
         if key in MENDS:
-            if value != harmless[key]:
-                raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {MENDS[key]}")
+            harmless, mend = MENDS[key]
+            if value != harmless:
+                raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {mend}")
             continue
         parent = type(rnn).__mro__[1]
         if key in inspect.signature(parent).parameters:

@@ -85,7 +85,7 @@ class Trunk:
 def register() -> None:
     """Make the trunk and the run_dir resolver known to Hydra."""
     ConfigStore.instance().store(name="trunk", node=Trunk)
-    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: default_run_dir(_root_), replace=True)
+    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -152,11 +152,6 @@ def group(config: Mapping[str, Any]) -> str:
     """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
     return "-".join(words)
-
-
-def default_run_dir(cfg: DictConfig) -> str:
-    """Where a run lives unless run_dir says otherwise."""
-    return f"runs/{slug(cfg)}"
 
 
 def with_seed(cfg: DictConfig, seed: int) -> DictConfig:

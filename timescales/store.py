@@ -12,7 +12,6 @@ from timescales.files import csv_rows, csv_text
 
 RUNS = Path("runs")  # where this folder's runs lie
 RESULTS = record.ROOT / "results"
-ENDED = record.ENDED
 # What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
 COLUMNS = (
     "id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters", "seconds", "device", "threads",
@@ -103,7 +102,7 @@ def committed() -> dict[str, dict[str, Any]]:
 
 def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
     """Whether a committed row stands for its run: it has ended, on the whole data unless a part of them will do."""
-    return line["status"] in ENDED and (allow_partial or not line["partial"])
+    return line["status"] in record.ENDED and (allow_partial or not line["partial"])
 
 
 def stale(line: Mapping[str, Any]) -> bool:

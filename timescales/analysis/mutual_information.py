@@ -5,6 +5,7 @@ Source: Mahto et al. 2020, section 2.4 and Fig. 2, after Lin & Tegmark 2016.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def information(words: Tensor, distance: int) -> float:
 def entropy(counts: Tensor) -> float:
     """Entropy in bits of the frequencies that counts (n,) say."""
     p = counts.double() / counts.sum()
-    return float(torch.special.entr(p).sum()) / torch.log(torch.tensor(2.0, dtype=torch.float64)).item()
+    return float(torch.special.entr(p).sum()) / math.log(2.0)
 
 
 def distances(n: int) -> list[int]:

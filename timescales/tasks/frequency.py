@@ -52,8 +52,8 @@ class Frequency(Task):
         check_choice("sampling", sampling, ("async", "sync_1", "sync_01"))
         check_choice("negatives", negatives, ("log_uniform", "uniform"))
         self.sampling, self.time_input, self.negatives = sampling, time_input, negatives
-        interval = {"async": 1.0, "sync_1": 1.0, "sync_01": 0.1}[sampling]
-        self.spec = Spec("real", 2 if time_input else 1, 2, "last", horizon=round(DURATION / interval))
+        self.interval = {"async": 1.0, "sync_1": 1.0, "sync_01": 0.1}[sampling]
+        self.spec = Spec("real", 2 if time_input else 1, 2, "last", horizon=round(DURATION / self.interval))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         generator = self.generator(split, epoch if split == "train" else 0, step)
@@ -96,12 +96,11 @@ class Frequency(Task):
             points = torch.where(exists, points, points.gather(1, (most - count).unsqueeze(1)))
             time = start.unsqueeze(1) + duration.unsqueeze(1) * points
         else:
-            interval = 1.0 if self.sampling == "sync_1" else 0.1
-            count = torch.ceil(duration / interval).long()
+            count = torch.ceil(duration / self.interval).long()
             most = int(count.max())
             index = torch.arange(most) - (most - count.unsqueeze(1))
             exists = index >= 0
-            time = start.unsqueeze(1) + interval * index.clamp(min=0).double()
+            time = start.unsqueeze(1) + self.interval * index.clamp(min=0).double()
         return time, exists, torch.stack([period, shift], 1), label
 
     def chance(self) -> float:
