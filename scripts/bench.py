@@ -217,7 +217,7 @@ def earlier(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
     rows = [row for row in csv_rows(file) if tuple(row[k] for k in JOB_COLUMNS) not in again]
     numbers: dict[str, Callable[[str], float]] = {"seconds": float, "MiB": float, "ratio": float}
     numbers |= dict.fromkeys(("S", "B", "I", "H", "flush", "threads", "rounds"), int)
-    return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]  # type: ignore[operator]
+    return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]
 
 
 def measure(jobs: list[Job], threads: int, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

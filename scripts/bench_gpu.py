@@ -270,7 +270,7 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
     def step() -> None:
         nonlocal state
         asked = loop.Step(0, model, task, optimizer, settings, next(batches), state, loop.Clock())
-        state = loop.take(asked).state  # type: ignore[union-attr]
+        state = loop.take(asked).state
 
     return timed(step, device, seconds)
 

@@ -126,7 +126,7 @@ class Torture:
 
         def before() -> None:
             store.RESULTS = Path.cwd() / "results"
-            record.ROOT = Path.cwd()  # type: ignore[misc]
+            record.ROOT = Path.cwd()
             import report as script
 
             script.ROOT = Path.cwd()

@@ -83,7 +83,7 @@ class Files:
 
     def install(self) -> None:
         """Take the place of the module's `os`, `open` and `_temporary`, in this process."""
-        files.os, files.open, files._temporary = self, self.append, self.temporary  # type: ignore[assignment,attr-defined]
+        files.os, files.open, files._temporary = self, self.append, self.temporary  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

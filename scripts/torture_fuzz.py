@@ -224,7 +224,7 @@ def offline() -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no network here")
 
-    socket.socket.connect = refuse  # type: ignore[method-assign,assignment]
+    socket.socket.connect = refuse  # type: ignore[method-assign]
     socket.getaddrinfo = refuse  # type: ignore[assignment]
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 

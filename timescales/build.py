@@ -96,7 +96,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         if key not in parameters or key in shared:
             known = [p for p in parameters if p not in shared]
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, known)}")
-    hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
+    hints = typing.get_type_hints(target.__init__)
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
             raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")

@@ -169,7 +169,7 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
     for k in range(cfg.seeds):
         run = with_seed(cfg, cfg.seed + k)
         run.seeds = 1
-        if OmegaConf.to_container(cfg, resolve=False)["run_dir"] != "${run_dir:}":  # type: ignore[call-overload, index]
+        if OmegaConf.to_container(cfg, resolve=False)["run_dir"] != "${run_dir:}":  # type: ignore[call-overload]
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs

@@ -86,7 +86,7 @@ class GatedCell(Cell):
             self.register_buffer("gate_bias", b)
 
     def _law(self, forget_bias: float, T_max: str | float) -> Law | None:
-        if not (T_max in ("hidden_size", "unknown") or (is_number(T_max) and T_max > 2)):  # type: ignore[operator]
+        if not (T_max in ("hidden_size", "unknown") or (is_number(T_max) and T_max > 2)):
             raise ValueError(f"T_max must be hidden_size, unknown, or a number above 2 (steps), not {T_max!r}")
         if self.mechanism.law == "chrono":
             return ChronoUnknown() if T_max == "unknown" else Chrono(

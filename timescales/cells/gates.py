@@ -69,7 +69,7 @@ class URLSTMCell(LSTMCell):
     counter = "refine"
     default_init = "uniform"
 
-    class Act(NamedTuple):  # type: ignore[assignment]
+    class Act(NamedTuple):
         forget: Tensor  # the effective gate g
         refine: Tensor
         cell: Tensor

@@ -39,7 +39,7 @@ class PowerLaw(Cell):
                 raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {power_init!r}")
             p = torch.empty(hidden_size, dtype=torch.float64).uniform_(*interval).clamp(1e-4, 1.0 - 1e-4)
             self.power = nn.Parameter(p.logit().to(self.weight_hh.dtype))
-        elif is_number(power) and power > 0:  # type: ignore[operator]
+        elif is_number(power) and power > 0:
             self.fixed_power = float(power)
         else:
             raise ValueError(f"power must be learned or a number above 0, not {power!r}")

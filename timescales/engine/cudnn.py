@@ -42,7 +42,7 @@ def run(
     # Autocast would bring half precision, in which a gate near 1 is 1 and forgets nothing.
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # "weights are not part of single contiguous chunk": made anew
-        output, h, c = torch._VF.lstm(  # type: ignore[attr-defined]
+        output, h, c = torch._VF.lstm(
             x,
             (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
             parameters,

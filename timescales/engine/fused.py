@@ -231,7 +231,7 @@ def run(
     assert all(t is None or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in tensors), "read as raw memory"
     keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     age = getattr(state, "age", None)
-    output, h, c, age = Fused.apply(kernel, keep, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)  # type: ignore[no-untyped-call]
+    output, h, c, age = Fused.apply(kernel, keep, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)
     return output, type(state)(*((h, c) if age is None else (h, c, age)))
 
 
@@ -282,7 +282,7 @@ class Fused(torch.autograd.Function):
             problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
         _point(problem, ("d_h_last", "d_c_last", "d_age_last"), d_last)
         _point(problem, ("d_x", "d_ih", "d_hh", "d_bias", "d_power", "d_h", "d_c", "d_age"), results)
-        library().timescales_backward(ctypes.byref(problem))  # type: ignore[union-attr]
+        library().timescales_backward(ctypes.byref(problem))
         workspace.release()
         return None, None, *results, None, None
 
@@ -323,12 +323,12 @@ def _forward(kernel: Kernel, keep: bool, plain: Any) -> tuple[Workspace, tuple[T
     x, h, age = plain[0], plain[5], plain[7]
     lib = library()
     problem = _problem(kernel, keep, plain, None)
-    workspace = Workspace(lib.timescales_workspace(ctypes.byref(problem)))  # type: ignore[union-attr]
+    workspace = Workspace(lib.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
     results = (
         x.new_empty(*x.shape[:2], h.shape[-1]), torch.empty_like(h), torch.empty_like(h),
         None if age is None else torch.empty_like(h),
     )  # fmt: skip
     _point(problem, ("output", "h_last", "c_last", "age_last"), results)
-    lib.timescales_forward(ctypes.byref(problem))  # type: ignore[union-attr]
+    lib.timescales_forward(ctypes.byref(problem))
     return workspace, results

@@ -124,7 +124,7 @@ def run(
     pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
         plan = Plan(kernel._replace(power=None), pool, strict, keep)
-        output, h, c, age = Sequence.apply(plan, *tensors, dt, mask)  # type: ignore[no-untyped-call]
+        output, h, c, age = Sequence.apply(plan, *tensors, dt, mask)
     return output[:steps], type(state)(*((h, c) if age is None else (h, c, age)))
 
 

@@ -67,4 +67,4 @@ def bit_reversal(n: int) -> Tensor:
     bits = max(n - 1, 1).bit_length()
     index = torch.arange(2**bits)
     reversed_ = sum(((index >> k) & 1) << (bits - 1 - k) for k in range(bits))
-    return reversed_[reversed_ < n]  # type: ignore[index]
+    return reversed_[reversed_ < n]
