@@ -76,9 +76,8 @@ def pictures(key: str, title: str) -> panels.MediaBrowser:
 
 def front_page(entity: str, project: str) -> views.Workspace:
     """All tables with their verdicts (results/README.md), the curves of every task, all models' time scales."""
-    text = re.sub(
-        r"\[([^\]]*)\]\([^)]*\)", r"\1", (store.RESULTS / "README.md").read_text()
-    )  # links lead nowhere there
+    links = r"\[([^\]]*)\]\([^)]*\)"  # they lead nowhere there
+    text = re.sub(links, r"\1", (store.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
     sections = [
         views.Section(name="Tables", is_open=True, panels=[

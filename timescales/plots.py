@@ -22,8 +22,6 @@ GATES = {
     "-": COLOURS["lstm"], "c": COLOURS["chrono"], "ur": COLOURS["ur"], "o": "#b7950b", "u": "#17a2b8", "r": "#e74c3c",
     "om": "#117864", "or": "#d35400", "um": "#34495e",
 }  # fmt: skip
-
-
 STYLES = ("-", "--", ":", "-.")  # tell one model's lines apart: layers, laws
 
 

@@ -56,8 +56,8 @@ OPTIONAL = {
 }  # fmt: skip
 CELL = {
     "where": dict, "value": NUMBER | None, "sd": NUMBER | None, "se": NUMBER | None, "n": int | None, "failed": int,
-    "n_min": int,
-    "better": (*BETTER, "neither"), "metric": str, "unit": str, "tolerance": NUMBER, "label": str, "compute": str,
+    "n_min": int, "better": (*BETTER, "neither"), "metric": str, "unit": str, "tolerance": NUMBER, "label": str,
+    "compute": str,
 }  # fmt: skip
 CITED = {"label": str, "value": NUMBER, "sd": NUMBER | None, "se": NUMBER | None, "source": str}
 ASSUMED = {"said": str, "try": list}

@@ -42,14 +42,10 @@ def compare(runs: Sequence[Run]) -> Study:
     found = []
     for group in groups(runs):
         each = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
-        rows = [
-            row_of(
-                same[0]["above"],
-                same[0]["up_to"] or None,
-                *(sum(row[k] for row in same) for k in ("n", "right", "runs")),
-            )
-            for same in zip(*each, strict=True)
-        ]
+        rows = []
+        for same in zip(*each, strict=True):
+            counted = (sum(row[key] for row in same) for key in ("n", "right", "runs"))
+            rows.append(row_of(same[0]["above"], same[0]["up_to"] or None, *counted))
         found.append((group, rows))
     rows = [{"run": group.name, **row} for group, own in found for row in own]
     lines = [(group.label, group.colour, group.style, own) for group, own in found]

@@ -117,7 +117,6 @@ def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor
     """Largest distance between the empirical distribution of times (n,) and each row of cdf(times): (len(GRID),)."""
     n = len(times)
     law = cdf(times.sort().values)
-    above = (
-        torch.arange(1, n + 1, dtype=torch.float64) / n
-    )  # the empirical one just after each time; just before: - 1/n
+    # The empirical one just after each time; just before it is 1/n less.
+    above = torch.arange(1, n + 1, dtype=torch.float64) / n
     return torch.maximum((above - law).amax(-1), (law - above + 1.0 / n).amax(-1))
