@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from timescales import plots
 from timescales.files import csv_text
 
 COLUMNS = (
@@ -20,7 +21,8 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
     lines = [{**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows]
     base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
     base.with_suffix(".md").write_text(markdown(rows, machine))
-    picture([row for row in rows if row["section"] == "growth"], base.with_suffix(".png"))
+    if growth := [row for row in rows if row["section"] == "growth"]:
+        plots.write(lambda figure: draw(figure, growth), base, f"A training step on {machine}")
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
@@ -67,27 +69,18 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def picture(rows: list[dict[str, Any]], file: Path) -> None:
+def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
     """Seconds per step against S, B and H."""
-    if not rows:
-        return
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
-    for ax, axis in zip(axes, "SBH", strict=True):
+    axes = plots.panels(figure, 3, width=11, height=3.4, sharey=True)
+    for one, axis in zip(axes, "SBH", strict=True):
         chosen = [row for row in rows if row["config"].startswith(axis)]
         for name in dict.fromkeys(row["variant"] for row in chosen):
             points = [(row[axis], row["seconds"]) for row in chosen if row["variant"] == name]
-            ax.loglog(*zip(*points, strict=True), marker="o", label=name)
+            one.loglog(*zip(*points, strict=True), marker="o", label=name)
         sizes = sorted({row[axis] for row in chosen})
-        ax.set_xticks(sizes, map(str, sizes))
-        ax.set_xticks([], minor=True)
-        ax.set_xlabel({"S": "steps S", "B": "batch B", "H": "units H"}[axis])
-        ax.grid(True, which="both", alpha=0.3)
+        one.set_xticks(sizes, map(str, sizes))
+        one.set_xticks([], minor=True)
+        one.set_xlabel({"S": "steps S", "B": "batch B", "H": "units H"}[axis])
+        one.grid(True, which="both", alpha=0.3)
     axes[0].set_ylabel("seconds per training step")
     axes[0].legend()
-    figure.savefig(file, dpi=110)
-    plt.close(figure)

@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from timescales import plots  # noqa: E402
+
 FOLDER = ROOT / "runs" / "demo"
-MODELS = {"lstm": ("LSTM", "#666666"), "plstm": ("power-law LSTM", "#c0392b")}
+MODELS = {"lstm": "LSTM", "plstm": "power-law LSTM"}
 SCALED = ["task=frequency", "task.batch_size=64", "optimizer.lr=0.005"]
 FULL = ["model.hidden_size=110", "loop.max_epochs=30"]
 # Where there is no compiler for the fast engine: the same point in the same three minutes.
@@ -39,7 +43,6 @@ def train() -> dict[str, dict[str, Any]]:
 
 def fused_engine_runs() -> bool:
     """Whether this machine has the fast engine (it is compiled now, if it never was)."""
-    sys.path.insert(0, str(ROOT))
     import torch
 
     from timescales import LSTM
@@ -59,28 +62,21 @@ def printed() -> dict[str, float]:
 
 def draw(records: dict[str, dict[str, Any]]) -> Path:
     """Validation accuracy over epochs, both models in one picture."""
-    import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    def fill(figure: Any) -> None:
+        (one,) = plots.panels(figure)
+        for name, label in MODELS.items():
+            points = [(row["epoch"], 100 * row["valid/accuracy"]) for row in records[name]["curve"]]
+            words = f"{label}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set"
+            one.plot(*zip(*points, strict=True), color=plots.COLOURS[name], lw=2, label=words)
+        one.axhline(52, color="#bbbbbb", ls=":", lw=1)
+        corner = one.get_yaxis_transform()  # x in parts of the axes, y in data
+        one.text(0.99, 52.4, "always the same answer", color="#999999", ha="right", va="bottom", transform=corner)
+        one.set(xlabel="epoch (5,000 fresh waves each)", ylabel="validation accuracy (%)")
+        one.set(xlim=(0, None), ylim=(45, 100))
+        one.legend(frameon=False, loc="upper left")
 
-    figure, axes = plt.subplots(figsize=(7.0, 4.2), dpi=120, layout="constrained")
-    for name, (label, colour) in MODELS.items():
-        curve = records[name]["curve"]
-        axes.plot(
-            [row["epoch"] for row in curve], [100 * row["valid/accuracy"] for row in curve], color=colour, lw=2,
-            label=f"{label}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set",
-        )  # fmt: skip
-    axes.axhline(52, color="#bbbbbb", ls=":", lw=1)
-    corner = axes.get_yaxis_transform()  # x in parts of the axes, y in data
-    axes.text(0.99, 52.4, "always the same answer", color="#999999", ha="right", va="bottom", transform=corner)
-    axes.set(xlabel="epoch (5,000 fresh waves each)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
-    axes.set_title("Irregularly sampled waves: is the period between 5 and 6?", loc="left")
-    axes.legend(frameon=False, loc="upper left")
-    axes.spines[["top", "right"]].set_visible(False)
-    path = FOLDER / "demo.png"
-    figure.savefig(path)
-    return path
+    return plots.write(fill, FOLDER / "demo", "Irregularly sampled waves: is the period between 5 and 6?")[0]
 
 
 def main() -> None:
@@ -91,7 +87,7 @@ def main() -> None:
     picture = draw(records)
     print(f"\n  {'model':16}{'test accuracy':>14}{'parameters':>12}{'seconds':>9}   paper, full size")
     paper = printed()
-    for name, (label, _) in MODELS.items():
+    for name, label in MODELS.items():
         found = records[name]
         print(f"  {label:16}{100 * found['metrics']['test/accuracy']:12.1f} %{found['parameters']:12,}"
               f"{found['seconds']:9.0f}   {paper[name]:.2f} %")  # fmt: skip
