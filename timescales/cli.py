@@ -76,7 +76,7 @@ def run(main: Callable[[], object]) -> None:
 
 
 def continuing(arguments: list[str]) -> str:
-    """How what was interrupted goes on."""
+    """In words, how a command that was interrupted is continued."""
     over = [a for a in arguments if a.lstrip("+").lower() in ("force=true", "resume=false")]
     if not over:
         return "the same command continues"
@@ -102,7 +102,7 @@ def _refuse_options(arguments: list[str]) -> None:
 
 
 def narrowing(arguments: list[str]) -> list[str]:
-    """The arguments; with table=NAME a sweep, to which what narrows it is handed: its keys are of many runs."""
+    """The arguments; with table=NAME those of a sweep, which is handed what narrows the table: keys of many runs."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     alike = (*NOT_IDENTITY, "hydra")
@@ -114,7 +114,7 @@ def narrowing(arguments: list[str]) -> list[str]:
 
 
 def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
-    """For the function under @hydra.main: a single run that cannot be ends with its one line; a sweep goes on."""
+    """For the function under @hydra.main: a single run that cannot be made ends with one line; a sweep goes on."""
 
     @functools.wraps(function)
     def guarded(cfg: DictConfig) -> str:
@@ -259,7 +259,7 @@ def choices(group: str) -> list[str]:
 
 
 def known_keys(overrides: list[str]) -> list[str]:
-    """All keys, Hydra's too, of the configuration that the overrides' group choices compose, and the groups' names."""
+    """All keys of a configuration with the overrides' choices of groups, Hydra's and the groups' names included."""
     groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
     return _keys(
         tuple(o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0]))
@@ -278,7 +278,7 @@ def _keys(picked: tuple[str, ...]) -> list[str]:
 
 
 def dotted(node: Any, prefix: str = "") -> Iterator[str]:
-    """The keys of a configuration, with dots, those that hold others too."""
+    """All keys of a configuration, written with dots; also those that hold other keys."""
     for key, value in node.items():
         yield f"{prefix}{key}"
         if isinstance(value, dict):

@@ -84,7 +84,7 @@ def runs(
 ) -> tuple[list[tuple[tables.Run, DictConfig]], list[str]]:
     """A table's runs with their configurations, and a line for each run that cannot be composed here.
 
-    Such as one whose task is not there. Raises what `cli.one_line` has no line for.
+    Such a run has, say, a task that is not there. Raises errors for which `cli.one_line` has no line.
     """
     found, wrong = [], []
     for run in tables.expand(table, profile):

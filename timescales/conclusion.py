@@ -4,8 +4,9 @@ A claim is one line: "plstm > lstm @ task=pmnist". Sides are conditions, a bare 
 `~` "no different from" (within the tolerance); after `@` comes where it is said. `times: 10` asks for that factor.
 "lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`; in comparisons runs
 that fail it are left out, unless it says `failures: count` or compares steps to a threshold (`store.Over`). Where runs
-differ in something else than the seed, the claim must hold in each group of them. What runs leave uncertain that
-diverged, or never got to the threshold, makes no more than "in order" or "reversed" of what tests say.
+differ in more than the seed, the claim must hold in each group of them. Runs that diverged, or never reached the
+threshold, leave a comparison uncertain: what a test says is then "in order" instead of "holds", "reversed" instead of
+"refuted".
 
 What is more than the line is a mapping: {claim: the line, and optionally metric, unit, better, tolerance, times,
 failures}. With `than`, another metric, the line is one side, whose runs have the first metric better than the other.
@@ -49,7 +50,7 @@ class Conclusion(NamedTuple):
         return self.told["claim"] + (f" ({', '.join(own)})" if own else "")
 
     def groups(self, rows: Iterable[Row], table: Mapping[str, Any]) -> dict[str, list[list[Row]]]:
-        """Runs that share all but the seed and what the sides name: of each such group each side's; rows: any "axes".
+        """Groups of runs that share all but the seed and what the sides name, each side's apart; rows: all with "axes".
 
         A group in which a side has none is left out.
         """
@@ -85,7 +86,7 @@ class Side(NamedTuple):
 
 
 def read(said: str | Mapping[str, Any], table: Mapping[str, Any]) -> Conclusion:
-    """Read a claim. Raises ConfigError for a line that is none."""
+    """Read a claim. Raises ConfigError for a line that is no claim."""
     told: Mapping[str, Any] = {"claim": said} if isinstance(said, str) else said
     text, _, place = told["claim"].partition("@")
     fails, parts = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text), re.split(r"\s([>~])\s", text)
@@ -155,7 +156,7 @@ def judge(
 ) -> Judgement:
     """Judge one conclusion by the runs that have ended; asked: the axes of all that there will be (None: no more).
 
-    Raises ConfigError for a line that is none.
+    Raises ConfigError for a line that is no claim.
     """
     conclusion = read(said, table)
     found = Judgement(conclusion.text())

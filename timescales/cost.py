@@ -20,7 +20,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by kind (`schema.kind`); measured on this machine where it was."""
+    """Seconds that a run takes at most, by kind (`schema.kind`): as measured on this machine, else on another."""
     here = record.processor()
     ordered = sorted(rows(), key=lambda row: row["machine"] == here)
     return {row["kind"]: float(row["seconds"]) for row in ordered}

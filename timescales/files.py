@@ -92,9 +92,9 @@ def _name(error: BaseException, path: Path) -> None:
 
 
 def checked(path: Path) -> io.BytesIO:
-    """The bytes of a zip archive, as torch.save writes them, after their checksums: torch reads without comparing.
+    """The bytes of a zip archive, such as torch.save writes, after comparing its checksums, which torch.load does not.
 
-    Raises FileNotFoundError, and ValueError for anything that is not such an archive, or no longer.
+    Raises FileNotFoundError, and ValueError for a file that is no such archive or is damaged.
     """
     data = io.BytesIO(path.read_bytes())
     try:

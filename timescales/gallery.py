@@ -236,7 +236,7 @@ def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def html(text: str, folder: Path) -> str:
-    """Markdown as HTML: headings two levels down, pictures of `folder` inside, verdicts as badges, links within."""
+    """Markdown as HTML: headings two levels lower, pictures of `folder` embedded, verdicts as badges, no dead links."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = reader.parse(text)
     head: list[str] = []  # of the table being read

@@ -11,7 +11,7 @@ from typing import Any
 class Interrupt:
     """Turns SIGINT and SIGTERM into a request that the loop meets between two steps; a second one interrupts at once.
 
-    Inside another Interrupt (several runs side by side) it is that one, so that all runs meet the same request.
+    Inside another Interrupt (several runs side by side) the outer one is used, so that all runs meet the same request.
     In a job of submitit, which has a handler for SIGUSR2 that requeues the job when its time is over, SIGUSR2 is held
     back instead, and raised again when all is saved. SIGTERM is then left to submitit: it comes before SIGUSR2, and a
     job that ended at it would not be requeued.

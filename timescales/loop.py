@@ -249,7 +249,7 @@ def _resume(
 def resume_step(directory: Path, lacks: list[str] | None = None) -> int:
     """The step that a run in this directory would continue from.
 
-    lacks: what its data lack now (`Task.partial`). Raises ConfigError if that was something else when it was begun.
+    lacks: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
     """
     found = checkpoint.load(directory / "last.pt", KEYS)
     if found is None:
@@ -329,7 +329,7 @@ def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | No
 def scoring(
     task: Task, split: str, max_batches: int | None = None
 ) -> Generator[tuple[Batch, State], Output, dict[str, float]]:
-    """The task's metrics over a split; asks for the output of every batch and the state that it begins with."""
+    """The task's metrics over a split; yields every batch and the state before it, and is to be sent the output."""
     totals: dict[str, Any] = {}
     counts: dict[str, int] = {}
     state: State = None

@@ -38,7 +38,7 @@ def say(value: float) -> str:
 
 
 def plain(one: Any) -> None:
-    """Plain numbers on logarithmic axes; within a decade or two also 2 and 5 of each."""
+    """Plain numbers on logarithmic axes: powers of ten, and their 2- and 5-fold on an axis of less than 30-fold."""
 
     def text(value: float, _: Any) -> str:
         return say(value) if f"{value:e}"[0] in "125" else ""
@@ -50,7 +50,7 @@ def plain(one: Any) -> None:
 
 
 def panels(figure: Any, columns: int = 1, rows: int = 1, width: float = 7.0, height: float = 4.2, **more: Any) -> list:
-    """Axes side by side (and in rows) in an empty figure, made so large (inches), without frames."""
+    """Axes without frames, side by side (and in rows), in an empty figure, which is given its size in inches."""
     figure.set_size_inches(width, height)
     axes = figure.subplots(rows, columns, squeeze=False, **more)
     for one in axes.flat:

@@ -85,7 +85,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = Fal
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
-    """Change a run's record; returns it. A run that failed before it had one leaves none."""
+    """Change a run's record; returns it. A run that has none yet, having failed before, gets none."""
     record = read(directory)
     if record is None:
         return changes
@@ -94,20 +94,20 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
 
 
 def failed(directory: Path, error: Exception) -> None:
-    """Write into a run's record why it failed, unless even that fails, on a full disk say. An outcome stays."""
+    """Write into a run's record why it failed, if that can be written (not on a full disk). An outcome stays."""
     with contextlib.suppress(OSError):
         if not has_outcome(directory):
             update(directory, status="failed", error=f"{type(error).__name__}: {error}")
 
 
 def requeued(directory: Path) -> bool:
-    """Whether the SLURM job that we are in has begun the run there before it was put back into the queue."""
+    """Whether this SLURM job began the run in the directory before it was put back into the queue."""
     again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
     return again and (read(directory) or {}).get("job") == os.environ.get("SLURM_JOB_ID", "")
 
 
 def has_outcome(directory: Path) -> bool:
-    """Whether a run has ended there, well or by diverging."""
+    """Whether the run in a directory has ended: finished, or diverged."""
     return (read(directory) or {}).get("status") in ENDED
 
 

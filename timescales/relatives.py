@@ -91,7 +91,7 @@ class GRU(RNN):
 class PGRU(RNN):
     """Power-law GRU; see `PGRUCell` for the equations and `PLSTMCell` for the meaning of each argument.
 
-    epsilon_form is "paper" here; an RNN of PGRUCells has the other one too.
+    epsilon_form is always "paper"; for "authors" make an RNN of PGRUCells.
     """
 
     def __init__(

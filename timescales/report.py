@@ -76,7 +76,7 @@ def _runs(count: int) -> str:
 
 
 def make(name: str, composer: compose.Composer, local: bool = True, own: bool = False) -> Report:
-    """The report of the table of this name, with what its open runs will take; `local`: count what is in runs/.
+    """The report of the table of this name, with the time its open runs will take; `local`: count what is in runs/.
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
     """
@@ -102,7 +102,7 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
 
 
 def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each metric that the table reads and none of its runs has, all here, a typing error perhaps."""
+    """A line for each metric that the table reads and none of its runs has (all are here): perhaps a typing error."""
     have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
     names = [name.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
              for name in verdict.metrics(table) if not name.startswith("probe/")]  # fmt: skip
@@ -172,7 +172,7 @@ def _row(
 def write(report: Report) -> list[Path]:
     """Write runs.csv, curves/, blocks/ and table.md of a table with any runs; returns the files (pictures: plots.py).
 
-    Curves and blocks of runs whose rows go stay: another table may draw them.
+    Where a run's row goes, its curve and blocks stay: another table may draw them.
     """
     folder = store.RESULTS / report.table["name"]
     rows = [row for profile in report.rows.values() for row in profile]

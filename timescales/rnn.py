@@ -78,11 +78,11 @@ class RNN(nn.Module):
         """Run the layers over x.
 
         x: (S, B, I). state: what an earlier call returned, or None for zeros; each layer's may be a plain tuple, as
-        torch.load gives back what was saved as [tuple(layer) for layer in state]. dt: (S, B), time since the previous
-        step, not negative (used as given, the first included; not looked at, which would wait for a GPU), which the
-        power-law cells read, and no others here. mask: (S, B),
-        0 where a step does not exist, which holds the state (x and dt are not read there), and anything else where it
-        does.
+        torch.load gives back what was saved as [tuple(layer) for layer in state].
+        dt: (S, B), the time since the previous step (for the first step, too), which power-law cells alone read; it
+        must not be negative, which is not checked, since that would wait for a GPU.
+        mask: (S, B), 0 where a step does not exist, so that x and dt are not read and the state stays as it is, and any
+        other number where it does.
         Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
         """
         if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):

@@ -129,7 +129,7 @@ def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
 
 
 def kind(cfg: DictConfig) -> str:
-    """What runs share that cost the same: the identity without the seed and the learning rate."""
+    """What runs that cost the same share: the identity without the seed and the learning rate."""
     with open_dict(cfg):
         seed, rate = cfg.seed, cfg.optimizer.lr
         cfg.seed, cfg.optimizer.lr = 0, 0.0

@@ -292,7 +292,7 @@ class Stack:
 
 
 def in_step(asking: Sequence[Generator[Any, Any, Any]], answer: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    """Send several generators that yield equally often their answers, one round at a time; returns what they return."""
+    """Run generators that yield equally often, answering a round of them at a time; returns what they return."""
     given: list[Any] = [None] * len(asking)
     while True:
         asked, returned = [], []

@@ -89,7 +89,7 @@ def rows_text(rows: list[dict[str, Any]]) -> str:
 
 
 def committed() -> dict[str, dict[str, Any]]:
-    """All rows under results/ by the run's id; of a run in several tables with the values that any of them reads."""
+    """All rows under results/ by the run's id; for a run in several tables with the values of all of them."""
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(RESULTS.glob("*/runs.csv")):
         for line in read_rows(path):

@@ -153,18 +153,18 @@ def spell(value: Any) -> str:
 
 
 def twin(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table as its tiny twin judges: with its own claims, success condition, metric."""
+    """The table as its tiny twin is judged: with the twin's own claims, success condition, metric."""
     own = {key: value for key, value in table.get("tiny", {}).items() if key not in ("set", "minutes")}
     return {**table, "claims": [], **own}
 
 
 def group(axes: Mapping[str, Any]) -> str:
-    """What runs share that differ in the seed alone, as a key."""
+    """A key that is the same for runs that differ in the seed alone."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
 
 
 def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys, but for the seed, in which runs differ; of each run its axes."""
+    """The keys, except the seed, in which runs differ; runs: the axes of each."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
     return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
@@ -222,7 +222,7 @@ def check(table: Mapping[str, Any]) -> None:
 
 
 def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
-    """Raise ConfigError for a node of a table with a key that is not known, or missing, or has a value of no use."""
+    """Raise ConfigError for a node of a table with an unknown key, a missing one, or one with a value of no use."""
     if not isinstance(node, Mapping):
         raise ConfigError(f"{where} must be {WORDS[dict]}, not {node!r}")
     for key in needed:
@@ -243,7 +243,7 @@ def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable
 
 
 def check_printed(where: str, node: Mapping[str, Any], of_runs: bool = True) -> None:
-    """Raise ConfigError for a unit or a spread that would decide verdicts wrongly; of_runs: it has a key n for them."""
+    """Raise ConfigError for a unit or a spread that would decide verdicts wrongly; of_runs: a spread needs an n."""
     if (unit := node.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
     spreads = [key for key in ("sd", "se") if node.get(key) is not None]

@@ -78,7 +78,7 @@ def full_name(metric: str, table: Mapping[str, Any]) -> str:
 
 
 def outcome(row: Row, table: Mapping[str, Any]) -> bool | None:
-    """Whether a run met the table's success condition, if there is one; False if it diverged, None if none knows."""
+    """Whether a run met the table's success condition, if there is one; False if it diverged, None if unknown."""
     if row["status"] != "finished":
         return False
     if not table.get("success"):
@@ -124,7 +124,7 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
 
 
 def fewest(rows: Sequence[Row]) -> int:
-    """Of runs of several settings, how many one has at least; 0 without any."""
+    """How many runs there are of the setting that has the fewest; 0 without any."""
     return min(Counter(tables.group(row["axes"]) for row in rows).values(), default=0)
 
 
@@ -197,12 +197,12 @@ def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
 
 
 def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """ "higher" or "lower", of a cell also "neither"."""
+    """Which values are better, "higher" or "lower"; of a cell also "neither"."""
     return printed.get("better", table["better"])
 
 
 def direction(told: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Which way a cell's or a claim's runs are chosen and compared, "higher" or "lower"; "neither" as the table."""
+    """Which way a cell's or a claim's runs are chosen and compared, "higher" or "lower"; the table's for "neither"."""
     own = better(told, table)
     return table["better"] if own == "neither" else own
 
@@ -251,10 +251,10 @@ def number(value: float) -> str:
 
 
 def whole(cells: Sequence[Cell], claims: Sequence[Judgement], complete: bool = True) -> str:
-    """A table's verdict: contradicted, open, not in order, in order, reproduced in order or reproduced.
+    """A table's verdict: "contradicted", "contradicted so far", "open", "not in order", "in order, not significant",
+    "reproduced", "reproduced in order" or "not reproduced", each of the last three also with " so far".
 
-    "not reproduced" where values are worse, different or unstable and nothing is claimed.
-
+    "not reproduced": values are worse, different or unstable, and nothing is claimed.
     complete: whether all of its runs have ended.
     """
     words = [word for c in cells if (word := word_of(c)) != "blank"]

@@ -40,7 +40,7 @@ HERE = Path(__file__).parent
 
 
 class Answer(dict[str, float]):
-    """A probe's numbers, and what cannot be said in a few: `files`, texts by name, kept beside the record."""
+    """A probe's numbers, and its `files`, texts by name that are kept beside the record."""
 
     def __init__(self, values: Mapping[str, float], files: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -143,7 +143,7 @@ class Group(NamedTuple):
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Runs by `schema.group`, those that differ in their seed alone; of a directory given twice, one.
+    """Runs by `schema.group`: those of a group differ in their seed alone. A directory given twice counts once.
 
     A name is the model's and what differs among the groups of that model.
     """
@@ -192,7 +192,7 @@ def titles(runs: Sequence[Run]) -> list[str]:
 
 
 def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
-    """A row a unit, layer after layer: its layer, its place there, and its values; a column has those of all layers."""
+    """A row a unit, layer after layer: its layer, its place there, and its values; a column lists all layers' units."""
     places = ((layer, unit) for layer, cell in enumerate(model.rnn.layers, 1) for unit in range(cell.hidden_size))
     return [
         {"layer": layer, "unit": unit} | dict(zip(columns, values, strict=True))
@@ -269,7 +269,7 @@ def measure(directory: Path, name: str) -> dict[str, float]:
 
 
 def keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
-    """Put a question's values into a finished run's record; what it answered before goes."""
+    """Put a question's values into a finished run's record; its earlier answer goes."""
     found = record.read(directory)
     assert found is not None, "loaded from there"
     probes = {key: value for key, value in found.get("probes", {}).items() if not key.startswith(f"{name}/")}

@@ -139,7 +139,7 @@ def curve(model: SequenceModel, task: Copy, orders: Iterable[Any]) -> Tensor:
 
 @torch.no_grad()
 def silenced(model: SequenceModel, units: Tensor) -> SequenceModel:
-    """The model with the outputs h of some units of its one layer forced to 0 at every step; what it was stays.
+    """A copy of the model in which the outputs h of some units of its one layer are 0 at every step.
 
     A unit's h is read in two places only, the recurrent product and the readout (or the head before it), and each
     multiplies it by a column of its weights. With these columns at 0 all others see exactly what they would see of

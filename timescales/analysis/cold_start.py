@@ -56,8 +56,8 @@ def compare(runs: Sequence[Run]) -> Study:
 def starts(model: SequenceModel, task: Task) -> Starts:
     """The same pieces from zeros and from one warm state, on the CPU.
 
-    The warm state is that in which the piece ends whose second half is read best from zeros. It is of another text, so
-    the first steps after it are read worse than any.
+    The warm state is that at the end of the piece whose second half is read best from zeros. It comes from another
+    text, so the first steps after it are read worse than any.
     """
     text = pieces(task)
     cold, activity = losses(model, text)

@@ -61,7 +61,7 @@ def needs_forget_gates(model: SequenceModel) -> None:
 
 
 def needs_words(task: Task) -> Words:
-    """The task if it is a language model's, of words. Raises ConfigError for any other."""
+    """The task if it is language modelling by words. Raises ConfigError for any other."""
     if not isinstance(task, Words):
         raise ConfigError(f"this probe is for language models of words, not for {type(task).__name__}")
     return task

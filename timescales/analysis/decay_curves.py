@@ -133,8 +133,8 @@ def kept(model: SequenceModel, task: Task) -> list[Left]:
 
 
 def nearest(logs: Tensor) -> Law:
-    """The nearest power and exponential law to curves that begin at 1, of their logarithms (n + 1, H), each by one
-    parameter."""
+    """The power law and the exponential, each of one parameter, nearest to curves that begin at 1, from the curves'
+    logarithms (n + 1, H)."""
     n = torch.arange(1, len(logs), dtype=logs.dtype).unsqueeze(1)
     logs = logs[1:].clamp(min=math.log(1e-300))
     slopes, errors = [], []

@@ -1,7 +1,7 @@
 """What has become of the decay factors p: before and after training, and after one delay against another.
 
 Source: Chien et al. 2021, section 5.2 and Fig. A.4B, D. The paper's numbers (t = 6.9, d = .87 at T = 200 against 500)
-go with each other as those of Student's test over the 128 units of one model each; it names no test.
+agree if they are of Student's test over the 128 units of one model for each delay; it names no test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How large are a gate's gradients at a given activation?
 
-Source: Gu et al. 2020, appendix C, Eq. 35 and Fig. 3: a sigmoid gate's gradient at activation g is g (1 - g); that of a
-refined gate lies, over all forget gates f that reach g, between two bounds: never below, and up to twice as large.
+Source: Gu et al. 2020, appendix C, Eq. 35 and Fig. 3: a sigmoid gate's gradient at activation g is g (1 - g); a refined
+gate's is never smaller and up to twice as large: over all forget gates f that reach g, it lies between two bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which units keep how long while a text is read? Forget gates of all units over one window.
+"""How much of its memory does each unit keep while a text is read? Forget gates of all units over one window.
 
 Source: Mahto et al. 2021, appendix A.3 and Fig. 5; Mahto et al. 2020, Fig. 5.
 """

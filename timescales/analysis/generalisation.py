@@ -76,7 +76,7 @@ def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, An
 
 
 def delays(trained: int) -> list[int]:
-    """The delays at which a model trained at one is tried."""
+    """The delays at which a model trained at the delay `trained` is tried."""
     if trained in (200, 500):
         return list(DELAYS)
     return sorted({max(1, round(trained * T / TRAINED)) for T in DELAYS})
@@ -98,7 +98,7 @@ def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> fl
 
 @torch.no_grad()
 def shares(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> Tensor:
-    """The same of each sequence, float64 (sequences,), on the CPU."""
+    """`accuracy` of each sequence by itself, float64 (sequences,), on the CPU."""
     right, sequences = [], min(sequences, task.size("test"))
     for first in range(0, sequences, SIDE_BY_SIDE):
         batch = task.batch("test", 0, 0, first, min(first + SIDE_BY_SIDE, sequences))

@@ -61,14 +61,14 @@ def curve(run: Run) -> list[dict[str, float]]:
 
 
 def points(run: Run, metric: str) -> list[tuple[float, float]]:
-    """Steps and values of a validation metric, but for those of a model that had diverged."""
+    """Steps and values of a validation metric, without those of a model that had diverged."""
     found = [(point["step"], point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
     return [(step, value) for step, value in found if math.isfinite(value)]
 
 
 def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
-    """What papers print of such runs, tested or validated: of this configuration, whatever its seed, its length and how
-    often it is looked at. config: as a run has recorded it; horizon: its task's, which T_max: auto stands for.
+    """What papers print of runs of this configuration, on test or validation data, whatever their seed and length and
+    however often they are validated. config: as a run has recorded it; horizon: its task's, meant by T_max: auto.
     """
 
     def alike(cfg: dict[str, Any]) -> str:
@@ -92,14 +92,14 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
 
 
 def measured(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """What of a run a cell has a value of, "test/accuracy"; "" where it is none of its scores: steps, a probe."""
+    """The score of a run that a cell is about, "test/accuracy"; "" where it is about no score: steps, a probe."""
     _, _, name = verdict.full_name(cell.get("metric", table["metric"]), table).partition(" ")
     scored = name.startswith(("test/", "valid/")) and "compute" not in cell and cell["value"] is not None
     return name if scored else ""
 
 
 def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
-    """The metric that chooses the weights, those with a printed value, the loss: a line a run, a dashed one a paper."""
+    """The metric that chooses the weights, those with a printed value (dashed), the loss: a line a run."""
     first = found[0][0].runs[0]
     said = [paper.metric.partition("/")[2] for _, papers in found for paper in papers]
     names = list(dict.fromkeys([first.task.spec.select[0], *said, "loss"]))

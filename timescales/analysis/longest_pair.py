@@ -1,8 +1,8 @@
 """How does accuracy depend on the longest pair of brackets, and how are the pairs' lengths distributed?
 
-Source: Mahto et al. 2021, section 3.2.3 and Fig. 2; bins, marks and the spread (of the runs, population) by their
-released code: both models do well below 75 steps, above the multi-timescale one predicts 5 to 10 % more strings.
-Ours are answered with the weights of the best validation; theirs with those of the last epoch.
+Source: Mahto et al. 2021, section 3.2.3 and Fig. 2; bins, marks and the spread (population deviation of runs) as in
+their released code. Both models do well below 75 steps; above, the multi-timescale one predicts 5 to 10 % more strings.
+Our models have the weights of the best validation, theirs those of the last epoch.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def pair_lengths(task: Task) -> dict[int, int]:
 
 
 def slope(pairs: dict[int, int]) -> float:
-    """Of the straight line through log n over log length, lengths 4 to 100."""
+    """Slope of the straight line through log n over log length, for lengths 4 to 100."""
     known = torch.tensor([(k, n) for k, n in pairs.items() if FIT[0] <= k <= FIT[1]], dtype=torch.float64).log()
     if len(known) < 2:
         return float("nan")

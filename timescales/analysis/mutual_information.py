@@ -23,7 +23,7 @@ ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 
 
 def study(run: Run) -> Study:
-    """Rows: by distance the information in bits, what of it a text in random order has too, and the rest.
+    """Rows: by distance the information in bits, how much a text in random order has as well, and the rest.
 
     Values: exponent and factor of the power law rest = factor * distance^-exponent, by least squares of logarithms,
     from distance 1 to the last before the rest is lost among the shuffled texts' differences (`reach`).
@@ -56,7 +56,7 @@ def information(words: Tensor, distance: int) -> float:
 
 
 def entropy(counts: Tensor) -> float:
-    """Entropy in bits of the frequencies that counts (n,) say."""
+    """Entropy in bits of the frequencies that the counts (n,) give."""
     p = counts.double() / counts.sum()
     return float(torch.special.entr(p).sum()) / math.log(2.0)
 

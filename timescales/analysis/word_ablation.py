@@ -1,4 +1,4 @@
-"""How long does one word change what each layer holds, and units of different time scales?
+"""How long does one word change what each layer holds, and what units of different time scales hold?
 
 Source: Mahto et al. 2020, section 2.5, Eq. 6 and Fig. 6; Mahto et al. 2021, appendix A.4 and Figs. 6-8.
 """
@@ -67,8 +67,8 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
     c_t is what the layer holds after word t of a window of the test text, c_t^(k) the same with the word k before
     replaced by <unk>; groups names the units whose norms these are. Every word of every window is replaced in turn,
     and each replacement is run once and counted at all distances: K = window length.
-    Left open by the paper, and here: terms that would reach before the window are left out, and a window begins with
-    the state that the text before it has left. A cell without c holds its h. In float32 what is below 1e-7 is rounding.
+    Where the paper is silent: terms that would reach before the window are left out, and a window begins with the
+    state that the text before it has left. A cell without c holds its h. In float32 what is below 1e-7 is rounding.
     Raises ConfigError for a task that is no language model of words, or whose words have no <unk>.
     """
     unk = unknown_word(task)

@@ -28,7 +28,7 @@ class GatedCell(Cell):
         um      F = sigmoid(. + b), I = sigmoid(. - b)      f, i = sigmoid(.)     f w + (F - w), i w + (I - w)
         om      F = cumax(.), I = 1 - cumax(.)              f, i = sigmoid(.)     the same: ON-LSTM, Shen et al. 2018
 
-    with g = 2 r f + (1 - 2 r) f^2 and w = F I. Master gates have H / downsize rows, each shared by so many neighbours.
+    with g = 2 r f + (1 - 2 r) f^2 and w = F I. Master gates have H / downsize rows, each for `downsize` neighbours.
 
     Init: weights and bias U(+-1/sqrt H); b = `gate_bias`, one number for each row of the main gate: uniform (n rows)
     logit U[1/n, 1 - 1/n], chrono log U[1, T_max - 1] (T_max="hidden_size", "unknown" for the law without one, or a

@@ -1,4 +1,4 @@
-"""CIFAR-10 as its python tar or the folder that is in it."""
+"""CIFAR-10, read from its python tar or from the folder that is in it."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Corpus:
 
 
 def members(path: Path, wanted: Callable[[str], object] = bool) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every file in a tar whose name is wanted, in memory: nothing is unpacked, links are no files.
+    """Name and content of every wanted file in a tar, read in memory: nothing is unpacked, and links are left out.
 
     Raises ValueError for a file of more than LARGEST bytes, OSError, EOFError, zlib.error and tarfile.TarError for
     damage.

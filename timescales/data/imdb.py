@@ -1,4 +1,4 @@
-"""The Large Movie Review Dataset (Maas et al. 2011) as its tar or the folder that is in it, and its tokens."""
+"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar or the folder in it, and its tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
 class Reviews(NamedTuple):
-    """Of one split: tokens of all reviews one after another as numbers of types; how many each has; 1: positive."""
+    """One split: tokens of all reviews one after another, as numbers of types; how many each has; 1: positive."""
 
     tokens: Tensor
     lengths: Tensor

@@ -37,7 +37,7 @@ def run(
 
 
 def blanked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """x and dt without what stands at steps that do not exist: 0 times NaN would reach the gradients."""
+    """x and dt, overwritten at steps that do not exist: NaN there, times 0, would reach the gradients."""
     if mask is None:
         return x, dt
     nothing = ~mask.bool()

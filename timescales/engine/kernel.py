@@ -48,7 +48,7 @@ def kernel_of(cell: Cell) -> Kernel | None:
 
 
 def traced() -> str:
-    """Why no kernel can run now: torch's operations are traced or transformed, and a kernel is none; "" if it can."""
+    """Why no kernel can run now: torch traces or transforms its operations, and a kernel is none; "" if one can."""
     tracing = any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
     if tracing or torch._C._are_functorch_transforms_active():
         return "torch.func, torch.export and whatever else traces want torch's own operations; use engine='eager'"
@@ -56,7 +56,7 @@ def traced() -> str:
 
 
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
-    """Raise RuntimeError for a backward pass that is differentiated itself, or that is many at once."""
+    """Raise RuntimeError for a backward pass that is differentiated itself, or that takes many gradients at once."""
     if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable lets some cases pass in silence
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in grads):

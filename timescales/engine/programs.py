@@ -188,7 +188,7 @@ class Pool:
             return program
 
     def give(self, key: Any, program: Program) -> None:
-        """Take a program back; of too many the one whose shape comes least goes."""
+        """Take a program back; if there are too many, the one whose shape comes least often goes."""
         with _lock:
             self._live[key] -= 1
             full = self._full()

@@ -21,7 +21,7 @@ class Digits(Pixels):
         target                                7    read from the state after the last pixel
 
     permutation: "none", "bit_reversal", or "random" (one fixed order for every run, drawn from permutation_seed).
-    length: how many of the (permuted) pixels are read; None reads all 784. With "bit_reversal", 196 are every fourth.
+    length: how many of the (permuted) pixels are read; None reads all. With "bit_reversal", 196 are every fourth.
     The last valid_size of the 60,000 training images are for validation; training images are shuffled every epoch.
     Raises ValueError naming where it looked when MNIST is not there and cannot be downloaded.
     """

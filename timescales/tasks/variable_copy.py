@@ -25,7 +25,7 @@ class VariableCopy(Copy):
         target  . . . . . . . . . . . 2 7 1 8 2 8 1 8 2 8
 
     A batch is as long as its longest sequence. The loss is the mean over all steps that exist; the accuracies are
-    those of the ten answers, wherever they fall. Sets and ends of a run are those of `Copy`.
+    those of the ten answers, wherever they fall. Data sets, and what ends a run, are as in `Copy`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class VariableCopy(Copy):
         self._delays: dict[str, Tensor] = {}
 
     def delays(self, split: str) -> Tensor:
-        """The delay of every sequence of a split, (N,), on the CPU: how long a batch is asks no device."""
+        """The delay of every sequence of a split, (N,), on the CPU: a batch's length is known without waiting."""
         if split not in self._delays:
             generator = self.generator(f"{split}/delays")
             self._delays[split] = torch.randint(self.low, self.high + 1, (self.size(split),), generator=generator)
@@ -92,5 +92,5 @@ class VariableCopy(Copy):
         }
 
     def chance(self) -> float:
-        """Of one that sees the signal, which tells when to answer, and remembers nothing: 10 ln 8 / (mean T + 20)."""
+        """Loss of one that sees the signal, so when to answer, but remembers nothing: 10 ln 8 / (mean T + 20)."""
         return LENGTH * math.log(SYMBOLS) / ((self.low + self.high) / 2 + 2 * LENGTH)
