@@ -161,7 +161,7 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best
 
 
 @pytest.mark.parametrize(("folder", "runs"), [
-    ("copy_T200", ["copy-lstm-s0-8c702aa0450c", "copy-chrono-s0-be36e84924a8", "copy-plstm-s0-13403dd51704"]),
+    ("copy_T200", ["copy-plstm-s0-13403dd51704", "copy-chrono-s0-be36e84924a8", "copy-lstm-s0-8c702aa0450c"]),
     ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
 ])  # fmt: skip
 def test_committed_curves_are_those_of_the_parked_runs(folder, runs, tmp_path):
