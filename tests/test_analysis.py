@@ -439,7 +439,7 @@ def test_watching_leaves_no_trace():
 
 def test_what_is_watched_runs_on_the_eager_engine():
     model = SequenceModel(LSTM(10, 3, engine="auto"), Copy(train_size=1, valid_size=1, test_size=1).spec)
-    with activations.watched(model, lambda layer, act: None):
+    with common.watched(model, lambda layer, act: None):
         assert model.rnn.engine == "eager"
 
 

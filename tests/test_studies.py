@@ -480,9 +480,9 @@ def test_routing_of_a_run(root, tmp_path):
 def test_ratios_are_of_the_silenced_model_over_the_whole_one(root):
     task = words(root)
     model = language_model(task, LSTM, (4, 46, 5))
-    groups = list(word_ablation.by_timescale(model.rnn.layers[1].timescales().detach().double(), 50, 1150).values())
+    groups = list(common.by_timescale(model.rnn.layers[1].timescales().detach().double(), 50, 1150).values())
     whole, *silenced = routing.perplexities(model, task, 1, groups)[:, 4].tolist()
-    rows = routing.study(model, task, run_of(model, task)).rows
+    rows = routing.study(run_of(model, task)).rows
     assert [row["ratio all words"] for row in rows] == pytest.approx([one / whole for one in silenced], rel=1e-12)
 
 
@@ -554,7 +554,7 @@ def test_gates_above_nine_tenths_are_counted_by_their_means(root):
             cell.weight_ih *= 10.0
             cell.set_bias("forget", torch.full((cell.hidden_size,), 2.2))  # a gate of .9
     gates, _ = gate_maps.window(model, task)
-    found = gate_maps.study(model, task, run_of(model, task))
+    found = gate_maps.study(run_of(model, task))
     share = float((gates[0].mean(0) > 0.9).double().mean())
     assert found.values["layer1/above_0.9"] == share
     assert 0.0 < share < float((gates[0] > 0.9).double().mean())
@@ -648,7 +648,7 @@ def test_assigned_is_what_the_biases_said_before_training():
         return model
 
     model = held(1.5)
-    found = assigned.study(model, task, run_of(model, task, held(0.5), name="lstm"))
+    found = assigned.study(run_of(model, task, held(0.5), name="lstm"))
     for name, alpha in (("assigned", 0.5), ("estimated", 1.5)):
         times = InverseGamma(alpha).timescales(30)
         assert [row[name] for row in found.rows] == pytest.approx(times.tolist(), rel=1e-4)
