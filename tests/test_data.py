@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 import synthetic
+import texts
 import torch
 from omegaconf import OmegaConf
 
 from timescales import record
-from timescales.data import cifar, glove, imdb
+from timescales.data import cifar, glove, imdb, mnist
 from timescales.data.cache import cached, content_hash
 from timescales.data.corpus import Corpus, MissingData, data_root, whole
 from timescales.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
@@ -148,6 +149,9 @@ def test_what_people_have_is_found(tmp_path, place):
 
 
 def test_an_empty_folder_is_no_corpus(tmp_path):
+    (tmp_path / "toy.txt").symlink_to("annexed/and/not/here")
+    assert toy().find(tmp_path) is None
+    (tmp_path / "toy.txt").unlink()
     (tmp_path / "toy.txt").mkdir()
     assert toy().find(tmp_path) is None
     (tmp_path / "toy.txt" / "inside").touch()
@@ -164,6 +168,13 @@ def test_a_missing_corpus_is_one_clear_line_at_once(tmp_path, monkeypatch):
         assert word in text
     assert "\n" not in text
     assert not place.exists()
+
+
+@pytest.mark.parametrize(("said", "offline"), [("1", True), ("on", True), ("", False), ("0", False), ("False", False)])
+def test_a_server_is_asked_unless_hf_hub_offline_forbids_it(tmp_path, monkeypatch, online, said, offline):
+    monkeypatch.setenv("HF_HUB_OFFLINE", said)
+    with pytest.raises(MissingData, match="HF_HUB_OFFLINE is set" if offline else "no network"):
+        toy().locate(tmp_path)
 
 
 def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, online):
@@ -220,10 +231,38 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
         assert "not whole: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
         assert "not whole: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
         assert "delete it and fetch it again" in lines["cifar10"]
-        assert (f"not under {tmp_path}" if check else "HF_HUB_OFFLINE is set") in lines["glove"]
+        assert f"not under {tmp_path}" in lines["glove"]
+        assert ("HF_HUB_OFFLINE is set" in lines["glove"]) is not bool(check)  # a check asks no server
     (tmp_path / "toy.txt").write_text("x\n" * 1200)
     assert fetch_data.look(toy(), str(tmp_path), True)
     assert capsys.readouterr().out == f"toy: {tmp_path}/toy.txt: whole: 1,200 lines, 3 words\n"
+    monkeypatch.setattr(fetch_data, "CORPORA", {"toy": toy(), "mnist": fetch_data.CORPORA["mnist"]})
+    for names, status in ((["toy"], 0), (["toy", "mnist"], 1), (["all"], 1)):
+        monkeypatch.setattr(sys, "argv", ["fetch_data.py", *names, "--check", "--root", str(tmp_path)])
+        with pytest.raises(SystemExit) as leaving:
+            fetch_data.main()
+        assert leaving.value.code == status
+
+
+def test_a_gpu_pack_is_the_data_and_no_more_than_fits(tmp_path, monkeypatch, script):
+    import gpu_pack
+
+    assert sorted(pin.split("==")[0] for pin in gpu_pack.pins()) == sorted(gpu_pack.WHEELS)
+    here, pack = tmp_path / "here", tmp_path / "gpu-pack"
+    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10)
+    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10, ".gz")
+    (here / "MNIST" / "raw" / mnist.FILES[0]).unlink()  # one packed, three not
+    texts.write_words(here / "ptb", texts.PTB)
+    (here / "text8").mkdir()
+    (here / "text8" / "text8").write_bytes(os.urandom(200_000))
+    for name, value in {"ROOT": tmp_path, "PACK": pack, "LIMIT_MB": 0.15, "wheels": lambda: None}.items():
+        monkeypatch.setattr(gpu_pack, name, value)
+    monkeypatch.setenv("TIMESCALES_DATA", str(here))
+    assert "left out, it does not fit: text8/text8 (0.2 MB)" in script("gpu_pack")
+    assert all(map(torch.equal, mnist.load(pack / "data"), mnist.load(here)))
+    packed = {path.name: gzip.decompress(path.read_bytes()) for path in (pack / "data" / "ptb").iterdir()}
+    assert packed == {f"{name}.gz": (here / "ptb" / name).read_bytes() for name in texts.PTB}
+    assert sorted(path.name for path in (pack / "data").iterdir()) == ["MNIST", "ptb"]
 
 
 # --- CIFAR-10 -----------------------------------------------------------------------------------------------------
@@ -237,6 +276,8 @@ def test_cifar_from_tar_and_folder(tmp_path):
     assert images.train[:, 0, 0].tolist() == list(range(50))
     assert images.train_labels.tolist() == [k % 10 for k in range(50)]
     assert images.test.shape == (10, 3, 1024)
+    of_pixel_0 = [[k % 256, k // 256 % 256, k // 65536] for k in range(100_000, 100_010)]  # a file holds whole planes
+    assert images.test[:, :, 0].tolist() == of_pixel_0
     with tarfile.open(path) as tar:
         synthetic.unpack(tar, tmp_path / "mine")
     again = cifar.read(tmp_path / "mine" / "cifar-10-batches-py")
@@ -375,6 +416,14 @@ def test_reviews_are_the_same_from_tar_folder_and_hub(tmp_path, monkeypatch, onl
     assert [words[k] for k in fourth] == from_tar["test"][3][1].split()
     assert reviews["test"].labels.tolist() == labels
     assert partial == ["IMDB subset: 40 of 25,000 train reviews, 20 of 25,000 test reviews"]
+
+
+def test_a_review_is_utf_8_and_its_folder_is_its_label(tmp_path):
+    for split, folder, words in (("train", "pos", "très bon\n"), ("train", "neg", "déjà vu"), ("test", "pos", "æon")):
+        path = tmp_path / "aclImdb" / split / folder / "0_9.txt"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(words.encode())
+    assert imdb.read(tmp_path / "aclImdb") == {"train": [(0, "déjà vu"), (1, "très bon")], "test": [(1, "æon")]}
 
 
 def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):

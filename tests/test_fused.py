@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import subprocess
@@ -211,6 +212,19 @@ def test_layers_batch_first(name):
     kinds = {"lstm": LSTM, "ur": URLSTM}
     model = kinds.get(name, PLSTM)(5, [12, 20], 2, True)
     compare(model, torch.randn(4, 7, 5), some_state(model, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
+
+
+def test_numbers_may_lie_anywhere():
+    """An input of any strides, and the gradient of a sum, which has strides of 0."""
+    model, x = PLSTM(5, 20), torch.randn(5, 4, 7).permute(2, 1, 0)
+    compare(model, x)
+    found = {}
+    for engine in ("fused", "eager"):
+        model.engine = engine
+        model.zero_grad()
+        model(x)[0].sum().backward()
+        found[engine] = torch.cat([p.grad.flatten() for p in model.parameters()])
+    close(found["fused"], found["eager"])
 
 
 def test_all_steps_masked():
@@ -428,6 +442,21 @@ def test_build_shared_by_processes_and_repaired(tmp_path):
     assert [p.suffix for p in sorted((tmp_path / "timescales").iterdir())] == [".lock", ".so"]
 
 
+def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
+    """A cache may be shared by machines of several kinds: what one can run, another may not."""
+    monkeypatch.setattr(fused, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(fused, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest()))
+    (tmp_path / "other.cpp").touch()
+    names = [fused.build(), fused.build()]
+    changes = {"SOURCE": tmp_path / "other.cpp", "FLAGS": ("-O2",), "processor": lambda: "another",
+               "find_compiler": lambda: ["true"]}  # fmt: skip
+    for name, value in changes.items():
+        with monkeypatch.context() as changed:
+            changed.setattr(fused, name, value)
+            names.append(fused.build())
+    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
 def test_without_a_compiler(tmp_path, compiler, reason):
     """Eager, with one line that says why."""
@@ -470,7 +499,9 @@ def test_fused_by_name_says_why_it_cannot(monkeypatch):
 def test_called_directly_it_reads_no_other_type_as_float32(kind):
     (cell,) = kind(3, 8).layers
     x, state = torch.randn(5, 2, 3), cell.initial_state(2)
-    fused.run(cell, x, cell.weights(), state)
+    output, _ = fused.run(cell, x, cell.weights(), state)
+    again, _ = fused.run(cell, x, cell.weights(), state, torch.ones(5, 2).double(), torch.ones(5, 2))
+    close(again, output)
     with pytest.raises(AssertionError):
         fused.run(cell, x, cell.weights(), type(state)(*(v.double() for v in state)))
 

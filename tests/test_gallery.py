@@ -183,6 +183,12 @@ def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     assert charts.shade({"name": "mine"}) == "other"
 
 
+def test_a_line_of_a_chart_is_higher_where_its_value_is():
+    points = [{"step": 0, "loss": 1.0}, {"step": 50, "loss": math.nan}, {"step": 100, "loss": 2.0}]
+    drawn = charts.chart("t", "loss", [charts.Line("a", "other", points)])
+    assert 'd="M52.0 197.0L382.0 21.0"' in drawn  # from the top: 4 % of the range are left above and below
+
+
 def test_charts_have_round_ticks_and_logarithms():
     assert charts.ticks(0.0, 1.0) == pytest.approx([0, 0.5, 1.0])
     assert charts.ticks(-2.1, 2.2, whole=True) == [-2.0, 0.0, 2.0]

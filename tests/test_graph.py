@@ -632,6 +632,13 @@ def test_cudnn_engine_by_its_cpu_twin(shape):
         compare(model, x, last=True, engine="cudnn")
 
 
+def test_cudnn_engine_takes_no_steps():
+    model, state = LSTM(3, 5, engine="cudnn"), some_state(LSTM(3, 5), 2)
+    output, after = model(torch.randn(0, 2, 3), state)
+    assert output.shape == (0, 2, 5)
+    assert torch.equal(after[0].c, state[0].c)
+
+
 def test_cudnn_engine_keeps_float32_under_autocast():
     torch.manual_seed(0)
     model, x = LSTM(3, 5, 2, forget_init=6.0, engine="cudnn"), torch.randn(40, 2, 3)
@@ -663,6 +670,7 @@ def test_choice_by_the_nearest_measured_size(monkeypatch):
     assert choice.ranking("lstm", 100, 1, 64, "H200")[0] == "cudnn"  # alone at its size: nothing was compared there
     assert choice.ranking("coupled", 1000, 1, 512, "L4") == ["graph", "eager", "cudnn"]
     assert choice.ranking("refine", 220, 128, 128, "H200") == list(choice.DEFAULT)
+    assert choice.ranking("lstm", 450, 110, 260, "H200") == ["graph", "cudnn", "eager"]  # by ratios, not differences
 
 
 def test_measurements_are_well_formed():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales import conclusion, cost, markdown, plots, record, report, schema, store, tables, verdict
+from timescales import compose, conclusion, cost, markdown, plots, record, report, schema, store, tables, verdict
 from timescales.analysis import bins
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -256,6 +256,10 @@ def test_a_twin_shows_no_order_before_all_its_runs_are_there():
         report.Report({**TABLE, "tiny": twin}, {"paper": [], "tiny": there[:k]}, asked).shown_here() for k in (5, 6)
     ]
     assert shown == ["open", "order shown"]
+    near = [row | more for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
+    turned = {**TABLE, "tiny": {**twin, "claims": ["lstm > plstm"]}}
+    found = report.Report(turned, {"paper": [], "tiny": there[:3] + near}, asked)
+    assert (found.shown[0].verdict, found.shown_here()) == ("reversed", "not in order")
     failing = {**TABLE, "tiny": {**twin, "success": "valid/accuracy > 0.905"}}
     text = markdown.table(report.Report(failing, {"paper": [], "tiny": there}, asked))
     assert "| plstm | 91.5 (0.71) | 3 | 90 91 92 | 1 failed, not in the mean | 0.1 |" in text
@@ -443,6 +447,9 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert said("lstm > mts model.layer1_bias=eq5", "100_1K") == "reversed"  # it knows nothing of seeds
     assert said("mts model.layer1_bias=eq5 ~ lstm", "above_10K", tolerance=0.01) == "holds"
     assert said("mts model.layer1_bias=eq5 ~ lstm", "1K_10K", tolerance=0.01) == "reversed"
+    shown = markdown._bootstrap(report.Report(table, {"paper": found, "tiny": []}, ASKED))
+    (difference,) = (line.split("|")[3] for line in shown if f"| {bins.NAMES[2]} |" in line)
+    assert float(difference) == pytest.approx(math.exp(5.1) - math.exp(5.0), rel=0.05)  # LSTM minus MTS
     two_bins = {"claim": "lstm", "metric": "probe/bins/above_10K", "than": "probe/bins/below_100"}
     assert conclusion.judge(two_bins, table, found).p is None  # of one run the blocks tell nothing
     assert bins.p_lower(found[0]["blocks"], "\n".join(found[1]["blocks"].splitlines()[:9]) + "\n", "all") is None
@@ -700,6 +707,34 @@ def test_a_picture_names_its_cells_and_reaches_over_decades(monkeypatch):
     assert one.get_xscale() == "log"
 
 
+def test_what_is_drawn_is_what_was_found():
+    from matplotlib.figure import Figure
+
+    found = [*rows([0.5, 0.7], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
+    for k, row in enumerate(found):
+        row |= {"curve": [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}],
+                "probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0}  # fmt: skip
+    kinds = {plots._cells: {}, plots._curves: {}, plots._line: {"x": "task.T"},
+             plots._probe: {"probe": "decay", "xlabel": "age", "ylabel": "kept"}}  # fmt: skip
+    drawn = {}
+    for kind, settings in kinds.items():
+        cells = [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.5, "n": 3}]
+        of = report.Report({**TABLE, "cells": cells, "figure": settings}, {"paper": found, "tiny": []}, ASKED)
+        drawn[kind] = Figure().subplots()
+        kind(drawn[kind], of, "paper", of.table)
+    numbers = {kind: [(*line.get_xdata(), *line.get_ydata()) for line in one.lines] for kind, one in drawn.items()}
+    close = pytest.approx
+    (spread,) = drawn[plots._cells].containers[0].lines[2][0].get_segments()
+    assert list(spread[:, 0]) == [89.5, 90.5]
+    assert sorted(one[0] for one in numbers[plots._cells][-3:]) == close([50.0, 70.0, 90.0])
+    assert numbers[plots._curves] == [(10, 20, 0.25, 0.75)] * 3
+    assert numbers[plots._line][0] == close((5, 10, 60.0, 90.0))
+    assert numbers[plots._line][1] == close((5, 5, 10, 50.0, 70.0, 90.0))
+    assert numbers[plots._probe] == [close((1, 10, 1.5, 4.5)), close((1, 10, 3.0, 6.0))]
+    band = drawn[plots._probe].collections[0].get_paths()[0].get_extents()  # one standard error of 1 and 2: .5
+    assert (band.y0, band.y1) == close((1.0, 5.0))
+
+
 def test_the_picture_is_drawn(made):
     found = made()
     report.write(found)
@@ -782,11 +817,80 @@ def test_status_knows_a_folder_of_ones_own(tmp_path):
     assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "tiny", "0", "0", "4"]]
 
 
+def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import status
+
+    monkeypatch.setenv("TIMESCALES_DATA", str(tmp_path))
+    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(store, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(store.record, "golden", lambda task, model: None)
+    monkeypatch.setattr(compose, "table", lambda name: TABLE | {"name": name, "needs": ["ptb"]})
+    states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
+    unknown = {}
+    with compose.composing() as composer:
+        runs, _ = compose.runs(compose.table("chien_copy"), None, composer)
+        for (run, cfg), (state, seconds) in zip(runs, states.items(), strict=False):
+            slug = schema.slug(cfg)
+            axes = (run.axes["seed"], run.axes["model"], 0.9)
+            made_record(tmp_path / "runs" / slug, schema.id_of(slug), *axes, status=state, seconds=seconds)
+        paper, tiny = status.status("chien_copy", composer, unknown)
+        kinds = [schema.kind(cfg) for _, cfg in runs]
+    fetch = "python scripts/fetch_data.py ptb"
+    assert paper == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
+    assert tiny == ["chien_copy", "tiny", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
+    assert (kinds[0] in unknown, kinds[5] in unknown) == (False, True)
+
+
+def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import report as reporting
+
+    found = made()
+    report.write(found)
+    reporting.check([found], whole=False)
+    assert capsys.readouterr().out == "1 reports are what their runs give\n"
+    (tmp_path / "results" / "made_up" / "table.md").write_text("90.0")
+    with pytest.raises(SystemExit, match=r"not what the committed runs give: .*made_up/table\.md"):
+        reporting.check([found], whole=False)
+    monkeypatch.setattr(cost, "rows", lambda: [{"kind": "of no table"}])
+    with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
+        reporting.check([], whole=True)
+
+
+def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
+    from matplotlib.figure import Figure
+
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import front
+
+    cells = [{"where": {**front.WHERE, "model": "plstm"}, "value": 95.0}]
+    found = report.Report({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94], **front.WHERE), "tiny": []}, ASKED)
+    for row in found.rows["paper"]:
+        last = row["last valid/accuracy"]
+        row["curve"] = [{"epoch": 1.0, "valid/accuracy": 0.5}, {"epoch": 2.0, "valid/accuracy": last}]
+    figure = Figure()
+    monkeypatch.setattr(plots, "write", lambda fill, path, title: (fill(figure), [path])[1])
+    front.draw(found)
+    drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
+    each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
+    assert drawn == [pytest.approx(numbers) for numbers in (*each, mean, (2.06, 95))]
+    assert "means of\n2 runs " in front.picture(found)
+    assert "power-law LSTM 92 % (95.0 %)" in front.picture(found)
+
+
 def test_verdicts_are_rows_for_elsewhere():
     found = report.Report(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []}, ASKED)
     head, body = markdown.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p"]
     assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
+
+
+def test_a_claim_on_a_part_of_the_runs_holds_so_far():
+    table = TABLE | {"claims": ["plstm > lstm"]}
+    found = rows([0.9, 0.91, 0.92]) + rows([0.5, 0.51, 0.52], "lstm")
+    for there, words in ((found[:5], "1 holds so far |"), (found, "1 holds |")):
+        assert words in markdown.index([report.Report(table, {"paper": there, "tiny": []}, ASKED)])
 
 
 def test_the_price_of_what_is_open(tmp_path, monkeypatch):
@@ -806,6 +910,8 @@ def test_the_price_of_what_is_open(tmp_path, monkeypatch):
     assert found.price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
     assert found.price({"model": "lstm"}) == "3 runs not timed"
     assert found.price({}) == "1 run: 10 min, 3 runs not timed"
+    old = report.open_runs(asked, kinds, [there[0] | {"stale": True}, *there[1:]])
+    assert [axes["seed"] for axes, _ in old if axes["model"] == "plstm"] == [0, 2]  # of older code: open again
     kinds = {k: {"l": "u"}.get(kind, kind) for k, kind in kinds.items()}  # by the fastest machine
     found = report.Report(TABLE, there_are, ASKED, left=report.open_runs(asked, kinds, there))
     assert found.price({}) == "4 runs: 30 h"
@@ -819,6 +925,23 @@ def test_the_longest_whole_run_of_a_kind_is_its_price(monkeypatch):
     row = {"status": "finished", "partial": "", "seconds": 30.0}
     others = [("b", row | {"partial": "MNIST subset"}), ("c", row | {"status": "diverged"})]
     assert cost.prices([("a", row), ("a", row | {"seconds": 20.0}), *others]) == {"a": 30.0}
+
+
+def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
+    rows = [{"status": state, "partial": part} for part in ("", "a part") for state in ("diverged", "failed")]
+    assert [store.counts(row, allow_partial=False) for row in rows] == [True, False, False, False]
+    assert [store.counts(row, allow_partial=True) for row in rows] == [True, False, True, False]
+
+
+def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    row = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
+    cost.write([row])
+    cost.write([row | {"machine": "loom"}, row | {"seconds": 80}])
+    assert [(row["machine"], row["seconds"]) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
+    for here, seconds in (("abacus", 80.0), ("loom", 90.0)):
+        monkeypatch.setattr(record, "processor", lambda here=here: here)
+        assert cost.known() == {"u": seconds}
 
 
 def test_pictures_that_committed_reports_show_are_there():

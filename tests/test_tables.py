@@ -1,9 +1,11 @@
 """Tables as data: which runs they ask for, how the sweeper narrows, skips, shares and stops."""
 
+import itertools
 import json
 import re
 import sys
 import time
+import types
 
 import pytest
 
@@ -132,10 +134,17 @@ def test_sensitivity_judges_a_setting_that_one_model_alone_has(monkeypatch):
         ids = [slug.rpartition("-")[2] for slug in runs]
         monkeypatch.setattr(store, "committed", lambda: {run_id: row | {"id": run_id} for run_id in ids})
         found = sensitivity.gather(table, composer)
+        same = table | {"assumed": {"loop.checkpoint_every": {"said": "how often", "try": [7]}}}
+        assert sensitivity.settings(same, composer) == []  # it changes no run
+        row["golden"] = "of older code"
+        monkeypatch.setattr(store, "read_rows", lambda path: [])
+        assert all(row["stale"] for rows in sensitivity.gather(table, composer).values() for row in rows)
     assert {"model.forget_init=1.0", "model.epsilon_form=authors"} < set(found)
     for words, rows in found.items():
         claims = [conclusion.judge(said, tables.twin(table), rows) for said in tables.twin(table)["claims"]]
         assert [claim.verdict for claim in claims if claim.verdict.startswith("open")] == [], words
+    columns = ["setting", "runs", *(claim.text for claim in claims)]
+    assert f"| {' | '.join(columns)} |" in sensitivity.page(table, found).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -611,10 +620,12 @@ def test_a_metric_that_no_run_has_is_named(quick, train):
     ]
 
 
-def test_the_cost_of_a_run_with_one_batch_an_epoch():
-    """Its few steps are of several epochs."""
-    words = ["task=copy", "task.T=3", "task.train_size=8", "task.batch_size=8", "loop.max_epochs=5"]
+def test_the_cost_of_a_run_with_one_batch_an_epoch(monkeypatch):
+    """Its few steps are of several epochs; here each step takes a second, and each of three validation batches."""
+    words = ["task=copy", "task.T=3", "task.train_size=8", "task.valid_size=1001", "task.batch_size=8"]
+    monkeypatch.setattr(cost, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
     with compose.composing() as composer:
-        found = cost.measure("a kind", schema.resolved(composer([*words, "model.hidden_size=4", "device=cpu"])))
-    assert found["steps"] == 5
-    assert float(found["seconds"]) >= 5 * float(found["seconds_per_step"]) > 0
+        found = cost.measure(
+            "a kind", schema.resolved(composer([*words, "loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]))
+        )
+    assert [found[key] for key in cost.COLUMNS[4:]] == [5, "1", "3", "20"]

@@ -1,5 +1,6 @@
 """Tasks: the same data for the same seed, the papers' layouts and statistics, losses, metrics, chance."""
 
+import dataclasses
 import gzip
 import hashlib
 import itertools
@@ -621,6 +622,17 @@ def test_damaged_gzip_files_are_named(tmp_path, change):
     with pytest.raises(ValueError, match="fetch it again") as error:
         mnist.load(tmp_path)
     assert str(path) in str(error.value)
+
+
+def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
+    arrays = mnist.load(write_mnist(tmp_path / "mnist", 30, 10).parent)
+    held = mnist.digest(array.numpy() for array in arrays)
+    counts = {"training images": 30, "test images": 10, "digest": held}
+    monkeypatch.setattr(mnist, "CORPUS", dataclasses.replace(mnist.CORPUS, counts=counts))
+    assert mnist.partial(arrays) == []
+    arrays[1][29] += 1
+    (words,) = mnist.partial(arrays)
+    assert words.startswith("MNIST subset: as long, with another content")
 
 
 def test_files_that_do_not_belong_together(tmp_path):

@@ -57,6 +57,9 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
     assert "".join(found.symbols[k] for split in found[:3] for k in split) == path.read_text()
     assert found.symbols == list(" abcdefghijklmnopqrstuvwxyz")
     assert found.partial == ["text8 subset: 2,000 of 100,000,000 characters"]
+    path.write_text(path.read_text()[:-1] + " \n")  # a last space is the text's, the line's end is not
+    found = text.text8(tmp_path, allow_partial=True)
+    assert (sum(map(len, found[:3])), int(found.test[-1])) == (2000, 0)
     zipped = tmp_path / "other" / "text8.zip"
     zipped.parent.mkdir()
     with zipfile.ZipFile(zipped, "w") as archive:
@@ -163,22 +166,23 @@ def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
 
 
 def test_download(tmp_path, monkeypatch):
-    """Rows of the Hub become lines, empty ones too; text8's rows are one text."""
-    asked = []
+    """Rows of the Hub become lines, empty ones too; text8's rows are one text. What is looked for is written last."""
+    asked, written = [], []
 
     def load_dataset(name, *configuration, revision=None):
         asked.append((name, *configuration, revision))
         column = "sentence" if "ptb" in name else "text"
         rows = [f"{k} words" for k in range(3)] if "text8" not in name else ["ab ", "cd"] * 20
-        return {split: {column: [*rows, "", " last \n"][: 99 if "text8" not in name else -2]}
+        return {split: {column: [*rows, "", f" {split} \n"][: 99 if "text8" not in name else -2]}
                 for split in ("train", "validation", "test")}  # fmt: skip
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     monkeypatch.setattr("timescales.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr(text, "write_atomic", lambda path, data: (written.append(path.name), path.write_bytes(data)))
     for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
         found = text.words(name, tmp_path, allow_partial=True)
-        assert found.symbols == ["0", "words", "<eos>", "1", "2", "last"]
-        assert found.test.tolist() == [0, 1, 2, 3, 1, 2, 4, 1, 2, 2, 5, 2]
+        assert found.symbols == ["0", "words", "<eos>", "1", "2", "train", "validation", "test"]
+        assert found.test.tolist() == [0, 1, 2, 3, 1, 2, 4, 1, 2, 2, 7, 2]
         assert len(list((tmp_path / folder).iterdir())) == 3
     assert text.text8(tmp_path, allow_partial=True).sizes == {"train_size": 270, "valid_size": 15, "test_size": 15}
     assert asked == [
@@ -186,6 +190,7 @@ def test_download(tmp_path, monkeypatch):
         ("Salesforce/wikitext", "wikitext-2-v1", None),
         ("afmck/text8", None),
     ]
+    assert written == [*reversed(texts.PTB), *reversed(texts.WIKITEXT2), "text8"]
 
 
 @pytest.mark.parametrize("load", [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root),
@@ -242,6 +247,7 @@ def test_the_markov_text_is_one_for_all_and_ends_anywhere():
     assert text.markov(source, 0, 50).tolist() == text.markov(source, 0, 50).tolist()
     assert text.markov(source, 0, 50).tolist() != text.markov(source, 0, 50, seed=1).tolist()
     assert text.markov(torch.tensor([1, 0]), 0, 5).tolist() == [1, 0, 1, 0, 1]  # only one text is possible
+    assert text.markov(torch.tensor([0, 1, 2]), 2, 5).tolist() == [0, 1, 2, 0, 1]  # it begins a sentence
     with pytest.raises(ValueError, match="without an end of sentence"):
         text.markov(torch.tensor([1, 2]), 0, 5)
 
@@ -253,6 +259,10 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     assert made.symbols == real.symbols
     assert made.partial == real.partial != []
     assert not torch.equal(made.train, real.train)
+    whole = sum(map(len, real[:3]))
+    assert torch.equal(torch.cat(made[:3]), text.markov(real.train, real.symbols.index(text.EOS), whole, seed=0))
+    texts.write_texts(tmp_path / "changed", types=30)
+    assert int(text.words("markov_ptb", tmp_path / "changed", allow_partial=True).train.max()) == 29
     monkeypatch.setattr(text, "markov", lambda *arguments: pytest.fail("again"))
     again = text.words("markov_ptb", tmp_path, allow_partial=True)
     assert all(map(torch.equal, made[:3], again[:3]))

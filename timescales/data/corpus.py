@@ -52,9 +52,9 @@ class Corpus:
     download: Callable[[Path], None]
 
     def find(self, base: Path) -> Path | None:
-        """The file or folder under base, or None; empty folders do not count."""
+        """The file or folder under base, or None; empty folders and links to nothing do not count."""
         found = (path for pattern in self.patterns for path in sorted(base.glob(pattern)))
-        return next((path for path in found if path.is_file() or any(path.iterdir())), None)
+        return next((path for path in found if path.is_file() or (path.is_dir() and any(path.iterdir()))), None)
 
     def locate(self, root: str | os.PathLike | None = None) -> Path:
         """The file or folder, downloaded if need be. root: see `data_root`.

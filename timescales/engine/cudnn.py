@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from timescales.cells.cell import Cell, Weights
+from timescales.engine import eager
 from timescales.engine.kernel import kernel_of
 
 
@@ -36,6 +37,8 @@ def run(
     Whether products round to TF32 is cuDNN's own setting, torch.backends.cudnn.allow_tf32.
     """
     assert mask is None, "why_not comes first"
+    if len(x) == 0:
+        return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
     train = torch.is_grad_enabled()  # cuDNN keeps what backward wants in "training" alone
