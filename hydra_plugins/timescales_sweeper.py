@@ -210,6 +210,8 @@ class TimescalesSweeper(BasicSweeper):
         line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo) - elsewhere} to run"
         if elsewhere:
             line += f"; {elsewhere} running elsewhere"
+        if alike := len(asked) - len(jobs) - sum(map(len, wrong.values())):
+            line += f"; {alike} the same as another of them (engine, device, logger and the like make no other run)"
         if count["finished elsewhere"]:
             line += f"; {count['finished elsewhere']} committed, skipped"
         print(line, flush=True)

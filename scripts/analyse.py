@@ -47,6 +47,8 @@ def main() -> None:
 def choose(only: str | None, function: str) -> list[str]:
     """The questions to put: all that have the function, or the one wanted."""
     known = analysis.names(function)
+    if function == "study" and only in analysis.names("compare") and only not in known:
+        raise ConfigError(f"--only={only} is asked of several runs at once: RUN_DIR RUN_DIR --only {only} --to DIR")
     if only is not None and only not in known:
         raise ConfigError(f"--only={only}: no such question{nearest(only, known)} (there are {', '.join(known)})")
     return known if only is None else [only]

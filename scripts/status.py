@@ -77,6 +77,7 @@ def main() -> None:
         names = options.table or known
         unknown: dict[str, Any] = {}
         try:
+            cli.check_own()
             lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]
         except schema.ConfigError as error:
             sys.exit(f"error: {error}")

@@ -43,7 +43,6 @@ def test_one_at_a_time_and_given_back(tmp_path):
 
 
 def test_a_full_disk_locks_nobody_out(tmp_path):
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
@@ -53,9 +52,11 @@ def test_a_full_disk_locks_nobody_out(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
     held = claim.Claim(tmp_path)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(claim.GIVEN_BACK), limits[1]))
-    held.release()
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(claim.GIVEN_BACK), limits[1]))
+        held.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert claim.owner(tmp_path) is None
     assert held.path.read_text() == claim.GIVEN_BACK
 

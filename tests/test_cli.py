@@ -207,6 +207,33 @@ def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, m
     assert "skipped" not in train(*mine).out
 
 
+@pytest.mark.parametrize(("at", "said"), [
+    ("at step 7", "interrupted at step 7: saved; the same command continues"),
+    ("", "interrupted: what was not saved yet is lost; the same command continues"),
+])  # fmt: skip
+def test_saved_is_said_where_something_was_saved(at, said, monkeypatch, capsys):
+    def main():
+        raise KeyboardInterrupt(*[at] * bool(at))
+
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit):
+        cli.run(main)
+    assert capsys.readouterr().err == f"\n{said}\n"
+
+
+def test_a_sweep_over_files_and_over_what_makes_no_other_run(train, tmp_path):
+    outcome = train("-m", *QUICK, f"run_dir={tmp_path}", "model=glob(j*)", "engine=eager,auto", "model.hidden_size=4")
+    assert "2 runs: 0 finished, skipped; 1 to run; 1 the same as another of them" in outcome.out
+    assert [json.loads(path.read_text())["config"]["model"]["name"] for path in tmp_path.glob("*/record.json")] == [
+        "janet"
+    ]
+
+
+def test_tasks_give_steps_first(train, tmp_path):
+    outcome = train(*QUICK, "+model.batch_first=true", f"run_dir={tmp_path / 'mine'}")
+    assert "error: model.batch_first: every task gives steps first, (S, B, ...): leave it out" in outcome.err
+
+
 def test_what_was_interrupted_is_told_how_it_goes_on():
     assert cli.continuing(["task=copy", "seed=1"]) == "the same command continues"
     wants = "continues; what had not begun wants it again"

@@ -276,6 +276,24 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
+def test_a_key_but_no_network_costs_no_training_and_no_noise(train_process, tmp_path, monkeypatch):
+    """W&B gives up after 20 seconds, once for all seeds of a process."""
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
+    monkeypatch.setenv("WANDB_API_KEY", 40 * "0")
+    for name in ("WANDB_SILENT", "WANDB_SERVICE"):  # the latter is this process's
+        monkeypatch.delenv(name, raising=False)
+    out, _ = train_process(
+        *QUICK, "logger=wandb", "seeds=2", "engine=eager", f"run_dir={tmp_path / 'mine'}"
+    ).communicate()
+    assert out.count("W&B: ") == 1
+    assert "logging offline under" in out
+    assert "Traceback" not in out
+    assert "wandb: " not in out
+    assert out.count("finished: test/accuracy") == 2
+    assert len(list(tmp_path.glob("mine/*/wandb/offline-run-*/run-*.wandb"))) == 2
+
+
 def test_histograms_count_every_unit_in_tenths_of_a_decade():
     (found,) = wandb_run.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
     counts, edges = found

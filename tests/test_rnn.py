@@ -79,6 +79,18 @@ def test_output_and_state(kind, layers):
     assert torch.equal(output[-1], state[-1].h)
 
 
+def test_torchs_habits_are_named():
+    """Its h0, and numbers of NumPy's type, cost one line each."""
+    gru, lstm = timescales.GRU(3, 8), timescales.LSTM(3, 8, 2)
+    with pytest.raises(ValueError, match=r"torch's h0 of layer k is rnn.layers\[k\].State\(h0\[k\]\)"):
+        gru(torch.randn(5, 4, 3), torch.zeros(1, 4, 8))
+    with pytest.raises(ValueError, match=r"x is torch\.float64, the weights are torch\.float32: give x\.to"):
+        lstm(torch.randn(5, 4, 3, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"x is torch\.int64"):
+        lstm(torch.ones(5, 4, 3, dtype=torch.int64))
+    assert (gru.num_layers, lstm.num_layers) == (1, 2)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_layers_read_the_layer_below(kind):
     rnn = layered(kind)

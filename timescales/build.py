@@ -92,6 +92,8 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
     """Call a class with arguments from a configuration group and those of `shared` that it takes, all checked."""
     parameters = inspect.signature(target).parameters
     where = f"{target.__module__}.{target.__qualname__}"
+    if "batch_first" in arguments:
+        raise ConfigError(f"{group}.batch_first: every task gives steps first, (S, B, ...): leave it out")
     for key in arguments:
         if key not in parameters or key in shared:
             known = [p for p in parameters if p not in shared]

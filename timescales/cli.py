@@ -59,7 +59,8 @@ def run(main: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone, as `head` does
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
-        print(f"\ninterrupted {interrupt}: saved; {continuing(sys.argv[1:])}", file=sys.stderr)
+        saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
+        print(f"\n{saved}; {continuing(sys.argv[1:])}", file=sys.stderr)
         sys.exit(130)
     except SweepFailed as error:
         print(f"error: {error}", file=sys.stderr)

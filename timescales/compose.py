@@ -52,7 +52,7 @@ class Composer:
     def parse(self, text: str) -> Override:
         """An override as Hydra reads it."""
         if text not in self.parsed:
-            self.parsed[text] = self.parser.parse_override(text)
+            (self.parsed[text],) = self.parser.parse_overrides([text])  # unlike parse_override, glob(*) knows files
         return self.parsed[text]
 
     def is_group(self, override: Override) -> bool:

@@ -222,7 +222,7 @@ def outcome(reports: Sequence[Report]) -> list[str]:
     sizes = {"At paper size": [r.verdict for r in reports], "Shown here": [r.shown_here() for r in reports]}
     lines = []
     for size, words in sizes.items():
-        count = Counter(word.partition(" (")[0].removesuffix(" so far") for word in words)
+        count = Counter(word.partition(" (")[0] for word in words)
         lines.append(f"- {size}: {'; '.join(f'{n} {word}' for word, n in count.most_common())}.")
     return [f"Of {len(reports)} tables and figures:", "", *lines]
 

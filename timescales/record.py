@@ -240,7 +240,8 @@ def provenance(device: str) -> dict[str, Any]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
-    machine = torch.cuda.get_device_name() if on_gpu else processor()
+    own = device if device.startswith("cuda") else None
+    machine = torch.cuda.get_device_name(own) if on_gpu else processor()
     return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
 
 

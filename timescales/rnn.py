@@ -72,6 +72,11 @@ class RNN(nn.Module):
         """Units of the last layer: the size of the output."""
         return self.layers[-1].hidden_size
 
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
+
     def forward(
         self, x: Tensor, state: Sequence[Any] | None = None, dt: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[Any, ...]]:
@@ -116,6 +121,12 @@ class RNN(nn.Module):
             if value is not None and value.shape != x.shape[:-1]:
                 raise ValueError(f"{name} must be {tuple(x.shape[:-1])}, like x without its features: "
                                  f"it is {tuple(value.shape)}")  # fmt: skip
+        weight = self.layers[0].weight_ih
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
+        if isinstance(state, Tensor):
+            raise ValueError("state must have an entry for each layer, as an earlier call returned it; torch's h0 of "
+                             "layer k is rnn.layers[k].State(h0[k]), of an LSTM .State(h0[k], c0[k])")  # fmt: skip
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
         for k, (cell, entry) in enumerate(zip(self.layers, state or (), strict=False)):

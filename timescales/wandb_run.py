@@ -91,6 +91,7 @@ def check(logger: dict[str, Any]) -> None:
 
 def _mode() -> str:
     """What W&B's own settings say: WANDB_MODE, or `wandb offline` in this folder."""
+    os.environ.setdefault("WANDB_SILENT", "true")  # before its settings are read for the first time
     import wandb
 
     try:
@@ -99,12 +100,16 @@ def _mode() -> str:
         raise ConfigError(f"W&B: {' '.join(str(error).split())}; logger=csv trains without it") from error
 
 
+_unreached: list[Path] = []  # directories whose run could not be begun online
+
+
 def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
     """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
-    os.environ.setdefault("WANDB_SILENT", "true")
+    mode: Any = _mode()
     import wandb
 
-    mode: Any = _mode()
+    if mode == "online" and _unreached:  # by another seed of this process: it took its time to find that out
+        mode = "offline"
     if mode == "online":
         why = "no key"
         try:
@@ -125,10 +130,16 @@ def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
     except wandb.errors.Error as error:
         # A wrong key or no network must not cost the training.
         print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
+        _unreached.append(directory)
+        if wandb.run is None:
+            wandb.teardown()  # its service takes the id for one in use
         try:
             run = wandb.init(**arguments, mode="offline")
         except wandb.errors.Error as again:
             raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
+        except Exception as again:  # of its service, which may be another process's and holds the id still
+            print(f"W&B: {again}: nothing is logged there, curve.csv has it all", file=sys.stderr)
+            run = wandb.init(mode="disabled")
     # Steps of our own: W&B's start at 0 again when an offline run is resumed.
     run.define_metric("global_step", hidden=True)
     run.define_metric("*", step_metric="global_step")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Group, Run, Study, groups, progress
-from timescales.analysis.common import copying, mean_and_error, over_runs
+from timescales.analysis.common import mean_and_error, needs_copy, over_runs
 from timescales.analysis.generalisation import GUESS, accuracy
 from timescales.analysis.reset_units import later_reset
 from timescales.model import SequenceModel
@@ -38,7 +38,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
     """The accuracies behind `measure`: "random" and "later_first", each (10 orders, numbers of silenced units)."""
-    own = copying(task)
+    own = needs_copy(task)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this probe is for one layer of units, not for {len(model.rnn.layers)}")
     if model.rnn.layers[0].weight_hh is None:

@@ -67,6 +67,7 @@ def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
     model.eval()
     losses, words, state = [], [], None
     for batch in task.batches("test"):
+        assert batch.target.shape[1] == 1, "one stream: else words would not come in the text's order"
         output = model(batch, state)
         state = output.state
         words.append(batch.target.flatten())

@@ -67,7 +67,7 @@ def needs_words(task: Task) -> Words:
     return task
 
 
-def has_age(model: SequenceModel) -> None:
+def needs_age(model: SequenceModel) -> None:
     """Raise ConfigError for a model whose units have no age."""
     for cell in model.rnn.layers:
         if "age" not in cell.State._fields:
@@ -75,7 +75,7 @@ def has_age(model: SequenceModel) -> None:
             raise ConfigError(f"this question is for power-law LSTMs and GRUs: {kind} has no reference time")
 
 
-def copying(task: Task) -> Copy:
+def needs_copy(task: Task) -> Copy:
     """The task if it is the copy task with one delay. Raises ConfigError for any other."""
     if type(task) is not Copy:
         raise ConfigError(f"this probe is for the copy task with one delay, not for {type(task).__name__}")

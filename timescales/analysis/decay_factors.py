@@ -15,7 +15,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit, titles
-from timescales.analysis.common import has_age
+from timescales.analysis.common import needs_age
 from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
 from timescales.model import SequenceModel
 from timescales.schema import ConfigError
@@ -58,7 +58,7 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def learned(model: SequenceModel) -> Tensor:
     """The learned p of all units, (units,), float64. Raises ConfigError where there is none to learn."""
-    has_age(model)
+    needs_age(model)
     for cell in model.rnn.layers:
         if cell.fixed_power is not None:
             raise ConfigError(f"this question is for power-law models that learn p: here it is fixed at {cell.p}")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, groups, progress
-from timescales.analysis.common import copying, mean_and_error, over_runs
+from timescales.analysis.common import mean_and_error, needs_copy, over_runs
 from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
@@ -31,12 +31,12 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
     The paper states the range of delays; the grid and the number of sequences are ours.
     """
-    return {str(T): accuracy(model, at_delay(task, T)) for T in delays(copying(task).T)}
+    return {str(T): accuracy(model, at_delay(task, T)) for T in delays(needs_copy(task).T)}
 
 
 def study(run: Run) -> Study:
     """Rows: one a delay: T, accuracy, its standard error over sequences, the delay trained on. Values: `measure`."""
-    own = copying(run.task)
+    own = needs_copy(run.task)
     rows = [  # of sequences: answers to one of them hang together
         {"T": T, **mean_and_error(shares(run.model, at_delay(run.task, T))), "trained": own.T}
         for T in progress(delays(own.T), "delays", len(delays(own.T)))
@@ -84,7 +84,7 @@ def delays(trained: int) -> list[int]:
 
 def at_delay(task: Task, T: int) -> Copy:
     """The same copy task with another delay, and SEQUENCES to test."""
-    own = copying(task)
+    own = needs_copy(task)
     return Copy(
         T=T, layout=own.layout, score=own.score, train_size=1, valid_size=1, test_size=SEQUENCES,
         seed=own.seed, device=str(own.device),

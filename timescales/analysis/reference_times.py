@@ -12,7 +12,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit
-from timescales.analysis.common import has_age, sequence, watched
+from timescales.analysis.common import needs_age, sequence, watched
 from timescales.analysis.reset_units import SEQUENCES
 from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task, VariableCopy
@@ -81,7 +81,7 @@ def trace(model: SequenceModel, task: Task, k: int, name: str = "sequence") -> T
     Steps that do not exist are left out, and ages count from the first that does, also where the model reads padding
     before it. Raises ConfigError for a model whose units have no age.
     """
-    has_age(model)
+    needs_age(model)
     batch = sequence(task, k)
     ages: list[list[Tensor]] = [[] for _ in model.rnn.layers]
     kept: list[list[Tensor]] = [[] for _ in model.rnn.layers]  # the share of its age that each step leaves a unit
@@ -114,7 +114,7 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
 
     Raises ConfigError for a model whose units have no age.
     """
-    has_age(model)
+    needs_age(model)
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = (batch.x == SIGNAL).int().argmax(0)
     found = [torch.zeros(batch.x.shape[1], cell.hidden_size, device=task.device) for cell in model.rnn.layers]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plots
 from timescales.analysis import Run, Study, by_unit
-from timescales.analysis.common import copying, has_age
+from timescales.analysis.common import needs_age, needs_copy
 from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
@@ -32,7 +32,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     starts". Here it is a unit whose age at the last step of the delay, averaged over 100 test sequences, is at least
     half of the delay: "units_50"; "units_25" and "units_75" show how much hangs on the half.
     """
-    own = copying(task)
+    own = needs_copy(task)
     return _values(ages_before_signal(model, own), factors(model), own)
 
 
@@ -43,7 +43,7 @@ def _values(ages: Tensor, p: Tensor, own: Copy) -> dict[str, float]:
 
 def factors(model: SequenceModel) -> Tensor:
     """The decay factor p of each unit, (units,), float64, also where it is one number for all."""
-    has_age(model)
+    needs_age(model)
     each = [torch.as_tensor(cell.p, dtype=torch.float64).detach().cpu() for cell in model.rnn.layers]
     return torch.cat([p.expand(cell.hidden_size) for p, cell in zip(each, model.rnn.layers, strict=True)])
 
@@ -56,7 +56,7 @@ def study(run: Run) -> Study:
     (`t` and `cohens_d`, later minus others, pooled variance).
     """
     model, task = run.model, run.task
-    own = copying(task)
+    own = needs_copy(task)
     ages, p = ages_before_signal(model, own), factors(model)
     late = ages >= own.T / 2
     values = _values(ages, p, own)
@@ -122,7 +122,7 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
 
     Raises ConfigError for a model whose units have no age.
     """
-    has_age(model)
+    needs_age(model)
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = int((task.blank == SIGNAL).nonzero()[0])
     state = model(Batch(batch.x[:signal], batch.target[:signal])).state

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import weakref
 from typing import Any, NamedTuple
 
@@ -30,8 +29,8 @@ from timescales.engine import eager, pointwise, programs
 from timescales.engine.buffers import Buffers, loop_backward, loop_forward
 from timescales.engine.kernel import Kernel, check_backward, kernel_of, no_jvp, traced
 
-PADDED = 16  # lengths are made multiples of this where there is a mask: of many lengths few are captured
-PIECE = 128  # steps at a time where nothing is kept for backward
+PADDED = 16  # of many lengths few are captured
+PIECE = 128
 
 _pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
@@ -98,39 +97,43 @@ def run(
 ) -> tuple[Tensor, Any]:  # fmt: skip
     """Run a cell over a sequence; see `eager.run`, replicas included. strict: raise where no graph can be captured.
 
-    Empty sequences and batches and a gradient to dt go to the eager engine.
+    Empty sequences and batches and a gradient to dt go to the eager engine. Where graphs are captured, masked lengths
+    are made multiples of PADDED; where no gradient is wanted, long sequences are run in pieces of PIECE steps, which
+    take a fraction of the memory.
     """
     if x.shape[0] == 0 or x[0].numel() == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
         return eager.run(cell, x, weights, state, dt, mask)
     x, dt = eager.blanked(x, dt, mask)
-    steps = len(x)
-    if mask is not None and (extra := -steps % PADDED):
-        x, mask = longer(x, extra, 0.0), longer(mask, extra, 0)
-        dt = None if dt is None else longer(dt, extra, 1.0)
     kernel = kernel_of(cell)
     assert kernel is not None, "why_not comes first"
     ih, hh, bias, other = weights
-    bias = bias if other is None else bias + other
     age = getattr(state, "age", None)
-    tensors = (x, ih, hh, bias, kernel.power, state.h, state.c, age)
-    keep = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in tensors)
-    if not keep and len(x) > 2 * PIECE:  # a fraction of the memory
+    given = (x, *weights, kernel.power, *state)
+    keep = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in given)
+    steps, captures = len(x), programs.captures(x)
+    if not keep and steps > 2 * PIECE:
         outputs = []
-        pieces = (itertools.repeat(None) if v is None else v.split(PIECE) for v in (x, dt, mask))
-        for x, dt, mask in zip(*pieces, strict=False):
-            output, state = run(cell, x, weights, state, dt, mask, strict)
+        for at in range(0, steps, PIECE):
+            own = [None if v is None else v[at : at + PIECE] for v in (x, dt, mask)]
+            output, state = run(cell, own[0], weights, state, own[1], own[2], strict)  # type: ignore[arg-type]
             outputs.append(output)
-        return torch.cat(outputs)[:steps], state
-    pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
+        return torch.cat(outputs), state
+    extra = -steps % PADDED if mask is not None and captures else 0
+    if extra:
+        x, dt, mask = longer(x, extra, 0.0), longer(dt, extra, 1.0), longer(mask, extra, 0)
+    bias = bias if other is None else bias + other
+    pool = _pools.setdefault(cell, programs.Pool()) if captures else None
     with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
         plan = Plan(kernel._replace(power=None), pool, strict, keep)
-        output, h, c, age = Sequence.apply(plan, *tensors, dt, mask)
-    return output[:steps], type(state)(*((h, c) if age is None else (h, c, age)))
+        tensors = (x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)
+        output, h, c, age = Sequence.apply(plan, *tensors)
+    output = output[:steps] if extra else output
+    return output, type(state)(*((h, c) if age is None else (h, c, age)))
 
 
-def longer(v: Tensor, extra: int, value: float) -> Tensor:
-    """v with so many more steps, of this value."""
-    return torch.cat([v, v.new_full((extra, *v.shape[1:]), value)])
+def longer(v: Any, extra: int, value: float) -> Any:
+    """v, if it is one, with so many more steps, of this value."""
+    return None if v is None else torch.cat([v, v.new_full((extra, *v.shape[1:]), value)])
 
 
 def run_or_eager(

@@ -38,8 +38,8 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 _warmed: set[tuple[Any, ...]] = set()
-# One capture at a time: they share that stream. The pools' lock too: during a capture the garbage collector may give
-# buffers back to a pool whose thread waits to capture.
+# One capture at a time: they share that stream. The pools' lock too: during a capture another thread may give buffers
+# back to a pool.
 _lock = threading.RLock()
 
 
@@ -100,19 +100,26 @@ def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph
 def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
     """A graph of what `launch` launches."""
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    cause: BaseException | None = None
     try:
         # The outer context restores this stream if the capture fails and torch's own context does not.
         with (
             torch.cuda.stream(torch.cuda.current_stream()),
             torch.cuda.graph(graph, pool=pool, stream=side_stream(device), capture_error_mode="thread_local"),
         ):
-            launch()
-    except BaseException:
-        # Before torch 2.12 its allocator believes in the capture that failed, and gives no memory back any more.
-        _broken.append(graph)
-        with contextlib.suppress(Exception):
-            torch._C._cuda_endAllocateToPool(device.index, pool)
-        raise
+            try:
+                launch()
+            except BaseException as error:
+                cause = error
+                raise
+    except BaseException as error:
+        if torch.__version__ < (2, 12):
+            # Its allocator believes in the capture that failed, and gives no memory back any more.
+            _broken.append(graph)
+            with contextlib.suppress(Exception):
+                torch._C._cuda_endAllocateToPool(device.index, pool)
+        # The end of the capture raises an error, too, which says only that it failed.
+        raise (cause or error) from None
     return graph
 
 
@@ -163,6 +170,7 @@ class Pool:
         self._seen: Counter[Any] = Counter()
         self._live: Counter[Any] = Counter()
         self._free: list[tuple[Any, Program]] = []
+        self.failures: Counter[Any] = Counter()  # captures that failed, by key: after two it is not tried again
 
     def take(self, key: Any, make: Callable[[], Program]) -> Program | None:
         """A program for calls with this key, for the caller alone until `give`; None where it should run uncaptured."""
@@ -213,16 +221,13 @@ class Pool:
         del self._free[:n]
 
 
-_failures: Counter[Any] = Counter()  # how often the capture of a key failed; after the second it is not tried again
-
-
 class Lease:
     """A call's buffers, and how to run in them; `release` gives them back, as does its end."""
 
     def __init__(self, pool: Pool | None, key: Any, strict: bool, make: Callable[[], Buffers]) -> None:
         self._pool, self._key, self._strict = pool, key, strict
         self._program: Program | None = None
-        if pool is not None and (strict or _failures[key] < 2):
+        if pool is not None and (strict or pool.failures[key] < 2):
             try:
                 self._program = pool.take(key, lambda: Program(make()))
             except torch.OutOfMemoryError:
@@ -258,14 +263,12 @@ class Lease:
             graph.replay()
 
     def _failed(self, error: Exception) -> None:
-        cause: BaseException = error
-        while cause.__context__ is not None:  # a capture that failed ends with an error that says only that it did
-            cause = cause.__context__
         if self._strict:
-            raise RuntimeError(f"the graph engine could not capture: {one_line(cause)}; use engine='eager'") from error
-        _failures[self._key] += 1
-        if _failures[self._key] == 1:
-            announce(f"capturing {self._key} failed, its steps are launched one by one: {one_line(cause)}")
+            raise RuntimeError(f"the graph engine could not capture: {one_line(error)}; use engine='eager'") from error
+        assert self._pool is not None
+        self._pool.failures[self._key] += 1
+        if self._pool.failures[self._key] == 2:
+            announce(f"capturing {self._key} failed twice, its steps are launched one by one: {one_line(error)}")
 
     def release(self) -> None:
         """Give the buffers back, for the next call of this shape."""
