@@ -95,6 +95,21 @@ def stacked(cells):
     return cell, together
 
 
+def test_replicas_are_padded_and_cut_as_single_runs_are(captured, monkeypatch):
+    monkeypatch.setattr(graph, "PIECE", 8)
+    singles = [PLSTM(3, 7).layers[0] for _ in range(2)]
+    cell, weights = stacked(singles)
+    x, dt, mask = torch.randn(21, 2, 4, 3), torch.rand(21, 2, 4), torch.rand(21, 2, 4) < 0.7
+    for keeps in (True, False):  # padded to 32 steps; in pieces of 8, 8 and 5, the last of them padded
+        with torch.set_grad_enabled(keeps):
+            output, state = graph.run(cell, x, weights, cell.initial_state(2, 4), dt, mask)
+        assert output.shape == (21, 2, 4, 7)
+        for k, one in enumerate(singles):
+            expected, end = eager.run(one, x[:, k], one.weights(), one.initial_state(4), dt[:, k], mask[:, k])
+            close(output[:, k].detach(), expected.detach(), 1e-5)
+            close(state.age[k].detach(), end.age.detach(), 1e-5)
+
+
 @pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "plstm_separate"])
 def test_replicas_equal_single_runs(name):
     """Several seeds in one call: each as it would be alone, results and gradients."""
