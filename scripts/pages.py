@@ -98,8 +98,8 @@ def reference(cell: str) -> str:
     return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in kinds)
 
 
-def _dedented(text: str) -> str:
-    first, _, rest = text.strip().partition("\n")
+def _dedented(text: str | None) -> str:
+    first, _, rest = (text or "").strip().partition("\n")
     return first + "\n" + "\n".join(line.removeprefix("    ") for line in rest.splitlines())
 
 
@@ -241,7 +241,7 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     return text
 
 
-def pages() -> dict[Path, Mapping[str, Callable[[], str]]]:
+def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
     return models | {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}

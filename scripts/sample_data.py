@@ -39,7 +39,18 @@ REVIEWS = {
         "Nobody in this film knows why they do what they do , nor do I .",
     ),
 }
-# The segments of a seven-segment display: top, upper left, upper right, middle, lower left, lower right, bottom.
+# The segments of a seven-segment display, each (top, left, height, width) in pixels: top, upper left, upper right,
+# middle, lower left, lower right, bottom; and which of them each digit lights.
+LYING, STANDING = (3, 12), (10, 3)
+SEGMENTS = (
+    (4, 8, *LYING),
+    (4, 8, *STANDING),
+    (4, 17, *STANDING),
+    (12, 8, *LYING),
+    (13, 8, *STANDING),
+    (13, 17, *STANDING),
+    (21, 8, *LYING),
+)
 DIGITS = ("1110111", "0010010", "1011101", "1011011", "0111010", "1101011", "1101111", "1010010", "1111111", "1111011")
 
 
@@ -89,16 +100,7 @@ def _reviews(root: Path) -> None:
 def digit(number: int) -> Tensor:
     """A digit as a seven-segment display shows it, (28, 28) bytes."""
     image = torch.zeros(28, 28, dtype=torch.uint8)
-    segments = (
-        (4, 8, 3, 12),
-        (4, 8, 10, 3),
-        (4, 17, 10, 3),
-        (12, 8, 3, 12),
-        (13, 8, 10, 3),
-        (13, 17, 10, 3),
-        (21, 8, 3, 12),
-    )
-    for lit, (top, left, height, width) in zip(DIGITS[number], segments, strict=True):
+    for lit, (top, left, height, width) in zip(DIGITS[number], SEGMENTS, strict=True):
         if lit == "1":
             image[top : top + height, left : left + width] = 254
     return image
