@@ -19,10 +19,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import claim, cli, compose, cost, errors, record, schema, store, tables
-from timescales.config import check, identity, messages
+from timescales import cli, errors
+from timescales.config import check, compose, identity, messages, schema
 from timescales.config.overrides import spell
 from timescales.papers import load
+from timescales.papers.table import Run, expand, varying
+from timescales.runs import cost, lock, record, store
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -111,7 +113,7 @@ class TimescalesSweeper(BasicSweeper):
         """The jobs that no other process is doing; the others are kept for later."""
         free: list[Job] = []
         for job in jobs:
-            (free if claim.owner(job.directory) is None else self.elsewhere).append(job)
+            (free if lock.owner(job.directory) is None else self.elsewhere).append(job)
         return free
 
     def _look_again(self) -> list[Job]:
@@ -139,7 +141,7 @@ class TimescalesSweeper(BasicSweeper):
             if result.status == JobStatus.COMPLETED:
                 continue
             left = [job for job in jobs if not ended(job)]
-            if isinstance(result._return_value, claim.Elsewhere):
+            if isinstance(result._return_value, lock.Elsewhere):
                 print(f"left to another process: {result._return_value}", flush=True)
                 self.elsewhere += left
             else:
@@ -159,10 +161,10 @@ class TimescalesSweeper(BasicSweeper):
         check.check(self.config)
         table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
-        known = {key for run in tables.expand(table, profile) for key in run.axes}
+        known = {key for run in expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
-        runs = tables.expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
+        runs = expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
             raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
         if narrow and runs:
@@ -170,7 +172,7 @@ class TimescalesSweeper(BasicSweeper):
                 self.compose(runs[0].overrides)
             except Exception as error:  # an unknown key is one error, not one for each run
                 raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
-            full = {self._identity(run) for run in tables.expand(table, profile)}
+            full = {self._identity(run) for run in expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
                 print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
@@ -185,7 +187,7 @@ class TimescalesSweeper(BasicSweeper):
             return [list(overrides)]  # one run, or nonsense, which its check names
         return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
 
-    def _identity(self, run: tables.Run) -> str | None:
+    def _identity(self, run: Run) -> str | None:
         try:
             return identity.identity(self.compose(run.overrides))
         except Exception:  # said by _plan, run by run
@@ -208,7 +210,7 @@ class TimescalesSweeper(BasicSweeper):
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
-        elsewhere = sum(claim.owner(job.directory) is not None for job in todo)
+        elsewhere = sum(lock.owner(job.directory) is not None for job in todo)
         todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
         line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo) - elsewhere} to run"
         if elsewhere:
@@ -236,8 +238,8 @@ class TimescalesSweeper(BasicSweeper):
                     with record.lock(job.directory):
                         if name in unanswered(job.directory, names):
                             print(f"{name} of {job.directory}", flush=True)
-                            analysis.measure(job.directory, name)
-                except claim.Elsewhere as error:
+                            analysis.measure_run(job.directory, name)
+                except lock.Elsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
                 except Exception as error:
                     self._failed(job.overrides, error)
@@ -303,7 +305,7 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
     axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
-    differ = [key for key in tables.varying(axes) if key not in ("run_dir", "seeds")]
+    differ = [key for key in varying(axes) if key not in ("run_dir", "seeds")]
     found: dict[str, list[dict[str, float]]] = {}
     asked: Counter[str] = Counter()
     for job, at in zip(jobs, axes, strict=True):

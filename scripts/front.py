@@ -1,6 +1,6 @@
 """The README's measured parts, each between its marks: the picture, the tables with their verdicts, speed.
 
-`scripts/report.py` writes and checks them, `scripts/bench.py` the last one.
+`scripts/report.py` writes and checks them, `scripts/bench/bench.py` the last one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import markdown, paths, plotting, report
+from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
-from timescales.verdict import number
+from timescales.papers.verdict import number
+from timescales.reports import markdown, report
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 PICTURE = "chien_table3"  # the table whose runs the README's picture shows

@@ -16,9 +16,18 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import compose, cost, errors, files, markdown, paths, report  # noqa: E402
-from timescales.config import folders, identity  # noqa: E402
-from timescales.reports import write  # noqa: E402
+from timescales import errors, files, paths  # noqa: E402
+from timescales.config import (  # noqa: E402
+    compose,
+    folders,
+    identity,
+)
+from timescales.reports import (  # noqa: E402
+    markdown,
+    report,
+    write,
+)
+from timescales.runs import cost  # noqa: E402
 
 
 def main() -> None:
@@ -45,11 +54,11 @@ def main() -> None:
         if options.check:
             check(reports, whole=not (options.table or options.config_dir))
             return
-        from timescales import plots
+        from timescales.reports import figures
 
         for found in reports:
             if write.write(found):
-                plots.draw(found)
+                figures.draw(found)
                 if options.wandb:
                     publish(found, composer)
             print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
@@ -74,7 +83,7 @@ def main() -> None:
 
 def publish(found: report.Report, composer: compose.Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
-    from timescales import wandb_run
+    from timescales.runs import wandb_run
 
     folder = paths.RESULTS / found.table["name"]
     files = [folder / name for name in ("table.md", "runs.csv", "figure.png") if (folder / name).is_file()]

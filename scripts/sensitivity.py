@@ -20,9 +20,13 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import compose, conclusion, errors, files, markdown, paths, record, store, tables, verdict  # noqa: E402
-from timescales.config import identity, overrides  # noqa: E402
-from timescales.papers import load  # noqa: E402
+from timescales import errors, files, paths  # noqa: E402
+from timescales.config import compose, identity, overrides  # noqa: E402
+from timescales.papers import load, verdict  # noqa: E402
+from timescales.papers.claims import judge  # noqa: E402
+from timescales.papers.table import Run, expand, twin  # noqa: E402
+from timescales.reports import markdown  # noqa: E402
+from timescales.runs import record, store  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -33,14 +37,12 @@ def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[st
     return [(k, v) for k, v in tries if [slug for _, slug in runs_of(table, composer, {k: [v]})] != base]
 
 
-def runs_of(table: dict[str, Any], composer: compose.Composer, narrow: dict[str, Any]) -> list[tuple[tables.Run, str]]:
+def runs_of(table: dict[str, Any], composer: compose.Composer, narrow: dict[str, Any]) -> list[tuple[Run, str]]:
     """The tiny twin's runs under a setting, with their slugs; a model that does not have the setting stays as it is."""
     found = []
-    for run in tables.expand(table, "tiny"):
+    for run in expand(table, "tiny"):
         axes = run.axes | {key: values[0] for key, values in narrow.items()}
-        changed = tables.Run(
-            axes, [run.overrides[0], *(f"{key}={overrides.spell(value)}" for key, value in axes.items())]
-        )
+        changed = Run(axes, [run.overrides[0], *(f"{key}={overrides.spell(value)}" for key, value in axes.items())])
         try:
             found.append((changed, identity.slug(composer(changed.overrides))))
         except (OmegaConfBaseException, ConfigCompositionException):  # no key of this model
@@ -53,7 +55,7 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     path = paths.RESULTS / table["name"] / "sensitivity.csv"
     committed = {line["id"]: line for line in [*store.committed().values(), *store.read_rows(path)]}
     names = verdict.metrics(table)
-    own = {key for run in tables.expand(table, "tiny") for key in run.axes}
+    own = {key for run in expand(table, "tiny") for key in run.axes}
     found: dict[str, list[dict[str, Any]]] = {}
     for words, narrow in [
         ("as assumed", {}),
@@ -78,7 +80,7 @@ def page(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
     """A row for each setting, a column for each claim of the tiny twin."""
     head, body = ["setting", "runs"], []
     for words, rows in found.items():
-        claims = [conclusion.judge(said, tables.twin(table), rows) for said in tables.twin(table)["claims"]]
+        claims = [judge(said, twin(table), rows) for said in twin(table)["claims"]]
         head[2:] = [c.text for c in claims]
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
     name = table["name"]

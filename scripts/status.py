@@ -19,10 +19,16 @@ sys.path.insert(0, str(ROOT))
 from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import compose, cost, errors, paths, record, report, store  # noqa: E402
-from timescales.config import folders, identity  # noqa: E402
-from timescales.data.corpus import data_root  # noqa: E402
+from timescales import errors, paths  # noqa: E402
+from timescales.config import (  # noqa: E402
+    compose,
+    folders,
+    identity,
+)
 from timescales.papers import load  # noqa: E402
+from timescales.reports import report  # noqa: E402
+from timescales.runs import cost, record, store  # noqa: E402
+from timescales.tasks.data.corpus import data_root  # noqa: E402
 
 
 def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:

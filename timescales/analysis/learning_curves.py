@@ -14,8 +14,8 @@ from timescales import plotting
 from timescales.analysis.run import Group, Run, groups, titles
 from timescales.analysis.study import Study
 from timescales.files import csv_rows
-from timescales.loggers import Curve
 from timescales.papers.printed import Printed, printed
+from timescales.runs.loggers import Curve
 
 TITLE = "Validation while training"
 WEIGHTS = None

@@ -9,22 +9,23 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
-from timescales import analysis, conclusion, errors, tables
-from timescales.compose import Composer
+from timescales import analysis, errors, paths
 from timescales.config import folders, messages
+from timescales.config.compose import Composer
 from timescales.errors import ConfigError
-from timescales.paths import conf, own
+from timescales.papers import claims
+from timescales.papers.table import Run, check, expand
 
 
 def runs(
     table: Mapping[str, Any], profile: str | None, composer: Composer
-) -> tuple[list[tuple[tables.Run, DictConfig]], list[str]]:
+) -> tuple[list[tuple[Run, DictConfig]], list[str]]:
     """A table's runs with their configurations, and a line for each run that cannot be composed here.
 
     Such a run has, say, a task that is not there. Raises errors for which `cli.one_line` has no line.
     """
     found, wrong = [], []
-    for run in tables.expand(table, profile):
+    for run in expand(table, profile):
         try:
             found.append((run, composer(run.overrides)))
         except Exception as error:
@@ -40,8 +41,8 @@ def table(name: str) -> dict[str, Any]:
     Raises ConfigError if there is none, or one that cannot be reported.
     """
     folders.check_own()
-    paths = (folder / "table" / f"{name}.yaml" for folder in (conf(), *own()))
-    path = next((path for path in paths if path.is_file()), None)
+    places = (folder / "table" / f"{name}.yaml" for folder in (paths.conf(), *paths.own()))
+    path = next((path for path in places if path.is_file()), None)
     if path is None:
         raise ConfigError(folders.no_such("table", name))
     try:
@@ -53,8 +54,8 @@ def table(name: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: it must have table.name: {name}")
     if not re.search(r"^# @package _global_\s*$", path.read_text(), re.MULTILINE):
         raise ConfigError(f"{path} must begin with the line `# @package _global_`")
-    tables.check(node)
-    conclusion.check(node)  # what cannot be judged is named before anything is trained
+    check(node)
+    claims.check(node)  # what cannot be judged is named before anything is trained
     probes = analysis.names("measure")
     if unknown := [probe for probe in node.get("probe", []) if probe not in probes]:
         raise ConfigError(f"{path}: table.probe: no measurement {unknown[0]}{errors.nearest(unknown[0], probes)}")

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from timescales import build, compose, tables, verdict
-from timescales.config import folders, identity
-from timescales.papers import load
+from timescales.config import compose, folders, identity
+from timescales.papers import load, verdict
+from timescales.papers.table import expand, matches
+from timescales.training import build
 
 # Of `loop`: how long, and how often it is looked at.
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
@@ -36,8 +37,8 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
     with compose.composing() as composer:
         for table in map(load.table, folders.choices("table")):
             known = [cell for cell in table["cells"] if measured(cell, table)]
-            for run in tables.expand(table, narrow={"seed": [0]}) if known else []:
-                cells = [cell for cell in known if tables.matches(run.axes, cell.get("where", {}))]
+            for run in expand(table, narrow={"seed": [0]}) if known else []:
+                cells = [cell for cell in known if matches(run.axes, cell.get("where", {}))]
                 if not cells or run.axes.get("task") != config["task"]["name"]:
                     continue
                 if alike(identity.resolved(composer(run.overrides))) == wanted:

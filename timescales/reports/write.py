@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import markdown, paths, store
+from timescales import paths
 from timescales.files import csv_text, write_atomic
-from timescales.report import POINTS, Report, thinned
+from timescales.reports import markdown
+from timescales.reports.report import POINTS, Report, thinned
+from timescales.runs import store
 
 
 def write(report: Report) -> list[Path]:
