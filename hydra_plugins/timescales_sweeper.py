@@ -19,7 +19,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import claim, cli, compose, cost, record, schema, store, tables
+from timescales import cli, errors
+from timescales.config import check, compose, identity, messages, schema
+from timescales.config.overrides import spell
+from timescales.papers import load
+from timescales.papers.table import Run, expand, varying
+from timescales.runs import cost, lock, record, store
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -55,7 +60,7 @@ class TimescalesSweeper(BasicSweeper):
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
         super().__init__(max_batch_size=None)
         if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
-            raise schema.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
+            raise errors.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
         self.elsewhere: list[Job] = []  # left to other processes
@@ -65,7 +70,7 @@ class TimescalesSweeper(BasicSweeper):
         assert self.launcher is not None
         one_by_one = isinstance(self.launcher, BasicLauncher)
         if self.minutes is not None and not one_by_one:
-            raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+            raise errors.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
         jobs, planned, seconds = self._plan(asked)
@@ -108,7 +113,7 @@ class TimescalesSweeper(BasicSweeper):
         """The jobs that no other process is doing; the others are kept for later."""
         free: list[Job] = []
         for job in jobs:
-            (free if claim.owner(job.directory) is None else self.elsewhere).append(job)
+            (free if lock.owner(job.directory) is None else self.elsewhere).append(job)
         return free
 
     def _look_again(self) -> list[Job]:
@@ -127,7 +132,7 @@ class TimescalesSweeper(BasicSweeper):
             if isinstance(self.launcher, BasicLauncher):
                 raise
             # A worker was killed, and with it the others, or nothing could be submitted.
-            line = cli.one_line(error, []) or f"{type(error).__name__}: {error}"
+            line = messages.one_line(error, []) or f"{type(error).__name__}: {error}"
             print(f"failed: {type(self.launcher).__name__}\n  {line}", flush=True)
             self.failures += sum(not ended(job) for jobs in batch for job in jobs)
             return []
@@ -136,7 +141,7 @@ class TimescalesSweeper(BasicSweeper):
             if result.status == JobStatus.COMPLETED:
                 continue
             left = [job for job in jobs if not ended(job)]
-            if isinstance(result._return_value, claim.Elsewhere):
+            if isinstance(result._return_value, lock.Elsewhere):
                 print(f"left to another process: {result._return_value}", flush=True)
                 self.elsewhere += left
             else:
@@ -150,24 +155,24 @@ class TimescalesSweeper(BasicSweeper):
         assert self.config is not None
         overrides = [self.compose.parse(argument) for argument in arguments]
         if any(o.key_or_group == "table" and o.is_sweep_override() for o in overrides):
-            raise schema.ConfigError("table=A,B: one table at a time")
+            raise errors.ConfigError("table=A,B: one table at a time")
         if self.config.table is None:
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
-        schema.check(self.config)
-        table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
+        check.check(self.config)
+        table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
-        known = {key for run in tables.expand(table, profile) for key in run.axes}
+        known = {key for run in expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
-        runs = tables.expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
+        runs = expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
-            raise schema.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
+            raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
         if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
             except Exception as error:  # an unknown key is one error, not one for each run
-                raise schema.ConfigError(cli.one_line(error, runs[0].overrides) or str(error)) from error
-            full = {self._identity(run) for run in tables.expand(table, profile)}
+                raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
+            full = {self._identity(run) for run in expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
                 print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
@@ -182,9 +187,9 @@ class TimescalesSweeper(BasicSweeper):
             return [list(overrides)]  # one run, or nonsense, which its check names
         return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
 
-    def _identity(self, run: tables.Run) -> str | None:
+    def _identity(self, run: Run) -> str | None:
         try:
-            return schema.identity(self.compose(run.overrides))
+            return identity.identity(self.compose(run.overrides))
         except Exception:  # said by _plan, run by run
             return None
 
@@ -205,7 +210,7 @@ class TimescalesSweeper(BasicSweeper):
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
-        elsewhere = sum(claim.owner(job.directory) is not None for job in todo)
+        elsewhere = sum(lock.owner(job.directory) is not None for job in todo)
         todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
         line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo) - elsewhere} to run"
         if elsewhere:
@@ -233,8 +238,8 @@ class TimescalesSweeper(BasicSweeper):
                     with record.lock(job.directory):
                         if name in unanswered(job.directory, names):
                             print(f"{name} of {job.directory}", flush=True)
-                            analysis.measure(job.directory, name)
-                except claim.Elsewhere as error:
+                            analysis.measure_run(job.directory, name)
+                except lock.Elsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
                 except Exception as error:
                     self._failed(job.overrides, error)
@@ -242,10 +247,10 @@ class TimescalesSweeper(BasicSweeper):
     def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
         assert self.config is not None
         cfg = self.compose(overrides)
-        run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
+        run_id, directory = identity.identity(cfg), Path(cfg.run_dir)
         if any(key_of(override) == "run_dir" for override in overrides):
-            directory = directory / schema.slug(cfg)
-            place = tables.spell(str(directory))
+            directory = directory / identity.slug(cfg)
+            place = spell(str(directory))
             overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
         found, line = record.read(directory), committed.get(run_id)
         state, stale, seconds = "to run", False, line["seconds"] if line else None
@@ -258,16 +263,16 @@ class TimescalesSweeper(BasicSweeper):
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
         if state == "to run":  # what is finished was right
-            schema.check(cfg)
-        family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
+            check.check(cfg)
+        family = identity.identity(identity.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
         before = written(directory) if state == "to run" else 0
-        return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds, before)
+        return Job(overrides, directory, cfg.seed, cfg.seeds, family, identity.kind(cfg), state, stale, seconds, before)
 
     def _failed(
         self, overrides: Any, error: BaseException, runs: int = 1, directory: Path | None = None, more: int = 0
     ) -> None:
         """Say how a launch of some runs failed, and that as many more did in the same way."""
-        line = cli.one_line(error, list(overrides))
+        line = messages.one_line(error, list(overrides))
         if line is None:
             line = f"{type(error).__name__}: {error}"
             # Of seeds trained together it lies with the first, or in the run_dir that was given.
@@ -300,7 +305,7 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
     axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
-    differ = [key for key in tables.varying(axes) if key not in ("run_dir", "seeds")]
+    differ = [key for key in varying(axes) if key not in ("run_dir", "seeds")]
     found: dict[str, list[dict[str, float]]] = {}
     asked: Counter[str] = Counter()
     for job, at in zip(jobs, axes, strict=True):
@@ -351,7 +356,7 @@ def launch(jobs: Sequence[Job]) -> list[str]:
         return [o for o in first if key_of(o) != "seeds"]
     rest = [o for o in first if key_of(o) not in ("seed", "seeds", "run_dir")]
     if any(key_of(o) == "run_dir" for o in first):
-        rest.append(f"run_dir={tables.spell(str(jobs[0].directory.parent))}")
+        rest.append(f"run_dir={spell(str(jobs[0].directory.parent))}")
     return [*rest, f"seed={jobs[0].seed}", f"seeds={len(jobs)}"]
 
 

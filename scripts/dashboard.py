@@ -22,18 +22,25 @@ import wandb_workspaces.reports.v2 as panels  # noqa: E402
 import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
-from timescales import cli, compose, files, markdown, plots, report, schema, store, tables  # noqa: E402
+from timescales import errors, files, paths, plotting  # noqa: E402
+from timescales.config import (  # noqa: E402
+    compose,
+    folders,
+    identity,
+)
+from timescales.papers.table import expand, group, twin, varying  # noqa: E402
+from timescales.reports import markdown, report  # noqa: E402
 
 
 def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
-    runs = {tables.group(run.axes): run for run in tables.expand(table, profile)}
-    return list(dict.fromkeys(schema.group(schema.resolved(composer(run.overrides))) for run in runs.values()))
+    runs = {group(run.axes): run for run in expand(table, profile)}
+    return list(dict.fromkeys(identity.group(identity.resolved(composer(run.overrides))) for run in runs.values()))
 
 
 def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:
     """Runs of some groups (none: all), put together by configuration keys, the models in their colours."""
-    colours: dict[Any, Any] = dict(plots.COLOURS) if keys[:1] == ["model.name"] else {}
+    colours: dict[Any, Any] = dict(plotting.COLOURS) if keys[:1] == ["model.name"] else {}
     return views.RunsetSettings(
         filters=And(Metric("Group").isin(wanted)) if wanted else "",
         groupby=[Config(key) for key in keys],
@@ -77,7 +84,7 @@ def pictures(key: str, title: str) -> panels.MediaBrowser:
 def front_page(entity: str, project: str) -> views.Workspace:
     """All tables with their verdicts (results/README.md), the curves of every task, all models' time scales."""
     links = r"\[([^\]]*)\]\([^)]*\)"  # they lead nowhere there
-    text = re.sub(links, r"\1", (store.RESULTS / "README.md").read_text())
+    text = re.sub(links, r"\1", (paths.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
     sections = [
         views.Section(name="Tables", is_open=True, panels=[
@@ -96,10 +103,10 @@ def table_view(
     entity: str, project: str, found: report.Report, profile: str | None, composer: compose.Composer
 ) -> views.Workspace:
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
-    table = found.table if profile is None else tables.twin(found.table)
-    every = tables.expand(dict(found.table), profile)
+    table = found.table if profile is None else twin(found.table)
+    every = expand(dict(found.table), profile)
     # The model first: its colour is that of the first level.
-    varied = dict.fromkeys(["model", *tables.varying([run.axes for run in every])])
+    varied = dict.fromkeys(["model", *varying([run.axes for run in every])])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
     # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
     metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
@@ -139,13 +146,13 @@ def main() -> None:
     options = parser.parse_args()
     with compose.composing() as composer:
         try:
-            reports = [report.make(name, composer) for name in options.table or cli.choices("table")]
-            logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+            reports = [report.make(name, composer) for name in options.table or folders.choices("table")]
+            logger = identity.resolved(composer(["logger=wandb"]))["logger"]
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
             made = [] if options.table else [front_page(entity, project)]
             made += [table_view(entity, project, found, options.profile, composer) for found in reports]
-        except schema.ConfigError as error:
+        except errors.ConfigError as error:
             sys.exit(f"error: {error}")
     for view in made:
         if options.out:
@@ -166,7 +173,7 @@ def _entity(out: Path | None) -> str:
     try:
         found = wandb.Api(timeout=20).default_entity
     except (wandb.errors.Error, ValueError) as error:
-        raise schema.ConfigError(f"W&B: {str(error).splitlines()[0]} Or --out DIR, which needs no key.") from error
+        raise errors.ConfigError(f"W&B: {str(error).splitlines()[0]} Or --out DIR, which needs no key.") from error
     return str(found)
 
 

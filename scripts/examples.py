@@ -19,14 +19,16 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from timescales import build, cli, compose, plots, schema  # noqa: E402
-from timescales.schema import ConfigError  # noqa: E402
+from timescales import plotting  # noqa: E402
+from timescales.config import check, compose, identity, messages  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
 from timescales.tasks import Copy, Dyck2, Task  # noqa: E402
 from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
 from timescales.tasks.pixels import Pixels  # noqa: E402
 from timescales.tasks.scifar import MEAN, SCIFAR, SD  # noqa: E402
+from timescales.training import build  # noqa: E402
 
 COLUMNS = 100  # letters of a printed line; longer sequences are shown without their middle
 DRAWN = 80  # letters of a drawn sequence of symbols
@@ -47,10 +49,10 @@ def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
     with compose.composing() as composer:
         try:
             cfg = composer(overrides)
-            schema.check(cfg)
-            config = schema.resolved(cfg)
+            check.check(cfg)
+            config = identity.resolved(cfg)
         except Exception as error:
-            line = cli.one_line(error, list(overrides))
+            line = messages.one_line(error, list(overrides))
             if line is None:
                 raise
             raise ConfigError(line) from error
@@ -148,7 +150,7 @@ def draw(figure: Any, task: Task, settings: Mapping[str, Any], found: Sequence[E
     images = isinstance(task, Pixels)
     more = {"gridspec_kw": {"width_ratios": (1, 4)}} if images else {}
     height = (1.6 if real else 0.8) * len(found) + 0.5
-    axes = plots.panels(figure, 2 if images else 1, len(found), 7.0, height, **more)
+    axes = plotting.panels(figure, 2 if images else 1, len(found), 7.0, height, **more)
     for k, example in enumerate(found):
         if images:
             draw_image(axes[2 * k], task, settings, example)
@@ -216,7 +218,7 @@ def main() -> None:
             print("\n\n".join(printed(task, example) for example in found))
             return
         title = f"{settings['name']}: what is read, and the target"
-        paths = plots.write(lambda figure: draw(figure, task, settings, found), options.png, title)
+        paths = plotting.write(lambda figure: draw(figure, task, settings, found), options.png, title)
     except ConfigError as error:
         sys.exit(f"error: {error}")
     except OSError as error:

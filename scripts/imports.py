@@ -25,13 +25,14 @@ PACKAGE = ROOT / "timescales"
 # "timescales" is the package's own `__init__`, which exports the classes of `nn`.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "paths", "files"),
-    ("nn", "tasks", "config", "plotting", "optim"),
-    ("training", "timescales"),
+    ("nn", "tasks", "config", "plotting"),
+    ("optim", "training"),
     ("runs",),
     ("analysis",),
     ("papers",),
     ("reports",),
-    ("cli", "__main__"),
+    ("cli", "timescales"),
+    ("__main__",),
 )
 SHARED = LAYERS[0]  # may import each other; the picture draws them as one box
 

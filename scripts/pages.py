@@ -22,9 +22,9 @@ from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import timescales  # noqa: E402
-from timescales import plots  # noqa: E402
+from timescales import plotting  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
-from timescales.markdown import grid  # noqa: E402
+from timescales.reports.markdown import grid  # noqa: E402
 
 DOCS = ROOT / "docs"
 CONF = ROOT / "conf"
@@ -213,7 +213,7 @@ def draw(task: str) -> None:
     found = examples.examples(made, 3)
     path = DOCS / "tasks" / "img" / f"{task}.png"
     path.parent.mkdir(exist_ok=True)
-    plots.write(lambda figure: examples.draw(figure, made, node, found), path, f"Three sequences of {task}")
+    plotting.write(lambda figure: examples.draw(figure, made, node, found), path, f"Three sequences of {task}")
 
 
 def facts(task: str) -> str:

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-DATA = "timescales.data"
+DATA = "timescales.tasks.data"
 
 SENTENCES = (
     "the river rose in the night and the bridge was closed",

@@ -1,0 +1,57 @@
+"""The trunk's types, a run's identity and directory. Imports no torch: a finished run is skipped without it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+# Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
+warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
+
+MOST_SEEDS = 1000  # in one launch: each has its configuration and directory before the first begins
+
+
+@dataclass
+class Loop:
+    """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""
+
+    max_epochs: int = 100
+    max_steps: int | None = None
+    eval_every: int | None = None
+    clip_norm: float | None = None
+    patience: int | None = None
+    checkpoint_every: float = 60
+    max_eval_batches: int | None = None
+    log_every: int = 50
+
+    def last_step(self, by_epochs: int) -> int:
+        """The step after which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
+        return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
+
+
+@dataclass
+class Trunk:
+    """Every key of a configuration that is not a model's, task's, optimizer's or logger's own."""
+
+    paper: Any = MISSING
+    model: Any = MISSING
+    optimizer: Any = MISSING
+    task: Any = MISSING
+    logger: Any = MISSING
+    loop: Loop = field(default_factory=Loop)
+    seed: int = 0
+    seeds: int = 1
+    device: str = "auto"
+    engine: str = "auto"
+    precision: str = "fp32"
+    deterministic: bool = False
+    data_root: str | None = None
+    run_dir: str = ""
+    resume: bool = True
+    force: Any = False
+    skip: str = "local"
+    table: Any = None
+    profile: str | None = None

@@ -1,0 +1,1 @@
+"""Printed tables and claims, and what our runs say of them."""

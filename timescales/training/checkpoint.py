@@ -1,0 +1,62 @@
+"""Checkpoints: tensors, dicts, lists and plain numbers, written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from timescales.errors import ConfigError
+from timescales.files import checked, write_atomic
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write a checkpoint atomically."""
+    buffer = io.BytesIO()
+    torch.save(_without_views(content), buffer)
+    write_atomic(path, buffer.getvalue())
+
+
+def _without_views(content: Any) -> Any:
+    """The same with copies of tensors that are views: torch.save would write all that they are a view of."""
+    if isinstance(content, dict):
+        return {key: _without_views(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_without_views(value) for value in content)
+    if isinstance(content, torch.Tensor) and content.untyped_storage().nbytes() > content.nbytes:
+        return content.clone()
+    return content
+
+
+def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> dict[str, Any] | None:
+    """A checkpoint's content on a device; None if there is none.
+
+    Raises ConfigError for a damaged one, and for one that lacks any of `keys`.
+    """
+    if not path.is_file():
+        return None
+    try:
+        content = torch.load(checked(path), map_location=device, weights_only=True)
+        if missing := [key for key in keys if key not in content]:
+            raise KeyError(*missing)
+        return content
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is damaged: start over with resume=false, or with force=true if the run has finished"
+        ) from error
+
+
+def rng_state() -> dict[str, Any]:
+    """States of torch's random generators (dropout draws from them)."""
+    used = torch.cuda.is_initialized()  # asking would initialise it
+    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if used else []}
+
+
+def set_rng_state(state: dict[str, Any]) -> None:
+    """Put torch's random generators back where `rng_state` found them."""
+    torch.set_rng_state(state["cpu"].cpu())
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]][: torch.cuda.device_count()])
