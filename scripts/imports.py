@@ -164,19 +164,31 @@ def summary(root: Path = PACKAGE) -> str:
     return "\n".join(lines)
 
 
-BOX, ROW, WIDTH, GAP = 0.5, 1.0, 2.0, 0.35  # height of a box, of a layer; width of a box, space between two
+BOX, ROW, WIDTH = 0.5, 1.0, 2.0  # height of a box, distance of two layers, width of a box
+# Where the boxes stand, from left to right, so that few arrows cross a box; other parts stand in the middle.
+ACROSS = {
+    "__main__": 4.2,
+    "cli": 4.2,
+    "timescales": -4.9,
+    "reports": 1.6,
+    "papers": 3.0,
+    "analysis": -0.4,
+    "runs": 1.2,
+    "training": -0.9,
+    "optim": -3.4,
+    "nn": -4.6,
+    "tasks": -1.8,
+    "config": 1.8,
+    "plotting": 4.6,
+}
 
 
 def boxes(graph: Graph) -> dict[str, tuple[float, float]]:
     """The middle of each part's box; the shared modules have one box, named by all of them."""
     there = {part(module) for module in graph}
-    places = {}
-    for number, parts in enumerate(LAYERS):
-        row = [name for name in parts if name in there]
-        if row and parts == SHARED:
-            row = [", ".join(row)]
-        for k, name in enumerate(row):
-            places[name] = ((k - (len(row) - 1) / 2) * (WIDTH + GAP), number * ROW)
+    places = {", ".join(name for name in SHARED if name in there): (0.0, 0.0)}
+    for number, parts in enumerate(LAYERS[1:], 1):
+        places |= {name: (ACROSS.get(name, 0.0), number * ROW) for name in parts if name in there}
     return places
 
 
@@ -187,33 +199,32 @@ def draw(figure: Any, graph: Graph) -> None:
     """
     from matplotlib.patches import FancyBboxPatch
 
-    places = boxes(graph)
-    count = Counter(map(part, graph))
+    places, count = boxes(graph), Counter(map(part, graph))
     figure.set_size_inches(8.5, 6.8)
     ax = figure.subplots()
     edges = {(part(a), part(b)) for a, targets in graph.items() for b in targets}
     for a, b in sorted(edges):
-        if a != b and b not in SHARED and a not in SHARED:
+        if a != b and a not in SHARED and b not in SHARED:
             _arrow(ax, places[a], places[b])
     for name, (x, y) in places.items():
-        shared = name not in count
-        width = (3 if shared else 1) * WIDTH
+        width = 11.2 if y == 0 else WIDTH
         corner = (x - width / 2, y - BOX / 2)
-        ax.add_patch(FancyBboxPatch(corner, width, BOX, boxstyle="round,pad=0.02", fc="#eef2f7", ec="#2471a3"))
+        look: dict[str, Any] = {"boxstyle": "round,pad=0.02", "fc": "#eef2f7", "ec": "#2471a3", "zorder": 2}
+        ax.add_patch(FancyBboxPatch(corner, width, BOX, **look))
         files = f" ({count[name]})" if count[name] > 1 else ""
         ax.text(x, y, name + files, ha="center", va="center", fontsize=10)
-    for number, _ in enumerate(LAYERS):
-        ax.text(-6.6, number * ROW, str(number + 1), ha="center", va="center", fontsize=10, color="#666666")
-    ax.set(xlim=(-7.0, 6.2), ylim=(-0.5, len(LAYERS) * ROW - 0.4))
+    for number in range(len(LAYERS)):
+        ax.text(-6.4, number * ROW, str(number + 1), ha="center", va="center", fontsize=10, color="#666666")
+    ax.set(xlim=(-6.8, 6.0), ylim=(-0.5, len(LAYERS) * ROW - 0.4))
     ax.axis("off")
 
 
 def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """An arrow down from the lower edge of a box to the upper edge of another, bent where it passes a layer."""
-    layers = round((start[1] - end[1]) / ROW)
-    bend = 0.0 if layers == 1 or abs(start[0] - end[0]) > WIDTH else 0.25 + 0.03 * layers
-    style = {"arrowstyle": "-|>", "color": "#8095aa", "lw": 0.8, "connectionstyle": f"arc3,rad={bend}"}
-    ax.annotate("", (end[0], end[1] + BOX / 2), (start[0], start[1] - BOX / 2), arrowprops=style)
+    """An arrow from the lower edge of a box to the upper edge of another; arrows of one box start side by side."""
+    aside = max(-0.4, min(0.4, 0.1 * (end[0] - start[0]))) * WIDTH
+    style = {"arrowstyle": "-|>", "color": "#8095aa", "lw": 0.9, "shrinkA": 0, "shrinkB": 0}
+    tip, tail = (end[0] - aside, end[1] + BOX / 2), (start[0] + aside, start[1] - BOX / 2)
+    ax.annotate("", tip, tail, arrowprops=style, zorder=1)
 
 
 def main() -> None:

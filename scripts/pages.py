@@ -32,19 +32,35 @@ BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
 
 # The class whose docstring has a model's equations, and the rows of results/bench that time its time loop.
 CELLS = {
-    "lstm": "LSTMCell", "chrono": "LSTMCell", "ur": "URLSTMCell", "mts": "LSTMCell", "plstm": "PLSTMCell",
-    "gated": "GatedCell", "gru": "GRUCell", "pgru": "PGRUCell", "janet": "JANETCell", "exprnn": "ExpRNNCell",
-}  # fmt: skip
+    "lstm": "LSTMCell",
+    "chrono": "LSTMCell",
+    "ur": "URLSTMCell",
+    "mts": "LSTMCell",
+    "plstm": "PLSTMCell",
+    "gated": "GatedCell",
+    "gru": "GRUCell",
+    "pgru": "PGRUCell",
+    "janet": "JANETCell",
+    "exprnn": "ExpRNNCell",
+}
 TIMED = {
-    "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"), "chrono": ("fused LSTM", "eager LSTM"),
-    "mts": ("fused LSTM", "eager LSTM"), "ur": ("fused UR",),
-    "plstm": ("fused coupled", "fused separate", "eager coupled", "loop pLSTM"), "gated": ("fused UR",),
-}  # fmt: skip
+    "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"),
+    "chrono": ("fused LSTM", "eager LSTM"),
+    "mts": ("fused LSTM", "eager LSTM"),
+    "ur": ("fused UR",),
+    "plstm": ("fused coupled", "fused separate", "eager coupled", "loop pLSTM"),
+    "gated": ("fused UR",),
+}
 VARIANTS = {
-    "fused LSTM": "C++ engine", "eager LSTM": "eager engine", "loop LSTM": "time loop in Python, other public code",
-    "fused UR": "C++ engine, gate=ur", "fused coupled": "C++ engine", "eager coupled": "eager engine",
-    "fused separate": "C++ engine, coupled=false", "loop pLSTM": "time loop in Python, other public code",
-}  # fmt: skip
+    "fused LSTM": "C++ engine",
+    "eager LSTM": "eager engine",
+    "loop LSTM": "plain time loop in Python",
+    "fused UR": "C++ engine, gate=ur",
+    "fused coupled": "C++ engine",
+    "fused separate": "C++ engine, coupled=false",
+    "eager coupled": "eager engine",
+    "loop pLSTM": "plain time loop in Python",
+}
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
