@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from timescales import plotting  # noqa: E402
-from timescales.config import check, compose, identity, messages  # noqa: E402
+from timescales.config import check, compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.tasks import Copy, Dyck2, Task  # noqa: E402
 from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
@@ -194,12 +194,12 @@ def draw_image(ax: Any, task: Task, settings: Mapping[str, Any], example: Exampl
     """The image that a sequence of pixels reads; pixels that it leaves out are white."""
     if isinstance(task, SCIFAR):
         values = (example.x * torch.tensor(SD) + torch.tensor(MEAN)).clamp(0, 1)
-        ax.imshow(values.reshape(32, 32, 3))
+        ax.imshow(values.reshape(32, 32, 3).numpy())
     else:
         image = torch.full((28 * 28,), torch.nan)
         order = pixel_order(settings["permutation"], settings["permutation_seed"])
         image[order[: len(example.x)]] = example.x[:, 0]
-        ax.imshow(image.reshape(28, 28), cmap="gray")
+        ax.imshow(image.reshape(28, 28).numpy(), cmap="gray")
     ax.axis("off")
 
 
@@ -208,8 +208,12 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for train.py, such as task=copy task.T=5")
     parser.add_argument("-n", type=int, default=3, metavar="N", help="how many sequences")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the sequences into FILE")
+    parser.add_argument(
+        "--config-dir", type=Path, metavar="FOLDER", help="a folder with a task of your own, as for train.py"
+    )
     options = parser.parse_args()
     try:
+        folders.check_own()
         if options.n < 1:
             raise ConfigError(f"-n {options.n}: give the number of sequences, at least 1")
         task, settings = make_task(options.overrides)

@@ -100,8 +100,10 @@ def test_the_target_of_a_text_is_its_next_symbol(data, task):
 def test_reviews_and_digits(data):
     small = ["task.train_size=20", "task.valid_size=10", "task.test_size=10"]
     (text,) = printed(["task=imdb", "task.allow_partial=true", "task.steps=20", "task.pad=front", *small])
-    review = row(text, "input").split("...")[-1].split()
-    assert " ".join(review) in " ".join(" ".join(texts) for texts in sample_data.REVIEWS.values())
+    words = [word for word in row(text, "input").split("...")[-1].split() if word != "<pad>"]
+    pattern = " ".join(r"\S+" if word == "<unk>" else re.escape(word) for word in words)
+    assert len(words) >= 4
+    assert re.search(pattern, " ".join(" ".join(texts) for texts in sample_data.REVIEWS.values()))
     (text,) = printed(["task=smnist", *small])
     assert "784 steps" in text
     assert row(text, "target").split()[-1] in "0123456789"
@@ -113,7 +115,8 @@ def test_a_picture(tmp_path, task):
     assert done.returncode == 0, done.stderr
     image = Image.open(tmp_path / "some.png").convert("L")
     assert image.width > 500
-    assert min(image.getdata()) < 100 < 200 < max(image.getdata())
+    darkest, brightest = image.getextrema()
+    assert darkest < 100 < 200 < brightest
 
 
 def test_an_image_is_drawn_from_a_permuted_sequence(data):
