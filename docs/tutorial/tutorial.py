@@ -119,5 +119,5 @@ print(report[report.index("## Shown here") :])
 
 # %% [markdown]
 # Two seeds of a small network are an indication, not more. Without `profile=tiny` the table has three seeds at the
-# paper's size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps over
-# any settings, and CONTRIBUTING.md says how a model, a task or a table becomes part of the package.
+# paper's size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps
+# over any settings, and CONTRIBUTING.md says how a model, a task or a table becomes part of the package.
