@@ -17,13 +17,13 @@ help: ## list the targets
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/installed ## train an LSTM and a power-law LSTM, and draw both: 1 to 3 minutes on a CPU
+demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 1 to 3 minutes on a CPU
 	$(PY) scripts/demo.py
 
-tutorial: .venv/installed ## from a first run to a model and a table of your own: a minute, in runs/
+tutorial: .venv/installed ## from a first run to a gate and a table of one's own: a minute, in runs/
 	$(PY) docs/tutorial/tutorial.py
 
-docs: .venv/installed ## guides, API reference and tutorial as HTML, in build/docs
+docs: .venv/installed ## API reference and tutorial as HTML, in build/docs
 	$(PY) scripts/docs.py
 
 reproduce-table1: ## Chien et al. 2021, table 1: pixel-by-pixel digits
@@ -39,11 +39,11 @@ reproduce: .venv/installed ## any table or figure at paper size, then its report
 	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-tiny: .venv/installed ## the small-scale version of a table, then its report: TABLE=chien_table3
+tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
 	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) profile=tiny $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-status: .venv/installed ## which runs of each table are done, and what the others cost (TABLE=..., MEASURE=1 times a few steps)
+status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
 	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
 
 report: .venv/installed ## write results/ and the README's numbers from the records (TABLE=...)
@@ -55,10 +55,10 @@ report-check: .venv/installed ## fail if a committed report is not what its comm
 gallery: .venv/installed ## all of results/ on one page, runs/gallery.html (RUNS="runs/..." adds their analyses)
 	$(PY) scripts/gallery.py $(RUNS)
 
-dashboard: .venv/installed ## write the project's views at W&B: a front page, and one for each table (TABLE=... ARGS="--profile tiny")
+dashboard: .venv/installed ## the project's views at W&B, a front page and one a table (TABLE=... ARGS="--profile tiny")
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
 
-sensitivity: .venv/installed ## vary the settings that the paper does not state: TABLE=chien_table3
+sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
 	$(PY) scripts/sensitivity.py $(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 
 test: .venv/installed lint types ## lint, types and tests
@@ -67,35 +67,35 @@ test: .venv/installed lint types ## lint, types and tests
 test-slow: .venv/installed ## the real trainings
 	$(PY) -m pytest -m slow
 
-test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it installs (apt, root): 4 minutes; elsewhere it says why it cannot run
+test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
 	$(PY) tests/slurm/sweep.py
 
-torture: .venv/installed ## fault injection: kills, full disks, damaged files, bad input; an hour of one core (ONLY=kill,fuzz for some parts)
+torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about an hour of one core (ONLY=kill,fuzz for some parts)
 	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## ruff: check and format
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-format: .venv/installed ## ruff: fix and format
+format: .venv/installed ## ruff: mend what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
 types: .venv/installed ## mypy
 	$(PY) -m mypy
 
-bench: .venv/installed ## time a training step beside other code; half an hour (ONLY=A,memory for some sections)
+bench: .venv/installed ## how fast is a step, next to its peers? half an hour (ONLY=A,memory for some sections)
 	$(PY) scripts/bench/bench.py $(if $(ONLY),--only $(ONLY))
 
-golden: .venv/installed ## write the golden curves again: only when numbers are meant to change
+golden: .venv/installed ## write the golden curves anew: only when numbers are meant to change
 	$(PY) tests/support/golden.py
 
 # No .venv here: the machine with the GPU brings its own torch.
-gpu: ## on a machine with a GPU: its tests, benchmarks, short runs, unfinished runs of tables (MINUTES=25 PYTHON=... GPU="--parts ...")
+gpu: ## on a machine with a GPU: its tests, bench, short runs, unfinished table runs (MINUTES=25 PYTHON=... GPU="--parts ...")
 	$(PYTHON) scripts/bench/gpu.py --minutes $(MINUTES) $(GPU)
 
-gpu-pack: .venv/installed ## collect in gpu-pack/ what a GPU machine without network needs, at most 40 MB
+gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
 	$(PY) scripts/bench/gpu_pack.py
 
-clean: ## remove .venv, caches and what was built, but not runs/
+clean: ## remove .venv, caches and what was built; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack
