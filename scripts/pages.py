@@ -7,6 +7,7 @@ A page is prose with blocks between marks; a block comes from conf/, the docstri
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -166,13 +167,18 @@ def _written(value: Any) -> str:
 def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:
     """The tables some of whose runs fit, with what they show and where it is printed."""
     body = []
-    for path in sorted((CONF / "table").glob("*.yaml")):
-        node: Any = OmegaConf.to_container(OmegaConf.load(path))
-        table = node["table"]
+    for table in all_tables():
         if fits(table["runs"]):
             name = table["name"]
             body.append([f"[{name}](../../results/{name}/table.md)", table["title"], table["source"]])
     return "\n".join(grid(["table", "shows", "printed in"], body)) if body else "No table of the papers has it."
+
+
+@functools.cache
+def all_tables() -> list[dict[str, Any]]:
+    """The `table` nodes of conf/table, by name."""
+    nodes = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "table").glob("*.yaml"))]
+    return [node["table"] for node in nodes if isinstance(node, dict)]
 
 
 def values(runs: list[dict[str, Any]], key: str) -> set[Any]:
