@@ -27,7 +27,7 @@ from compare import differences, result  # noqa: E402
 from faulty_files import Fault, FaultyFiles, Progress  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales.training import loop, stack  # noqa: E402, F401 (stack: loaded once, before the forks)
+from timescales.training import run, seeds  # noqa: E402, F401 (seeds: loaded once, before the forks)
 
 SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
 STEPS = ["loop.max_steps=24", "loop.eval_every=8"]
@@ -160,7 +160,7 @@ class Arrangement:
         os.chdir(self.cwd)
         os.environ["XDG_CACHE_HOME"] = str(self.cwd / "cache")
         # The clock stands still, so that there is a checkpoint at every step however long writing takes.
-        loop.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
+        run.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
         self.files.install()
         if self.before:
             self.before()
