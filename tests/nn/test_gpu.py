@@ -198,7 +198,7 @@ def test_replicas_equal_single_calls():
 
 
 @pytest.mark.parametrize("model", ["lstm", "plstm"])
-def trainingsed_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
+def test_batched_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
     """On the graph engine; the seeds leave one after the other."""
     monkeypatch.setattr(Copy, "stop", lambda self, epoch, found: "solved" if epoch >= self.seed + 1 else None)
     overrides = [*trainings.COPY, f"model={model}", "engine=graph", f"device={DEVICE}", "loop.max_epochs=4",
