@@ -1,0 +1,1 @@
+"""Printed tables and conclusions, and what our runs say of them."""

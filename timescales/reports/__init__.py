@@ -1,0 +1,1 @@
+"""Pages and pictures of tables and runs. Nothing is judged here."""
