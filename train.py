@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import hydra
 from omegaconf import DictConfig
 
-from timescales import claim, cli, record, schema
+from timescales import claim, cli, errors, paths, record, schema
+from timescales.config import check, identity
 
-schema.register()
+identity.register()
 
 
 class Run(NamedTuple):
@@ -25,21 +26,21 @@ class Run(NamedTuple):
     anew: bool  # whether what lies in the directory is to be thrown away
 
 
-@hydra.main(version_base="1.3", config_path=str(cli.conf()), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
-    todo = [run for one in schema.each_seed(cfg) if (run := unfinished(one))]
+    todo = [run for one in identity.each_seed(cfg) if (run := unfinished(one))]
     with record.locks([run.directory for run in todo]) as ours:
         todo = [run for run in todo if run.directory in ours]
         try:
-            schema.check(cfg)
+            check.check(cfg)
             # It may have gone on or ended elsewhere since we looked.
             todo = [found for run in todo if (found := unfinished(run.cfg))]
             return train(todo, ours) if todo else "skipped"
         except claim.Elsewhere:  # taken over: what lies there is another's
             raise
-        except schema.ConfigError:
+        except errors.ConfigError:
             for run in todo:
                 record.discard_unless_begun(run.directory, run.slug)
             raise
@@ -47,11 +48,11 @@ def main(cfg: DictConfig) -> str:
 
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
-    directory, run_id = Path(cfg.run_dir), schema.identity(cfg)
+    directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
     requeued = record.requeued(directory)  # then it goes on, whatever it was told at first
     anew = record.anew(directory, cfg.force and not requeued)
     if anew or not record.done(directory, run_id, cfg.task.get("allow_partial", True)):
-        return Run(cfg, run_id, schema.slug(cfg), directory, anew or not (cfg.resume or requeued))
+        return Run(cfg, run_id, identity.slug(cfg), directory, anew or not (cfg.resume or requeued))
     found = record.read(directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
@@ -63,7 +64,7 @@ def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales import loop, stack  # here, not above: --help does not wait for torch
 
-    trained = [training(schema.resolved(run.cfg), run.run_id, ours[run.directory], run.anew) for run in runs]
+    trained = [training(identity.resolved(run.cfg), run.run_id, ours[run.directory], run.anew) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
@@ -98,7 +99,7 @@ def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool)
         outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
         held.check()
         record.update(directory, timescales=times, **outcome)
-    except schema.ConfigError:
+    except errors.ConfigError:
         raise
     except Exception as error:
         record.failed(directory, error)

@@ -12,7 +12,8 @@ from typing import Any
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import schema
+from timescales import errors
+from timescales.config import identity
 
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
@@ -32,7 +33,7 @@ if importlib.util.find_spec("hydra_plugins.hydra_submitit_launcher"):
         """
 
         def __call__(self, *arguments: Any) -> JobReturn:
-            schema.register()  # a job begins here, not with train.py's first lines
+            identity.register()  # a job begins here, not with train.py's first lines
             return super().__call__(*arguments)
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
@@ -113,4 +114,4 @@ def answer(job: Any) -> JobReturn:
 
 def failure(line: str) -> JobReturn:
     """The answer of a job that has none."""
-    return JobReturn(status=JobStatus.FAILED, _return_value=schema.ConfigError(line))
+    return JobReturn(status=JobStatus.FAILED, _return_value=errors.ConfigError(line))

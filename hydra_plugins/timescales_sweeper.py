@@ -19,7 +19,10 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import claim, cli, compose, cost, record, schema, store, tables
+from timescales import claim, cli, compose, cost, errors, record, schema, store, tables
+from timescales.config import check, identity, messages
+from timescales.config.overrides import spell
+from timescales.papers import load
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -55,7 +58,7 @@ class TimescalesSweeper(BasicSweeper):
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
         super().__init__(max_batch_size=None)
         if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
-            raise schema.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
+            raise errors.ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
         self.elsewhere: list[Job] = []  # left to other processes
@@ -65,7 +68,7 @@ class TimescalesSweeper(BasicSweeper):
         assert self.launcher is not None
         one_by_one = isinstance(self.launcher, BasicLauncher)
         if self.minutes is not None and not one_by_one:
-            raise schema.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+            raise errors.ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         asked = self._asked(arguments)
         jobs, planned, seconds = self._plan(asked)
@@ -127,7 +130,7 @@ class TimescalesSweeper(BasicSweeper):
             if isinstance(self.launcher, BasicLauncher):
                 raise
             # A worker was killed, and with it the others, or nothing could be submitted.
-            line = cli.one_line(error, []) or f"{type(error).__name__}: {error}"
+            line = messages.one_line(error, []) or f"{type(error).__name__}: {error}"
             print(f"failed: {type(self.launcher).__name__}\n  {line}", flush=True)
             self.failures += sum(not ended(job) for jobs in batch for job in jobs)
             return []
@@ -150,23 +153,23 @@ class TimescalesSweeper(BasicSweeper):
         assert self.config is not None
         overrides = [self.compose.parse(argument) for argument in arguments]
         if any(o.key_or_group == "table" and o.is_sweep_override() for o in overrides):
-            raise schema.ConfigError("table=A,B: one table at a time")
+            raise errors.ConfigError("table=A,B: one table at a time")
         if self.config.table is None:
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
-        schema.check(self.config)
-        table, profile = compose.table(self.config.hydra.runtime.choices.table), self.config.profile
+        check.check(self.config)
+        table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
         known = {key for run in tables.expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
         runs = tables.expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
-            raise schema.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
+            raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
         if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
             except Exception as error:  # an unknown key is one error, not one for each run
-                raise schema.ConfigError(cli.one_line(error, runs[0].overrides) or str(error)) from error
+                raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
             full = {self._identity(run) for run in tables.expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
                 print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
@@ -184,7 +187,7 @@ class TimescalesSweeper(BasicSweeper):
 
     def _identity(self, run: tables.Run) -> str | None:
         try:
-            return schema.identity(self.compose(run.overrides))
+            return identity.identity(self.compose(run.overrides))
         except Exception:  # said by _plan, run by run
             return None
 
@@ -242,10 +245,10 @@ class TimescalesSweeper(BasicSweeper):
     def _job(self, overrides: list[str], committed: dict[str, dict[str, Any]]) -> Job:
         assert self.config is not None
         cfg = self.compose(overrides)
-        run_id, directory = schema.identity(cfg), Path(cfg.run_dir)
+        run_id, directory = identity.identity(cfg), Path(cfg.run_dir)
         if any(key_of(override) == "run_dir" for override in overrides):
-            directory = directory / schema.slug(cfg)
-            place = tables.spell(str(directory))
+            directory = directory / identity.slug(cfg)
+            place = spell(str(directory))
             overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
         found, line = record.read(directory), committed.get(run_id)
         state, stale, seconds = "to run", False, line["seconds"] if line else None
@@ -258,16 +261,16 @@ class TimescalesSweeper(BasicSweeper):
         if cfg.force is True or (stale and cfg.force == "stale"):
             state = "to run"
         if state == "to run":  # what is finished was right
-            schema.check(cfg)
-        family = schema.identity(schema.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
+            check.check(cfg)
+        family = identity.identity(identity.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id
         before = written(directory) if state == "to run" else 0
-        return Job(overrides, directory, cfg.seed, cfg.seeds, family, schema.kind(cfg), state, stale, seconds, before)
+        return Job(overrides, directory, cfg.seed, cfg.seeds, family, identity.kind(cfg), state, stale, seconds, before)
 
     def _failed(
         self, overrides: Any, error: BaseException, runs: int = 1, directory: Path | None = None, more: int = 0
     ) -> None:
         """Say how a launch of some runs failed, and that as many more did in the same way."""
-        line = cli.one_line(error, list(overrides))
+        line = messages.one_line(error, list(overrides))
         if line is None:
             line = f"{type(error).__name__}: {error}"
             # Of seeds trained together it lies with the first, or in the run_dir that was given.
@@ -351,7 +354,7 @@ def launch(jobs: Sequence[Job]) -> list[str]:
         return [o for o in first if key_of(o) != "seeds"]
     rest = [o for o in first if key_of(o) not in ("seed", "seeds", "run_dir")]
     if any(key_of(o) == "run_dir" for o in first):
-        rest.append(f"run_dir={tables.spell(str(jobs[0].directory.parent))}")
+        rest.append(f"run_dir={spell(str(jobs[0].directory.parent))}")
     return [*rest, f"seed={jobs[0].seed}", f"seeds={len(jobs)}"]
 
 

@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import analysis, wandb_run  # noqa: E402
-from timescales.schema import ConfigError, nearest  # noqa: E402
+from timescales.analysis import study  # noqa: E402
+from timescales.analysis.run import Run, load  # noqa: E402
+from timescales.errors import ConfigError, nearest  # noqa: E402
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def main() -> None:
             )
         wanted = choose(options.only, "compare" if several else "study")
         weights = "best" if any(map(analysis.weights_for, wanted)) else None
-        runs = [analysis.load(directory, weights) for directory in options.run_dir]
+        runs = [load(directory, weights) for directory in options.run_dir]
         failed = (together if several else each)(runs, wanted, options)
     except ConfigError as error:
         sys.exit(f"error: {error}")
@@ -54,7 +56,7 @@ def choose(only: str | None, function: str) -> list[str]:
     return known if only is None else [only]
 
 
-def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
+def each(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
     """Put each question to the run; returns those that failed."""
     (run,) = runs
     failed = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study(run, name))
@@ -62,13 +64,13 @@ def each(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespac
     return failed
 
 
-def together(runs: list[analysis.Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
+def together(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
     """Put each question to all runs at once; returns those that failed."""
     return ask(wanted, options.to, options, lambda name: analysis.compare(runs, name))
 
 
 def ask(
-    wanted: list[str], folder: Path, options: argparse.Namespace, question: Callable[[str], analysis.Study]
+    wanted: list[str], folder: Path, options: argparse.Namespace, question: Callable[[str], study.Study]
 ) -> list[str]:
     """Write each question's answer into a folder and print its values.
 
@@ -78,7 +80,7 @@ def ask(
     for name in wanted:
         try:
             found = question(name)
-            paths = analysis.write(found, folder, name, options.svg)
+            paths = study.write(found, folder, name, options.svg)
         except ConfigError:
             if options.only:
                 raise

@@ -46,9 +46,10 @@ from bench_report import write
 from bench_variants import RELATIVES, UNIT, Config, step_of
 from tqdm import tqdm
 
-from timescales import cli, record
 from timescales.cells.gates import MECHANISMS
+from timescales.config import folders
 from timescales.files import csv_rows
+from timescales.runs import provenance
 
 CONFIGS = {
     "A": Config(220, 128, 10, 128),  # copy
@@ -108,12 +109,13 @@ def work(job: Job, threads: int) -> list[dict[str, Any]]:
 def data_share(job: Job) -> Iterator[dict[str, Any]]:
     """A task's training step with the LSTM, and the part of it that prepares the batch; nothing where data lack."""
     from timescales import build, compose, loop, schema
+    from timescales.config import identity
     from timescales.data.corpus import MissingData
 
     with compose.composing() as composer:
         task_and_model = [f"task={job.config}", "model=lstm", "device=cpu", "run_dir=unused"]
         partial = ["task.allow_partial=true"] if "allow_partial" in composer(task_and_model).task else []
-        config = schema.resolved(composer([*task_and_model, *partial]))
+        config = identity.resolved(composer([*task_and_model, *partial]))
     try:
         model, task, optimizer = build.build(config)
     except MissingData as error:
@@ -195,7 +197,7 @@ def training_jobs(quick: bool) -> Iterator[Job]:
 
 def data_jobs(quick: bool) -> Iterator[Job]:
     """Preparing batches beside the steps that take them, for every task at its own size."""
-    for name in cli.choices("task"):
+    for name in folders.choices("task"):
         variants = ("training step", "its data")
         yield Job("data", name, Config(0, 0, 0, 0), variants, seconds=2 if quick else 10)
 
@@ -273,7 +275,7 @@ def main() -> None:
         if unknown := only - known:
             parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
         jobs = [job for job in jobs if {job.section, job.config} & only]
-    machine = f"{record.processor()}, {args.threads} threads"
+    machine = f"{provenance.processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
     base = Path(__file__).parents[1] / "results" / "bench" / name
     before = earlier(base.with_suffix(".csv"), jobs)

@@ -34,6 +34,7 @@ from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
 
 from timescales import LSTM, PLSTM, URLSTM, build, compose, cost, loop, schema, stack  # noqa: E402
+from timescales.config import identity  # noqa: E402
 from timescales.engine import choice, graph, pointwise, programs  # noqa: E402
 from timescales.files import csv_text  # noqa: E402
 
@@ -254,7 +255,7 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
                     given += ["model.hidden_size=[8,8,400]" if "word" in name else "model.hidden_size=8"]
                     given += ["task.batch_size=4", *(["task.T=10"] if "copy" in name else [])]
                 try:
-                    config = schema.resolved(composer(given))
+                    config = identity.resolved(composer(given))
                     row |= (stacked_training if how == f"x{SEEDS}" else training)(config, device, seconds)
                 except Exception as error:  # a data set that is not here, say
                     row["note"] = programs.one_line(error)[:120]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from timescales import plots
+from timescales import plotting
 from timescales.files import csv_text
 
 COLUMNS = (
@@ -22,7 +22,7 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
     base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
     base.with_suffix(".md").write_text(markdown(rows, machine))
     if growth := [row for row in rows if row["section"] == "growth"]:
-        plots.write(lambda figure: draw(figure, growth), base, f"A training step on {machine}")
+        plotting.write(lambda figure: draw(figure, growth), base, f"A training step on {machine}")
 
 
 def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
@@ -71,7 +71,7 @@ def markdown(rows: list[dict[str, Any]], machine: str) -> str:
 
 def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
     """Seconds per step against S, B and H."""
-    axes = plots.panels(figure, 3, width=11, height=3.4, sharey=True)
+    axes = plotting.panels(figure, 3, width=11, height=3.4, sharey=True)
     for one, axis in zip(axes, "SBH", strict=True):
         chosen = [row for row in rows if row["config"].startswith(axis)]
         for name in dict.fromkeys(row["variant"] for row in chosen):

@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import compose, record, schema, store, tables  # noqa: E402
+from timescales import compose, record, store, tables  # noqa: E402
+from timescales.config import identity  # noqa: E402
 
 RUN = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10",
        "task.batch_size=10", "model.hidden_size=4", "loop.max_steps=2", "logger=none"]  # fmt: skip
@@ -57,13 +58,13 @@ def main() -> None:
         with compose.composing() as composer:
             runs = [tables.Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
             begun = cpu()
-            slugs = [schema.slug(composer(run.overrides)) for run in runs]
+            slugs = [identity.slug(composer(run.overrides)) for run in runs]
             timed("compose and identify", n, begun)
         shutil.rmtree("runs")
         for k, slug in enumerate(slugs):
             place = Path("runs") / slug
             place.mkdir(parents=True)
-            text = one | {"id": schema.id_of(slug), "seed": k, "config": one["config"] | {"seed": k}}
+            text = one | {"id": identity.id_of(slug), "seed": k, "config": one["config"] | {"seed": k}}
             (place / "record.json").write_text(json.dumps(text, indent=1))
             (place / "lock").write_text("given back")
         begun, wall = cpu(children=True), time.monotonic()

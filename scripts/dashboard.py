@@ -22,18 +22,19 @@ import wandb_workspaces.reports.v2 as panels  # noqa: E402
 import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
-from timescales import cli, compose, files, markdown, plots, report, schema, store, tables  # noqa: E402
+from timescales import compose, errors, files, markdown, paths, plotting, report, tables  # noqa: E402
+from timescales.config import folders, identity  # noqa: E402
 
 
 def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
     runs = {tables.group(run.axes): run for run in tables.expand(table, profile)}
-    return list(dict.fromkeys(schema.group(schema.resolved(composer(run.overrides))) for run in runs.values()))
+    return list(dict.fromkeys(identity.group(identity.resolved(composer(run.overrides))) for run in runs.values()))
 
 
 def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:
     """Runs of some groups (none: all), put together by configuration keys, the models in their colours."""
-    colours: dict[Any, Any] = dict(plots.COLOURS) if keys[:1] == ["model.name"] else {}
+    colours: dict[Any, Any] = dict(plotting.COLOURS) if keys[:1] == ["model.name"] else {}
     return views.RunsetSettings(
         filters=And(Metric("Group").isin(wanted)) if wanted else "",
         groupby=[Config(key) for key in keys],
@@ -77,7 +78,7 @@ def pictures(key: str, title: str) -> panels.MediaBrowser:
 def front_page(entity: str, project: str) -> views.Workspace:
     """All tables with their verdicts (results/README.md), the curves of every task, all models' time scales."""
     links = r"\[([^\]]*)\]\([^)]*\)"  # they lead nowhere there
-    text = re.sub(links, r"\1", (store.RESULTS / "README.md").read_text())
+    text = re.sub(links, r"\1", (paths.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
     sections = [
         views.Section(name="Tables", is_open=True, panels=[
@@ -139,13 +140,13 @@ def main() -> None:
     options = parser.parse_args()
     with compose.composing() as composer:
         try:
-            reports = [report.make(name, composer) for name in options.table or cli.choices("table")]
-            logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+            reports = [report.make(name, composer) for name in options.table or folders.choices("table")]
+            logger = identity.resolved(composer(["logger=wandb"]))["logger"]
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)
             made = [] if options.table else [front_page(entity, project)]
             made += [table_view(entity, project, found, options.profile, composer) for found in reports]
-        except schema.ConfigError as error:
+        except errors.ConfigError as error:
             sys.exit(f"error: {error}")
     for view in made:
         if options.out:
@@ -166,7 +167,7 @@ def _entity(out: Path | None) -> str:
     try:
         found = wandb.Api(timeout=20).default_entity
     except (wandb.errors.Error, ValueError) as error:
-        raise schema.ConfigError(f"W&B: {str(error).splitlines()[0]} Or --out DIR, which needs no key.") from error
+        raise errors.ConfigError(f"W&B: {str(error).splitlines()[0]} Or --out DIR, which needs no key.") from error
     return str(found)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import plots  # noqa: E402
+from timescales import plotting  # noqa: E402
 
 FOLDER = ROOT / "runs" / "demo"
 MODELS = {"lstm": "LSTM", "plstm": "power-law LSTM"}
@@ -64,11 +64,11 @@ def draw(records: dict[str, dict[str, Any]]) -> Path:
     """Validation accuracy over epochs, both models in one picture."""
 
     def fill(figure: Any) -> None:
-        (one,) = plots.panels(figure)
+        (one,) = plotting.panels(figure)
         for name, label in MODELS.items():
             points = [(row["epoch"], 100 * row["valid/accuracy"]) for row in records[name]["curve"]]
             words = f"{label}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set"
-            one.plot(*zip(*points, strict=True), color=plots.COLOURS[name], lw=2, label=words)
+            one.plot(*zip(*points, strict=True), color=plotting.COLOURS[name], lw=2, label=words)
         one.axhline(52, color="#bbbbbb", ls=":", lw=1)
         corner = one.get_yaxis_transform()  # x in parts of the axes, y in data
         one.text(0.99, 52.4, "always the same answer", color="#999999", ha="right", va="bottom", transform=corner)
@@ -76,7 +76,7 @@ def draw(records: dict[str, dict[str, Any]]) -> Path:
         one.set(xlim=(0, None), ylim=(45, 100))
         one.legend(frameon=False, loc="upper left")
 
-    return plots.write(fill, FOLDER / "demo", "Irregularly sampled waves: is the period between 5 and 6?")[0]
+    return plotting.write(fill, FOLDER / "demo", "Irregularly sampled waves: is the period between 5 and 6?")[0]
 
 
 def main() -> None:

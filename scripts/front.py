@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import markdown, plots, report, store
+from timescales import markdown, paths, plotting, report
 from timescales.files import csv_rows, write_atomic
 from timescales.verdict import number
 
@@ -68,26 +68,26 @@ def picture(found: report.Report) -> str:
 
 def draw(found: report.Report) -> Path:
     """results/front.png: the runs of the picture's cells over training, and the printed values."""
-    path = store.RESULTS / "front.png"
+    path = paths.RESULTS / "front.png"
 
     def fill(figure: Any) -> None:
-        (one,) = plots.panels(figure, width=7.0, height=3.8)
+        (one,) = plotting.panels(figure, width=7.0, height=3.8)
         for model, cell in cells(found).items():
             rows = [row for row in found.rows["paper"] if row["axes"].items() >= {**WHERE, "model": model}.items()]
             curves = [report.curve(found.table, row) for row in rows]
             for curve in curves:
                 points = [(point["epoch"], 100 * point["valid/accuracy"]) for point in curve]
-                one.plot(*zip(*points, strict=True), color=plots.COLOURS[model], lw=0.8, alpha=0.5)
+                one.plot(*zip(*points, strict=True), color=plotting.COLOURS[model], lw=0.8, alpha=0.5)
             middle = [(points[0]["epoch"], 100 * statistics.fmean(point["valid/accuracy"] for point in points))
                       for points in zip(*curves, strict=False)]  # fmt: skip
-            one.plot(*zip(*middle, strict=True), color=plots.COLOURS[model], lw=2, label=SHOWN[model])
+            one.plot(*zip(*middle, strict=True), color=plotting.COLOURS[model], lw=2, label=SHOWN[model])
             last = max(point["epoch"] for curve in curves for point in curve)
-            one.plot(1.03 * last, cell.printed["value"], "D", color=plots.COLOURS[model], mfc="white", clip_on=False)
+            one.plot(1.03 * last, cell.printed["value"], "D", color=plotting.COLOURS[model], mfc="white", clip_on=False)
         one.set(xlabel="epoch (thin: one seed; diamonds: test accuracy as printed)", ylabel="validation accuracy (%)")
         one.set(xlim=(0, None), ylim=(45, 100))
         one.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(0.97, 0.66))
 
-    return plots.write(fill, path, "Irregularly sampled waves: is the period between 5 and 6?")[0]
+    return plotting.write(fill, path, "Irregularly sampled waves: is the period between 5 and 6?")[0]
 
 
 def tables(reports: Sequence[report.Report]) -> str:
@@ -115,7 +115,7 @@ def speed() -> str:
     ratios: dict[str, dict[str, str]] = {name: {} for name in NAMES}
     shapes: dict[str, str] = {}
     machines = []
-    for path in sorted((store.RESULTS / "bench").glob("*-threads.csv")):
+    for path in sorted((paths.RESULTS / "bench").glob("*-threads.csv")):
         machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
         machine = machine.replace(" 1 threads", " 1 thread")
         machines.append(f"[{machine}](results/bench/{path.stem}.md)")

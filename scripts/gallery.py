@@ -12,7 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import cli, compose, files, gallery, report, schema  # noqa: E402
+from timescales import compose, errors, files, gallery, report  # noqa: E402
+from timescales.config import folders  # noqa: E402
 
 
 def main() -> None:
@@ -23,11 +24,11 @@ def main() -> None:
     try:
         for directory in options.run:
             if not (directory / "record.json").is_file():
-                raise schema.ConfigError(f"{directory} is no run: it has no record.json")
+                raise errors.ConfigError(f"{directory} is no run: it has no record.json")
         with compose.composing() as composer:
-            reports = [report.make(name, composer, local=False) for name in cli.choices("table")]
+            reports = [report.make(name, composer, local=False) for name in folders.choices("table")]
         text = gallery.page(reports, options.run).encode()
-    except schema.ConfigError as error:
+    except errors.ConfigError as error:
         sys.exit(f"error: {error}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     files.write_atomic(options.out, text)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import analysis, record  # noqa: E402
-from timescales.schema import ConfigError  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
 
 NAMES = analysis.names("measure")
 

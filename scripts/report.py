@@ -16,7 +16,9 @@ sys.path.insert(0, str(ROOT))
 
 import front  # noqa: E402
 
-from timescales import cli, compose, cost, files, markdown, report, schema, store  # noqa: E402
+from timescales import compose, cost, errors, files, markdown, paths, report  # noqa: E402
+from timescales.config import folders, identity  # noqa: E402
+from timescales.reports import write  # noqa: E402
 
 
 def main() -> None:
@@ -28,17 +30,17 @@ def main() -> None:
     parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
-    known = cli.choices("table")
+    known = folders.choices("table")
     if options.config_dir:
-        store.RESULTS = options.config_dir / "results"
+        paths.RESULTS = options.config_dir / "results"
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         try:
-            cli.check_own()
+            folders.check_own()
             wanted = options.table or known
             own = options.config_dir is not None
             reports = [report.make(name, composer, local=not options.check, own=own) for name in wanted]
-        except schema.ConfigError as error:
+        except errors.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
             check(reports, whole=not (options.table or options.config_dir))
@@ -46,7 +48,7 @@ def main() -> None:
         from timescales import plots
 
         for found in reports:
-            if report.write(found):
+            if write.write(found):
                 plots.draw(found)
                 if options.wandb:
                     publish(found, composer)
@@ -61,30 +63,32 @@ def main() -> None:
                 )
         if options.config_dir:
             return
-        everything = reports if not options.table else [report.make(name, composer) for name in cli.choices("table")]
-        files.write_atomic(store.RESULTS / "README.md", markdown.index(everything).encode())
+        everything = (
+            reports if not options.table else [report.make(name, composer) for name in folders.choices("table")]
+        )
+        files.write_atomic(paths.RESULTS / "README.md", markdown.index(everything).encode())
         front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
         front.write(front.parts(everything))
-    print(f"written: {store.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
+    print(f"written: {paths.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
 
 
 def publish(found: report.Report, composer: compose.Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
     from timescales import wandb_run
 
-    folder = store.RESULTS / found.table["name"]
+    folder = paths.RESULTS / found.table["name"]
     files = [folder / name for name in ("table.md", "runs.csv", "figure.png") if (folder / name).is_file()]
     said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
-    logger = schema.resolved(composer(["logger=wandb"]))["logger"]
+    logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table["name"]
-    wandb_run.publish(logger, name, store.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
 
 
 def check(reports: list[report.Report], whole: bool) -> None:
     """Compare with what is committed; exit with status 1 where it differs."""
     wrong = []
     for found in reports:
-        path = store.RESULTS / found.table["name"] / "table.md"
+        path = paths.RESULTS / found.table["name"] / "table.md"
         ours = markdown.table(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
         if ours != (path.read_text() if path.is_file() else None):
             wrong.append(os.path.relpath(path, ROOT))
@@ -94,7 +98,7 @@ def check(reports: list[report.Report], whole: bool) -> None:
             f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"
         )
-    if whole and (store.RESULTS / "README.md").read_text() != markdown.index(reports):
+    if whole and (paths.RESULTS / "README.md").read_text() != markdown.index(reports):
         wrong.append("results/README.md")
     if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
         wrong.append("README.md")

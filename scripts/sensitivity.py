@@ -20,7 +20,9 @@ sys.path.insert(0, str(ROOT))
 from hydra.errors import ConfigCompositionException  # noqa: E402
 from omegaconf.errors import OmegaConfBaseException  # noqa: E402
 
-from timescales import cli, compose, conclusion, files, markdown, record, schema, store, tables, verdict  # noqa: E402
+from timescales import compose, conclusion, errors, files, markdown, paths, record, store, tables, verdict  # noqa: E402
+from timescales.config import identity, overrides  # noqa: E402
+from timescales.papers import load  # noqa: E402
 
 
 def settings(table: dict[str, Any], composer: compose.Composer) -> list[tuple[str, Any]]:
@@ -36,17 +38,19 @@ def runs_of(table: dict[str, Any], composer: compose.Composer, narrow: dict[str,
     found = []
     for run in tables.expand(table, "tiny"):
         axes = run.axes | {key: values[0] for key, values in narrow.items()}
-        changed = tables.Run(axes, [run.overrides[0], *(f"{key}={tables.spell(value)}" for key, value in axes.items())])
+        changed = tables.Run(
+            axes, [run.overrides[0], *(f"{key}={overrides.spell(value)}" for key, value in axes.items())]
+        )
         try:
-            found.append((changed, schema.slug(composer(changed.overrides))))
+            found.append((changed, identity.slug(composer(changed.overrides))))
         except (OmegaConfBaseException, ConfigCompositionException):  # no key of this model
-            found.append((run, schema.slug(composer(run.overrides))))
+            found.append((run, identity.slug(composer(run.overrides))))
     return found
 
 
 def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[dict[str, Any]]]:
     """Rows of the tiny twin under each setting, from runs/ or as committed; by the setting's words."""
-    path = store.RESULTS / table["name"] / "sensitivity.csv"
+    path = paths.RESULTS / table["name"] / "sensitivity.csv"
     committed = {line["id"]: line for line in [*store.committed().values(), *store.read_rows(path)]}
     names = verdict.metrics(table)
     own = {key for run in tables.expand(table, "tiny") for key in run.axes}
@@ -57,10 +61,10 @@ def gather(table: dict[str, Any], composer: compose.Composer) -> dict[str, list[
     ]:
         found[words] = []
         for run, slug in runs_of(table, composer, narrow):
-            mine = record.read(store.RUNS / slug)
+            mine = record.read(paths.RUNS / slug)
             if mine is not None and mine["status"] in record.ENDED:
                 line = store.row(mine, run.axes, "tiny", names)
-            elif (known := committed.get(schema.id_of(slug))) is not None and known["status"] in record.ENDED:
+            elif (known := committed.get(identity.id_of(slug))) is not None and known["status"] in record.ENDED:
                 line = known
             else:
                 continue
@@ -79,7 +83,7 @@ def page(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
     name = table["name"]
     own = f"python scripts/sensitivity.py --config-dir FOLDER {name}"
-    command = own if cli.own() else f"make sensitivity TABLE={name}"
+    command = own if paths.own() else f"make sensitivity TABLE={name}"
     return "\n".join([
         f"# {name}: does it hang on what the paper leaves open?", "",
         f"`{command}`: the tiny twin, one assumed setting changed at a time.", "",
@@ -95,21 +99,21 @@ def main() -> None:
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
     if options.config_dir:
-        store.RESULTS = options.config_dir / "results"
+        paths.RESULTS = options.config_dir / "results"
     with compose.composing() as composer:
         try:
-            table = compose.table(options.table)
+            table = load.table(options.table)
             if not table.get("tiny"):
-                raise schema.ConfigError(
+                raise errors.ConfigError(
                     f"{options.table} has no tiny twin (its key `tiny`), on which choices are tried"
                 )
-        except schema.ConfigError as error:
+        except errors.ConfigError as error:
             sys.exit(f"error: {error}")
         tries: list[list[str]] = [[]]
         for key, value in settings(table, composer):
             changed = [run.axes for run, _ in runs_of(table, composer, {key: [value]}) if run.axes.get(key) == value]
             models = dict.fromkeys(str(axes["model"]) for axes in changed)
-            tries.append([f"{key}={tables.spell(value)}", f"model={','.join(models)}"])
+            tries.append([f"{key}={overrides.spell(value)}", f"model={','.join(models)}"])
         for k, change in enumerate([] if options.no_run else tries):
             print(f"[{k + 1}/{len(tries)}] {' '.join(change) or 'as assumed'}", flush=True)
             own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
@@ -118,7 +122,7 @@ def main() -> None:
             if done.returncode not in (0, 1):  # 1: some runs failed
                 sys.exit("interrupted: the same command continues")
         found = gather(table, composer)
-    folder = store.RESULTS / table["name"]
+    folder = paths.RESULTS / table["name"]
     folder.mkdir(parents=True, exist_ok=True)
     rows = {row["id"]: {k: v for k, v in row.items() if k != "stale"} | {"axes": json.dumps(row["axes"])}
             for rows in found.values() for row in rows}  # fmt: skip

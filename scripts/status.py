@@ -19,22 +19,24 @@ sys.path.insert(0, str(ROOT))
 from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import cli, compose, cost, record, report, schema, store  # noqa: E402
+from timescales import compose, cost, errors, paths, record, report, store  # noqa: E402
+from timescales.config import folders, identity  # noqa: E402
 from timescales.data.corpus import data_root  # noqa: E402
+from timescales.papers import load  # noqa: E402
 
 
 def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:
     """The lines of a table, one for each profile; puts configurations whose cost is not known into `unknown`."""
-    table, committed, lines = compose.table(name), store.committed(), []
+    table, committed, lines = load.table(name), store.committed(), []
     for profile in report.PROFILES:
         count: Counter[str] = Counter()
         ended, todo = [], []
-        runs, why = compose.runs(table, profile, composer)
+        runs, why = load.runs(table, profile, composer)
         if not runs and not why:
             continue  # no tiny twin
         for _, cfg in runs:
-            slug, kind = schema.slug(cfg), schema.kind(cfg)
-            found, row = record.read(store.RUNS / slug), committed.get(schema.id_of(slug), {})
+            slug, kind = identity.slug(cfg), identity.kind(cfg)
+            found, row = record.read(paths.RUNS / slug), committed.get(identity.id_of(slug), {})
             state = found["status"] if found else row.get("status", "missing")
             old = record.stale(found) if found else bool(row) and store.stale(row)
             count["stale" if old else "committed" if not found and row else state] += 1
@@ -69,24 +71,24 @@ def main() -> None:
     )
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
     options = parser.parse_args()
-    known = cli.choices("table")
+    known = folders.choices("table")
     if options.config_dir:
-        store.RESULTS = options.config_dir / "results"
+        paths.RESULTS = options.config_dir / "results"
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         names = options.table or known
         unknown: dict[str, Any] = {}
         try:
-            cli.check_own()
+            folders.check_own()
             lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]
-        except schema.ConfigError as error:
+        except errors.ConfigError as error:
             sys.exit(f"error: {error}")
         if options.measure:
             for kind, cfg in tqdm(unknown.items(), desc="timing"):
                 try:
-                    cost.write([cost.measure(kind, schema.resolved(cfg))])
-                except schema.ConfigError as error:
-                    tqdm.write(f"{schema.slug(cfg)}: {error}")
+                    cost.write([cost.measure(kind, identity.resolved(cfg))])
+                except errors.ConfigError as error:
+                    tqdm.write(f"{identity.slug(cfg)}: {error}")
             lines = [line for name in names for line in status(name, composer, {})]
     head = ["table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not"]
     widths = [max(len(str(row[k])) for row in [head, *lines]) for k in range(len(head))]

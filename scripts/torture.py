@@ -39,9 +39,10 @@ import torture_fuzz  # noqa: E402
 from torture_bench import RUNS, SAME, Bench, Case, Report, compared, part_of, plain, result, same, spoil  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import checkpoint, files, record, store  # noqa: E402
+from timescales import checkpoint, files, paths  # noqa: E402
 from timescales.data import imdb  # noqa: E402
 from timescales.engine.fused import build, is_whole, library  # noqa: E402
+from timescales.runs import provenance  # noqa: E402
 
 RESULT = ROOT / "results" / "torture.md"
 
@@ -125,8 +126,8 @@ class Torture:
         name = "scripts/report.py chien_copy"
 
         def before() -> None:
-            store.RESULTS = Path.cwd() / "results"
-            record.ROOT = Path.cwd()
+            paths.RESULTS = Path.cwd() / "results"
+            paths.ROOT = Path.cwd()
             import report as script
 
             script.ROOT = Path.cwd()
@@ -401,7 +402,7 @@ def main() -> None:
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
     library()  # once, for all forks, as what torch loads for its first optimizer
     torch.optim.SGD([torch.zeros(1)])
-    sections, commit = earlier(), record._commit()  # of the code that is loaded now
+    sections, commit = earlier(), provenance._commit()  # of the code that is loaded now
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="torture.") as folder:
         torture = Torture(options.seed, options.share, Path(folder))
@@ -431,8 +432,8 @@ def section(
     parts = [
         f"## {PARTS[name]}", f"`{again}`", words, report.table() if report.counts else "", *report.words,
         f"The first line of each:\n\n{said}" if said else "", faults,
-        f"{datetime.date.today()}, {versions}, {platform.system()}, {record.processor()}, one thread, {minutes:.0f} "
-        f"minutes, commit {commit}.",
+        f"{datetime.date.today()}, {versions}, {platform.system()}, {provenance.processor()}, one thread, "
+        f"{minutes:.0f} minutes, commit {commit}.",
     ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -30,7 +30,8 @@ from omegaconf import DictConfig, OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import train  # noqa: E402
-from timescales import cli, compose, schema  # noqa: E402
+from timescales import compose  # noqa: E402
+from timescales.config import check, folders, identity, messages  # noqa: E402
 
 if TYPE_CHECKING:
     from torture import Torture
@@ -94,7 +95,7 @@ def overrides(seed: int, number: int, small: bool, keys: Callable[[list[str]], l
     rng = random.Random(f"{seed} fuzz {number} {small}")
     # Of few choices of groups, since each takes a tenth of a second to compose.
     chosen = random.Random(f"groups {rng.randrange(40)}")
-    groups = [f"{group}={chosen.choice(cli.choices(group))}" for group in GROUPS if chosen.random() < 0.8]
+    groups = [f"{group}={chosen.choice(folders.choices(group))}" for group in GROUPS if chosen.random() < 0.8]
     known = keys(list(groups))
     if rng.random() < 0.03:
         groups.append(f"{rng.choice((*GROUPS, 'logger', 'table'))}={value(rng, '', small)}")
@@ -123,7 +124,9 @@ class Composing:
         """All keys of what these choices compose."""
         if tuple(groups) not in self.known:
             plain = OmegaConf.to_container(self.composer(groups), resolve=False)
-            self.known[tuple(groups)] = [key for key in cli.dotted(plain) if not key.startswith(("logger", "table"))]
+            self.known[tuple(groups)] = [
+                key for key in messages.dotted(plain) if not key.startswith(("logger", "table"))
+            ]
         return self.known[tuple(groups)]
 
     def case(self, seed: int, number: int, small: bool) -> tuple[str, str, list[str]]:
@@ -142,7 +145,7 @@ class Composing:
             import traceback
 
             try:
-                line = cli.one_line(error, words)
+                line = messages.one_line(error, words)
             except Exception as another:
                 return "fault", f"in one_line: {''.join(traceback.format_exception(another))}", words
             if line is None:
@@ -154,10 +157,10 @@ class Composing:
     @staticmethod
     def validate(cfg: DictConfig) -> None:
         """What `train.main` does before it trains."""
-        for one in schema.each_seed(cfg):
+        for one in identity.each_seed(cfg):
             train.unfinished(one)
-        schema.check(cfg)
-        schema.resolved(cfg)
+        check.check(cfg)
+        identity.resolved(cfg)
 
 
 class Late(BaseException):

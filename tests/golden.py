@@ -19,7 +19,9 @@ import pytest  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
 from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
-from timescales import build, cli, loop, optim, schema  # noqa: E402
+from timescales import build, loop, paths  # noqa: E402
+from timescales.config import folders, identity  # noqa: E402
+from timescales.training import optimizers  # noqa: E402
 
 PATH = ROOT / "tests" / "golden_curves.json"
 STEPS = 20
@@ -30,13 +32,13 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     import torch
 
     small = ["model.hidden_size=6", "task.batch_size=8", *sizes(task, 160, 8, 8), *SMALL.get(task, [])]
-    schema.register()
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose(
             "config",
             [f"task={task}", f"model={model}", *small, f"data_root={data_root}", "device=cpu", "run_dir=unused"],
         )
-    network, job, optimizer = build.build(schema.resolved(cfg))
+    network, job, optimizer = build.build(identity.resolved(cfg))
     network.double()
     losses, state = [], None
     for batch in itertools.islice(job.batches("train"), STEPS):
@@ -46,7 +48,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
         loss = job.loss(output.logits, batch)
         (loss + job.penalty(output)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.loop.clip_norm)
-        optim.step(optimizer, batch.lr_scale)
+        optimizers.step(optimizer, batch.lr_scale)
         losses.append(loss.item())
     assert len(losses) == STEPS
     return losses
@@ -58,7 +60,7 @@ def pairs() -> list[tuple[str, str]]:
     The numbers of any other pair change only if the task's curve with the LSTM or the model's on the copy task does
     (`record.golden`).
     """
-    tasks, models = cli.choices("task"), cli.choices("model")
+    tasks, models = folders.choices("task"), folders.choices("model")
     first = {(task, model) for task in ("smnist", "pmnist") for model in ("chrono", "lstm", "mts", "plstm", "ur")}
     both = {(task, model) for task in tasks for model in ("lstm", "plstm")}
     return sorted(first | both | {(task, model) for task in ("copy", "frequency") for model in models})

@@ -26,14 +26,15 @@ from timescales.analysis import (
     generalisation,
     reference_times,
     reset_units,
+    study,
     timescale_law,
 )
 from timescales.cells import LSTMCell
 from timescales.engine import eager
+from timescales.errors import ConfigError
 from timescales.loop import evaluate
 from timescales.model import Output, SequenceModel
 from timescales.rnn import RNN
-from timescales.schema import ConfigError
 from timescales.tasks import Batch, Copy, Frequency, Words
 from timescales.tasks.copy import LENGTH, SIGNAL
 
@@ -720,7 +721,7 @@ def test_questions_to_a_run_on_disk(train, probe, tmp_path, monkeypatch):
     assert set(answer) < set(both)
     assert both["forgetting/min"] <= both["forgetting/median"]
 
-    brought = analysis.Answer({"x": 1.5}, {"blocks.csv": "a,b\n"})
+    brought = study.Answer({"x": 1.5}, {"blocks.csv": "a,b\n"})
     monkeypatch.setattr(forgetting, "measure", lambda model, task: brought)
     assert analysis.measure(run, "forgetting") == {"x": 1.5}
     assert (run / "blocks.csv").read_text() == "a,b\n"

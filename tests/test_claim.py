@@ -14,7 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from timescales import claim, cli, record
+from timescales import claim, record
+from timescales.config import messages
 from timescales.interrupt import Interrupt
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -297,7 +298,7 @@ def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_proces
     "Unknown plugin class : 'hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher'",
 ])  # fmt: skip
 def test_packages_that_are_not_here_are_named(error):
-    assert "pip install -e '.[launchers]'" in cli.one_line(RuntimeError(error), [])
+    assert "pip install -e '.[launchers]'" in messages.one_line(RuntimeError(error), [])
 
 
 class Job:

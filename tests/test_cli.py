@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from timescales import cli, record
-from timescales.schema import ConfigError
+from timescales.config import messages
+from timescales.errors import ConfigError
 from timescales.tasks.copy import Copy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -423,16 +424,17 @@ def test_sweep_into_a_directory_of_ones_own(train, tmp_path):
 def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
     from hydra import compose, initialize_config_dir
 
-    from timescales import cli, schema
+    from timescales import paths
+    from timescales.config import identity
 
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", QUICK)
     for seed in range(200):
         cfg.seed = seed
-        directory = tmp_path / "runs" / schema.slug(cfg)
+        directory = tmp_path / "runs" / identity.slug(cfg)
         directory.mkdir(parents=True)
         (directory / "record.json").write_text(
-            json.dumps({"id": schema.identity(cfg), "status": "finished", "metrics": {}, "seconds": 1.0})
+            json.dumps({"id": identity.identity(cfg), "status": "finished", "metrics": {}, "seconds": 1.0})
         )
     begun = time.process_time()
     outcome = train("-m", *QUICK, "seed=range(0,200)")
@@ -525,7 +527,7 @@ def test_a_bug_keeps_its_traceback_whatever_caused_it():
     """A ConfigError that our own code handled, and a pipe that is not the one we print to, are no one's mistake."""
     bug = RuntimeError("a bug")
     bug.__cause__ = ConfigError("something handled")
-    assert cli.one_line(bug, []) is None
+    assert messages.one_line(bug, []) is None
     program = "from timescales import cli\ndef main(): raise BrokenPipeError('of a worker')\ncli.run(main)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert "BrokenPipeError: of a worker" in done.stderr

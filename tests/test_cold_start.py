@@ -13,9 +13,11 @@ from torch.nn import functional as F
 
 from timescales import LSTM, PLSTM, analysis
 from timescales.analysis import cold_start
+from timescales.analysis.run import load
+from timescales.analysis.study import write
 from timescales.awd import AWDModel
+from timescales.errors import ConfigError
 from timescales.model import Output, SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Characters, Copy, Words
 from timescales.tasks.task import Batch
 
@@ -151,11 +153,11 @@ def test_a_run_two_runs_and_other_tasks(tmp_path, monkeypatch, train, script):
         assert train("task=ptb_char", f"model={run.name}", *more).status == 0
     said = script("analyse", runs[0], "--only=cold_start")
     assert "cold_start/lost" in said
-    loaded = [analysis.load(run) for run in runs]
+    loaded = [load(run) for run in runs]
     one, both = analysis.study(loaded[0], "cold_start"), analysis.compare(loaded, "cold_start")
     assert {key: both.values[f"lstm/{key}"] for key in one.values} == one.values
     assert [row for row in both.rows if row["run"] == "lstm"] == [{**row, "run": "lstm"} for row in one.rows]
-    assert analysis.write(both, tmp_path / "both", "cold_start")[1].is_file()
+    assert write(both, tmp_path / "both", "cold_start")[1].is_file()
     reset = Characters(data_root=str(tmp_path), state="reset", allow_partial=True, batch_size=8)
     for task, name in ((Copy(T=5, train_size=1, valid_size=1, test_size=1), "Copy"), (reset, "Characters with state=")):
         with pytest.raises(ConfigError, match=f"carry their state on, not for {name}"):

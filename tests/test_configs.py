@@ -9,21 +9,22 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from synthetic import SMALL, sizes
 
-from timescales import build, cli, schema
+from timescales import build, paths
+from timescales.config import folders, identity
 
-MODELS, TASKS, OPTIMIZERS = (cli.choices(group) for group in ("model", "task", "optimizer"))
+MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
 ELSEWHERE = {"input_size", "engine", "batch_first", "unknown", "seed", "device", "data_root", "params"}
 
 
 def config(*overrides):
-    schema.register()
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         return compose("config", ["device=cpu", "logger=none", *overrides])
 
 
 def content(group, name):
-    found = yaml.safe_load((cli.conf() / group / f"{name}.yaml").read_text())
+    found = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text())
     return found.get(group, found)
 
 
@@ -43,7 +44,7 @@ def test_optimizer_keys_are_arguments(name):
 
 @pytest.mark.parametrize("group", ["model", "task", "optimizer", "logger", "paper"])
 def test_name_is_the_files_name(group):
-    assert all(content(group, name)["name"] == name for name in cli.choices(group))
+    assert all(content(group, name)["name"] == name for name in folders.choices(group))
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -51,7 +52,7 @@ def test_name_is_the_files_name(group):
 def test_every_pair_takes_a_step(task, model, corpora):
     overrides = ["task.batch_size=4", *sizes(task, 8), *SMALL.get(task, [])]
     cfg = config(f"task={task}", f"model={model}", "model.hidden_size=5", f"data_root={corpora}", *overrides)
-    network, job, optimizer = build.build(schema.resolved(cfg))
+    network, job, optimizer = build.build(identity.resolved(cfg))
     batch = next(job.batches("train"))
     output = network(batch)
     (job.loss(output.logits, batch) + job.penalty(output)).backward()
@@ -78,7 +79,7 @@ def test_precedence(overrides, expected):
     assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
 
 
-RECIPES = sorted(path.relative_to(cli.conf() / "recipe") for path in cli.conf().glob("recipe/*/*.yaml"))
+RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.conf().glob("recipe/*/*.yaml"))
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
@@ -86,7 +87,7 @@ def test_recipes_are_picked(recipe):
     paper, name = recipe.parts[0], recipe.stem
     task = next(t for t in TASKS if name.startswith(f"{t}_"))
     cfg = config(f"paper={paper}", f"task={task}", f"model={name.removeprefix(task + '_')}")
-    said = OmegaConf.load(cli.conf() / "recipe" / recipe)
+    said = OmegaConf.load(paths.conf() / "recipe" / recipe)
     resolved = OmegaConf.merge(cfg, said)
     for group in said:
         for key in said[group]:
@@ -188,7 +189,7 @@ def test_what_no_paper_here_sets_is_as_published():
 ])  # fmt: skip
 def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=2000"]
-    plain = schema.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
+    plain = identity.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
     network, *_ = build.build(plain)
     assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
     longest = float(network.rnn.timescales()[0].max())
@@ -206,7 +207,7 @@ def test_auto_is_filled_in_lists_too():
 def test_every_gate_takes_a_step(core, gate):
     small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
     cfg = config("model=gated", f"model.core={core}", f"model.gate={gate}", "model.hidden_size=16", *small)
-    network, job, _ = build.build(schema.resolved(cfg))
+    network, job, _ = build.build(identity.resolved(cfg))
     batch = next(job.batches("train"))
     job.loss(network(batch).logits, batch).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
@@ -216,7 +217,7 @@ def test_every_gate_takes_a_step(core, gate):
 def test_a_head_for_any_model(model):
     plus = "+" if model.startswith("+") else ""
     cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
-    network, *_ = build.build(schema.resolved(cfg))
+    network, *_ = build.build(identity.resolved(cfg))
     assert network.readout.in_features == 7
     assert network.head[2].p == 0.5
 
@@ -226,7 +227,7 @@ def test_same_seed_same_weights_whatever_the_task_drew(corpora):
     for task in ("smnist", "pmnist"):
         small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4"]
         cfg = config(f"task={task}", "model.hidden_size=3", f"data_root={corpora}", *small)
-        weights.append(build.build(schema.resolved(cfg))[0].state_dict())
+        weights.append(build.build(identity.resolved(cfg))[0].state_dict())
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
@@ -234,7 +235,7 @@ def test_precision_and_determinism_are_torchs_settings_too():
     for precision, words in (("tf32", "high"), ("fp32", "highest")):
         for deterministic in (True, False):  # the last ones are what other tests find
             more = [f"precision={precision}", f"deterministic={deterministic}", "model.hidden_size=2", "task.T=1"]
-            build.build(schema.resolved(config("task=copy", *more, "task.train_size=1")))
+            build.build(identity.resolved(config("task=copy", *more, "task.train_size=1")))
             assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
             assert torch.get_float32_matmul_precision() == words
             assert torch.are_deterministic_algorithms_enabled() is deterministic

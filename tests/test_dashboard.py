@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from timescales import cli, compose, plots, report, schema
+from timescales import compose, plotting, report
+from timescales.config import folders, identity
+from timescales.papers import load
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,9 +55,9 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     with compose.composing() as composer:
         asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
         cfg = composer(["table=chien_table3", *asked])
-        assert schema.group(schema.resolved(cfg)) in groups
+        assert identity.group(identity.resolved(cfg)) in groups
         cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
-        assert schema.group(schema.resolved(cfg)) not in groups
+        assert identity.group(identity.resolved(cfg)) not in groups
     assert not set(filtered(built(dashboard, "chien_table3", "tiny"))[1][:-1]) & set(groups)
 
 
@@ -74,7 +76,7 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     assert [key.name for key in model.spec.section.run_sets[0].grouping] == [
         "model.value.name", "task.value.sampling", "task.value.time_input",
     ]  # fmt: skip
-    assert set(model.spec.section.custom_run_colors.values()) == set(plots.COLOURS.values())
+    assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
 
 
 @pytest.mark.parametrize("name", ["chien_copy", "chien_ablation"])  # steps to a threshold; a probe
@@ -89,20 +91,20 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     from wandb_workspaces.workspaces import Workspace, internal
 
     def bare(name, composer):  # without its hundreds of runs, which other tests gather
-        return report.Report(compose.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]})
+        return report.Report(load.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]})
 
     monkeypatch.setattr(report, "make", bare)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])
     dashboard.main()
     written = {path.stem: path for path in (tmp_path / "views").iterdir()}
-    assert set(written) == {"timescales", *cli.choices("table")}
+    assert set(written) == {"timescales", *folders.choices("table")}
     for name, path in written.items():
         model = internal.View.model_validate(json.loads(path.read_text()))
         assert Workspace._from_model(model).name == name
         assert model.project == "mine"
     front = internal.View.model_validate(json.loads(written["timescales"].read_text()))
     (text,) = by_type(front, "Markdown Panel")
-    assert all(name in text["value"] for name in cli.choices("table"))
+    assert all(name in text["value"] for name in folders.choices("table"))
 
 
 def test_without_a_key_it_says_so_in_one_line(dashboard, tmp_path, monkeypatch):

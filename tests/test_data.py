@@ -18,12 +18,12 @@ import texts
 import torch
 from omegaconf import OmegaConf
 
-from timescales import record
 from timescales.data import cifar, glove, imdb, mnist
 from timescales.data.cache import cached, content_hash
 from timescales.data.corpus import Corpus, MissingData, data_root, whole
 from timescales.data.imdb import tokenizer  # taken before the other tests' stand-in replaces it
 from timescales.files import cache_dir
+from timescales.runs import provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -445,13 +445,13 @@ def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
 
     first = types_of("3.8.1", str.split)
     assert "good" in first
-    assert record.provenance("cpu")["versions"]["spacy"] == "3.8.1"
+    assert provenance.provenance("cpu")["versions"]["spacy"] == "3.8.1"
     assert types_of("3.8.1", never) == first
     assert types_of("3.8.2", list)[:3] == [" ", "0", "1"]  # letters: rules that changed
     assert types_of("3.8.1", never) == first
     words = types_of(None, lambda text: ["kept", *text.split()])
     assert words == sorted({"kept", *first})
-    assert "spacy" not in record.provenance("cpu")["versions"]
+    assert "spacy" not in provenance.provenance("cpu")["versions"]
     key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
     assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"].split("\0") == words
 

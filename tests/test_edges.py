@@ -7,12 +7,13 @@ import torch
 from hydra import compose, initialize_config_dir
 from synthetic import SMALL, sizes
 
-from timescales import build, checkpoint, cli, engine, loop, record, schema
+from timescales import build, checkpoint, engine, loop, paths, record, schema
+from timescales.config import folders, identity
 from timescales.engine.fused import library
 from timescales.engine.kernel import kernel_of
 from timescales.tasks import Adding, Copy
 
-MODELS, TASKS = cli.choices("model"), cli.choices("task")
+MODELS, TASKS = folders.choices("model"), folders.choices("task")
 # On a CPU: the graph engine's mathematics runs by its torch twins.
 ENGINES = ["eager", "fused", "graph"]
 SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
@@ -20,12 +21,12 @@ SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
 def rnn(model, hidden, layers=1):
     """A model of its yaml, for two inputs."""
-    schema.register()
+    identity.register()
     hidden = 16 * hidden if model == "gated" else hidden
     layers = 1 if model == "mts" else layers  # one law for one layer, or three for three
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [f"model={model}", f"model.hidden_size={hidden}", f"model.num_layers={layers}"])
-    config = {key: value for key, value in schema.resolved(cfg)["model"].items() if key not in build.HEAD}
+    config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.HEAD}
     build.fill_horizon(config, 20)
     torch.manual_seed(0)
     return build.construct("model", config, input_size=2, engine="eager")
@@ -93,9 +94,9 @@ def test_no_delay_is_a_copy_task(layout):
 
 
 def config(*overrides):
-    schema.register()
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
-        return schema.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        return identity.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
 
 
 def trained(task, model, name, corpora, directory):

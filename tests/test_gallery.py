@@ -11,7 +11,8 @@ import browser
 import pytest
 from matplotlib import image
 
-from timescales import charts, cli, compose, gallery, plots, report, store
+from timescales import charts, compose, gallery, paths, plotting, report, store
+from timescales.config import folders
 from timescales.loggers import Curve
 
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
@@ -45,7 +46,7 @@ class Page(HTMLParser):
 def text():
     """The page of what is committed."""
     with compose.composing() as composer:
-        reports = [report.make(name, composer, local=False) for name in cli.choices("table")]
+        reports = [report.make(name, composer, local=False) for name in folders.choices("table")]
     return gallery.page(reports)
 
 
@@ -53,18 +54,18 @@ def test_every_table_curve_picture_and_note_of_results_is_there(text):
     page = Page(text)
     assert page.stack == []  # every element is closed
     assert len(page.ids) == len(set(page.ids))
-    assert set(cli.choices("table")) <= set(page.ids)
-    for folder in (p for p in store.RESULTS.iterdir() if p.is_dir()):
+    assert set(folders.choices("table")) <= set(page.ids)
+    for folder in (p for p in paths.RESULTS.iterdir() if p.is_dir()):
         assert folder.name in page.ids, folder
-    for path in store.RESULTS.glob("*/**/*.png"):  # front.png is the README's
+    for path in paths.RESULTS.glob("*/**/*.png"):  # front.png is the README's
         assert gallery.picture(path, "").split('"')[1] in text, path
-    for path in store.RESULTS.glob("*/runs.csv"):
+    for path in paths.RESULTS.glob("*/runs.csv"):
         assert all(row["id"] in text for row in store.read_rows(path)), path
         if list((path.parent / "curves").glob("*.csv")):
             assert f'aria-label="{path.parent.name}, ' in text
-    for title in re.findall(r"^## (.*)$", (store.RESULTS / "LOG.md").read_text(), re.M):
+    for title in re.findall(r"^## (.*)$", (paths.RESULTS / "LOG.md").read_text(), re.M):
         assert f"<h3>{gallery.escape(title)}</h3>" in text
-    for path in store.RESULTS.glob("*/sensitivity.md"):
+    for path in paths.RESULTS.glob("*/sensitivity.md"):
         assert "does it hang on what the paper leaves open?" in text, path
 
 
@@ -99,7 +100,7 @@ def test_tones(said, tone):
 
 def made(tmp_path, monkeypatch):
     """Results that try to break the page, as a report and its folder."""
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     folder = tmp_path / "results" / "made_up"
     (folder / "curves").mkdir(parents=True)
     (folder / "curves" / "aa.csv").write_text("step,valid/loss\n1,100\n2,1\n3,0.01\n")
@@ -160,7 +161,7 @@ def test_a_curve_is_shown_as_its_run_left_it(tmp_path, monkeypatch):
         curve.log({"valid/accuracy": 0.5}, step)
     curve.finish(None)
     assert "crc32" in (run / "curve.csv").read_text()
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     text = gallery.page([found])
     assert "copy-plstm-s0-1" in text
     assert "valid/accuracy" in text
@@ -170,14 +171,14 @@ def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     rows = [
         {"run": f"{task}/gated", "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
          "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)]}
-        for task in ("adding", "copy") for gate in plots.GATES for seed in (0, 1)
+        for task in ("adding", "copy") for gate in plotting.GATES for seed in (0, 1)
     ]  # fmt: skip
     drawn = charts.of_table(SimpleNamespace(table={"name": "made_up"}, rows={"paper": rows, "tiny": []}))
     looks = re.findall(r'<path class="line ([^"]+)"(?: stroke-dasharray="([^"]+)")? d="M0 5h26">', drawn)
     assert len(looks) == len(set(looks)) == 18
-    assert {shade for shade, _ in looks} == {f"g-{gate}" for gate in plots.GATES}
+    assert {shade for shade, _ in looks} == {f"g-{gate}" for gate in plotting.GATES}
     style = charts.colours()
-    for gate, code in plots.GATES.items():
+    for gate, code in plotting.GATES.items():
         assert f".g-{gate}{{stroke:{code}}}" in style
     assert charts.shade({"name": "gated", "gate": "other"}) == "m-gated"
     assert charts.shade({"name": "mine"}) == "other"

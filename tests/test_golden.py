@@ -5,7 +5,8 @@ import json
 import golden
 import pytest
 
-from timescales import cli, record
+from timescales.config import folders
+from timescales.runs import provenance
 
 CURVES = json.loads(golden.PATH.read_text())
 
@@ -21,8 +22,8 @@ def test_nothing_else_is_stored():
 
 
 def test_record_names_its_golden_curve():
-    hashes = {t: {m: record.golden(t, m) for m in cli.choices("model")} for t in cli.choices("task")}
+    hashes = {t: {m: provenance.golden(t, m) for m in folders.choices("model")} for t in folders.choices("task")}
     assert all(len(h) == 12 for one in hashes.values() for h in one.values())
     for one in hashes.values():
         assert len({h for model, h in one.items() if model != "gated"}) == len(one) - 1  # gated is ur by default
-    assert record.golden("copy", "a cell of one's own") is None
+    assert provenance.golden("copy", "a cell of one's own") is None

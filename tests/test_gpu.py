@@ -14,8 +14,9 @@ from hydra import compose, initialize_config_dir
 from test_fused import close, some_state
 from test_graph import stacked
 
-from timescales import LSTM, PLSTM, URLSTM, build, cli, loop, schema
+from timescales import LSTM, PLSTM, URLSTM, build, loop, paths
 from timescales import engine as engines
+from timescales.config import folders, identity
 from timescales.engine import eager, graph, pointwise, programs
 from timescales.engine.buffers import Buffers
 from timescales.model import SequenceModel
@@ -27,16 +28,16 @@ DEVICE = os.environ.get("TIMESCALES_GPU_TESTS", "cuda")
 
 
 def config(device, *overrides, task="copy"):
-    schema.register()
+    identity.register()
     small = ["task.batch_size=16", "task.train_size=160", "task.valid_size=20", "task.test_size=20"]
     if task == "copy":
         small.append("task.T=8")
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [f"task={task}", f"device={device}", "logger=none", *small, *overrides])
-    return schema.resolved(cfg)
+    return identity.resolved(cfg)
 
 
-@pytest.mark.parametrize("model", cli.choices("model"))
+@pytest.mark.parametrize("model", folders.choices("model"))
 @pytest.mark.parametrize("task", ["copy", "frequency"])
 def test_a_step_equals_the_cpus(model, task):
     losses, gradients = [], []

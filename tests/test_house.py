@@ -123,12 +123,13 @@ def test_shown_commands_are_real(page):
     """Every make target exists, every train.py command composes, every script is there."""
     from hydra import compose, initialize_config_dir
 
-    from timescales import cli, schema
+    from timescales import cli, paths
+    from timescales.config import check, identity
 
     targets = set(re.findall(r"^([a-z.][a-z0-9.-]*):", (ROOT / "Makefile").read_text(), re.M))
     commands = list(shell_commands((ROOT / page).read_text()))
     assert commands
-    schema.register()
+    identity.register()
     for command in commands:
         words = command.split()
         while "=" in words[0]:
@@ -141,8 +142,8 @@ def test_shown_commands_are_real(page):
             arguments = [w.split(",")[0] for w in words[2:] if "=" in w and not w.startswith("-")]
             if any(argument.startswith("table=") for argument in arguments):
                 arguments = [a for a in cli.narrowing(arguments) if not a.startswith("hydra.sweeper")]
-            with initialize_config_dir(str(cli.conf()), version_base="1.3"):
-                schema.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
+            with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+                check.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 

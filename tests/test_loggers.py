@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from timescales import loggers, wandb_run
-from timescales.record import ROOT
+from timescales.paths import ROOT
 
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
          "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=2"]  # fmt: skip

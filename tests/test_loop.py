@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from timescales import LSTM, PLSTM, checkpoint, loop
+from timescales.errors import ConfigError
 from timescales.interrupt import Interrupt
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError, Loop
+from timescales.schema import Loop
 from timescales.tasks import Copy
 
 OPTIMIZER = torch.optim.SGD([torch.zeros(1)])  # one that evaluates with the weights as they are

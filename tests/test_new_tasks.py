@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 from test_configs import config
 
-from timescales import LSTM, PLSTM, build, checkpoint, record, schema
+from timescales import LSTM, PLSTM, build, checkpoint, record
+from timescales.config import identity
 from timescales.data import cifar
 from timescales.model import SequenceModel
 from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Dyck2, VariableCopy
@@ -248,7 +249,7 @@ def test_dyck_stops_and_sizes(dyck):
     assert dyck.stop(2000, {"loss": 1.01e-4, "accuracy": 1.0}) is None
     trained = {}
     for model in ("lstm", "mts"):
-        cfg = schema.resolved(config("paper=mahto", "task=dyck2", f"model={model}"))
+        cfg = identity.resolved(config("paper=mahto", "task=dyck2", f"model={model}"))
         assert (cfg["optimizer"]["lr"], cfg["loop"]["max_epochs"], cfg["loop"]["clip_norm"]) == (1e-4, 2000, 1.0)
         network, *_ = build.build(cfg)
         trained[model] = sum(p.numel() for p in network.parameters())

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from timescales import optim
 from timescales.optim import NTASGD
+from timescales.training import optimizers
 
 # Validation perplexities that the authors of Mahto et al. 2021 publish of their PTB run: it switched after epoch 45.
 PUBLISHED = {1: 408.87, 2: 221.98, 3: 176.70, 4: 159.99, 5: 137.53, 6: 131.30, 7: 118.89, 8: 112.72, 9: 108.37,
@@ -83,8 +83,8 @@ def test_before_averaging_it_is_sgd_to_the_bit():
     w, _, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
     v, _, theirs = problem(torch.optim.SGD, lr=0.1, weight_decay=0.01)
     for a, b in zip(gradients(w), gradients(v), strict=True):
-        optim.step(ours, a)
-        optim.step(theirs, b)
+        optimizers.step(ours, a)
+        optimizers.step(theirs, b)
         assert torch.equal(w, v)
 
 
@@ -96,8 +96,8 @@ def test_averaging_is_torchs_asgd(scaled):
     ours.param_groups[0]["averaging"] = True
     path = []
     for a, b in zip(gradients(w), gradients(v), strict=True):
-        optim.step(ours, a if scaled else None)
-        optim.step(theirs, b if scaled else None)
+        optimizers.step(ours, a if scaled else None)
+        optimizers.step(theirs, b if scaled else None)
         assert ours.param_groups[0]["lr"] == 0.1
         path.append(v.detach().clone())
         # torch keeps the weight of a step in the average as a 32-bit number.
@@ -155,8 +155,8 @@ def test_a_resumed_optimizer_goes_on_as_if_never_stopped(tmp_path):
                     w.data.copy_(kept["w"])
                     optimizer.load_state_dict(kept["optimizer"])
                 w.grad = torch.full_like(w, 0.1 * m) + w.detach()
-                optim.step(optimizer, 1.0 + 0.1 * m)
-            optim.observe(optimizer, loss)
+                optimizers.step(optimizer, 1.0 + 0.1 * m)
+            optimizers.observe(optimizer, loss)
         assert optimizer.param_groups[0]["averaged"] == 4
         with optimizer.eval_weights():
             return w.detach().clone(), optimizer.param_groups[0]["losses"]
@@ -172,10 +172,10 @@ def test_other_optimizers_are_left_alone():
     w, _, optimizer = problem(torch.optim.Adam, lr=0.1)
     next(gradients(w))
     before = w.detach().clone()
-    optim.observe(optimizer, 1.0)
-    with optim.eval_weights(optimizer):
+    optimizers.observe(optimizer, 1.0)
+    with optimizers.eval_weights(optimizer):
         assert torch.equal(w, before)
-    optim.step(optimizer, 0.5)
+    optimizers.step(optimizer, 0.5)
     assert optimizer.param_groups[0]["lr"] == 0.1
     assert (w.detach() - before).abs().max().item() == pytest.approx(0.05, rel=1e-6)  # Adam's first step is lr in size
 

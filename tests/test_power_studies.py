@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from test_analysis import copy_task, hold, model_for
 
-from timescales import LSTM, PLSTM, URLSTM, ExpRNN, GatedRNN, analysis, plots
+from timescales import LSTM, PLSTM, URLSTM, ExpRNN, GatedRNN, plotting
 from timescales.analysis import (
     ablation,
     decay_curves,
@@ -27,11 +27,13 @@ from timescales.analysis import (
     longest_pair,
     reference_times,
     reset_units,
+    study,
 )
 from timescales.analysis.gate_gradients import refine_gradient_bounds
+from timescales.analysis.run import Run, groups, titles
 from timescales.engine import eager
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import IMDB, Batch, Dyck2, Frequency, VariableCopy
 
 DIRECTORIES = itertools.count()
@@ -45,15 +47,15 @@ def run_of(model, task, initial=None, seed=0, directory=None, **settings):
                    "loop": {}},
         "seed": seed, "steps": 10, "status": "finished",
     }  # fmt: skip
-    return analysis.Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
+    return Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def studied(module, model, task, folder, initial=None):
     """The answer of a study, written to a folder; its picture is small enough for git."""
     found = module.study(run_of(model, task, initial))
-    written = analysis.write(found, folder, module.__name__.rpartition(".")[2])
+    written = study.write(found, folder, module.__name__.rpartition(".")[2])
     assert all(path.stat().st_size for path in written)
-    assert written[1].stat().st_size <= plots.LARGEST
+    assert written[1].stat().st_size <= plotting.LARGEST
     assert all(isinstance(value, float) for value in found.values.values())
     return found
 
@@ -74,12 +76,12 @@ def test_runs_are_grouped_by_all_but_their_seed():
     plain, power = model_for(task, LSTM), model_for(task)
     runs = [run_of(power, task, seed=0), run_of(plain, task), run_of(power, task, seed=1),
             run_of(power, copy_task(T=30), seed=0)]  # fmt: skip
-    found = analysis.groups(runs)
+    found = groups(runs)
     assert [(g.name, len(g.runs), g.style) for g in found] == [
         ("plstm, T=8", 2, "-"), ("lstm", 1, "-"), ("plstm, T=30", 1, "--"),
     ]  # fmt: skip
-    assert found[0].colour == plots.COLOURS["plstm"]
-    assert [g.name for g in analysis.groups(runs[:3])] == ["plstm", "lstm"]
+    assert found[0].colour == plotting.COLOURS["plstm"]
+    assert [g.name for g in groups(runs[:3])] == ["plstm", "lstm"]
 
 
 def test_groups_of_runs_are_those_of_their_identity():
@@ -102,7 +104,7 @@ def test_groups_of_runs_are_those_of_their_identity():
         run.config["loop"] = {**run.config["loop"], "checkpoint_every": 5}
     runs[5].config.update(precision="fp32", deterministic=False)  # as said as unsaid
     runs[5].config["loop"]["log_every"] = 50
-    found = analysis.groups(runs)
+    found = groups(runs)
     assert [[run.directory.name for run in g.runs] for g in found] == [[f"run{k}", f"run{k + 5}"] for k in range(5)]
     plain = "plstm, deterministic=False, clip_norm=None, paper=None, precision=fp32"
     assert [g.name for g in found] == [
@@ -110,8 +112,8 @@ def test_groups_of_runs_are_those_of_their_identity():
         plain.replace("clip_norm=None", "clip_norm=1"),
     ]  # fmt: skip
     twice = [run_of(model, task, directory=d) for d in ("run0", Path.cwd() / "run0", "x/../run0")]
-    assert [g.label for g in analysis.groups([*twice, runs[5]])] == ["plstm (2 runs)"]
-    assert analysis.titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
+    assert [g.label for g in groups([*twice, runs[5]])] == ["plstm (2 runs)"]
+    assert titles([*twice, runs[5]]) == ["plstm, seed 0"] * 3 + ["plstm, seed 1"]
 
 
 # ---------------------------------------------------------------------------------------------- reference times
@@ -286,7 +288,7 @@ def test_factors_of_two_delays_are_compared_as_in_the_paper(tmp_path):
     assert found.values["1_2/t"] == pytest.approx(0.22 / 0.1 * math.sqrt(64))
     assert (found.values["1/mean"], found.values["2/mean"]) == pytest.approx((0.41, 0.19))
     assert len(found.rows) == 256
-    assert analysis.write(found, tmp_path, "decay_factors")[1].is_file()
+    assert study.write(found, tmp_path, "decay_factors")[1].is_file()
 
 
 # ---------------------------------------------------------------------------------------------- decay curves
@@ -375,7 +377,7 @@ def test_several_models_decay_on_one_axis(tmp_path):
     runs = [run_of(model_for(task, kind), task) for kind in (LSTM, PLSTM)]
     found = decay_curves.compare(runs)
     assert {row["run"] for row in found.rows} == {"lstm", "plstm"}
-    assert analysis.write(found, tmp_path, "decay_curves")[1].is_file()
+    assert study.write(found, tmp_path, "decay_curves")[1].is_file()
     empty = copy_task(T=0)
     with pytest.raises(ConfigError, match=r"give a run with a longer task\.T"):
         decay_curves.kept(model_for(empty), empty)
@@ -410,7 +412,7 @@ def test_ablation_of_several_seeds_is_their_mean(tmp_path):
     assert row["accuracy"] == pytest.approx(statistics.fmean(accuracies))
     assert row["standard_error"] == pytest.approx(statistics.stdev(accuracies) / math.sqrt(3))
     assert {"plstm/random/mean", "plstm/later_first/mean"} < set(found.values)
-    assert analysis.write(found, tmp_path, "ablation")[1].is_file()
+    assert study.write(found, tmp_path, "ablation")[1].is_file()
 
 
 def test_groups_of_one_model_are_told_apart(monkeypatch):
@@ -425,7 +427,7 @@ def test_groups_of_one_model_are_told_apart(monkeypatch):
     labels = [f"plstm, alpha={alpha} (1 run), {words}" for alpha in (1, 2) for words in kinds]
     assert [line.get_label() for line in lines] == labels
     assert [line.get_linestyle() for line in lines] == ["-", "-", "--", "--"]
-    assert [line.get_markerfacecolor() for line in lines] == [plots.COLOURS["plstm"], "white"] * 2
+    assert [line.get_markerfacecolor() for line in lines] == [plotting.COLOURS["plstm"], "white"] * 2
 
 
 def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
@@ -444,7 +446,7 @@ def test_the_generalisation_study_is_the_probe(tmp_path, monkeypatch):
     both = [generalisation.measure(run.model, task) for run in runs]
     several = generalisation.compare(runs)
     assert several.values["plstm/6"] == pytest.approx((both[0]["6"] + both[1]["6"]) / 2)
-    assert analysis.write(several, tmp_path, "several")[1].is_file()
+    assert study.write(several, tmp_path, "several")[1].is_file()
 
 
 # ---------------------------------------------------------------------------------------------- lengths
@@ -489,7 +491,7 @@ def test_accuracy_by_length_is_counted_text_by_text(tmp_path):
     short = [k for k, n in enumerate(lengths) if n <= 150]
     assert found.values["up_to_150"] == pytest.approx(sum(k % 3 > 0 for k in short) / len(short))
     assert list(found.values)[-3:] == ["above_400", "up_to_150", "above_150"]
-    assert analysis.write(found, tmp_path, "length_accuracy")[1].is_file()
+    assert study.write(found, tmp_path, "length_accuracy")[1].is_file()
 
 
 def test_texts_of_all_seeds_count_together(tmp_path):
@@ -502,7 +504,7 @@ def test_texts_of_all_seeds_count_together(tmp_path):
     alone = [length_accuracy.table(run.task.lengths["test"], length_accuracy.answers(echo, run.task)) for run in runs]
     for row, a, b in zip(found.rows, *alone, strict=True):
         assert (row["n"], row["right"]) == (a["n"] + b["n"], a["right"] + b["right"])
-    assert analysis.write(found, tmp_path, "length_accuracy")[1].is_file()
+    assert study.write(found, tmp_path, "length_accuracy")[1].is_file()
     for task in (copy_task(), brackets()):  # strings of brackets have lengths too, but the claim is not of them
         model = model_for(task)
         with pytest.raises(ConfigError, match=f"for texts of different length .imdb., not for {type(task).__name__}"):
@@ -560,7 +562,7 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(longest_pair, "answers", lambda model, task: beyond)
     values = longest_pair.study(run).values
     assert (values["up_to_75"], values["above_75"]) == (0.0, 1.0)  # 75 itself, not a bin's edge
-    assert analysis.write(found, tmp_path, "longest_pair")[1].is_file()
+    assert study.write(found, tmp_path, "longest_pair")[1].is_file()
     with pytest.raises(ConfigError, match="strings of brackets"):
         longest_pair.study(run_of(model, copy_task()))
 
@@ -575,7 +577,7 @@ def test_bins_of_several_runs_are_averaged(tmp_path, monkeypatch):
     shares = [statistics.fmean(k % n > 0 for k in inside) for n in (2, 4)]
     assert (first["runs"], first["n"]) == (2, len(inside))
     assert (first["value"], first["spread"]) == pytest.approx((statistics.fmean(shares), statistics.pstdev(shares)))
-    assert analysis.write(found, tmp_path, "longest_pair")[1].is_file()
+    assert study.write(found, tmp_path, "longest_pair")[1].is_file()
 
 
 # ---------------------------------------------------------------------------------------------- gates
@@ -595,7 +597,7 @@ def test_histograms_are_of_each_units_mean_gate(tmp_path):
     assert (found.values["before/share_above_0.9"], found.values["after/share_above_0.99"]) == (0.5, 0.25)
     both = gate_histograms.compare([run_of(before, task), run_of(after, task)])
     assert both.values["smallest_ratio"] == pytest.approx(math.log(0.05) / math.log(0.2))
-    assert analysis.write(both, tmp_path, "both")[1].is_file()
+    assert study.write(both, tmp_path, "both")[1].is_file()
 
 
 def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):

@@ -10,8 +10,26 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from timescales import compose, conclusion, cost, markdown, plots, record, report, schema, store, tables, verdict
+from timescales import (
+    compose,
+    conclusion,
+    cost,
+    errors,
+    markdown,
+    paths,
+    plots,
+    plotting,
+    record,
+    report,
+    store,
+    tables,
+    verdict,
+)
 from timescales.analysis import bins
+from timescales.config import identity
+from timescales.papers import load
+from timescales.reports import write
+from timescales.runs import metrics, provenance
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = {
@@ -120,7 +138,7 @@ def test_one_run_is_one_more_draw_from_the_papers():
 
 def test_a_cell_of_steps_says_which_runs_never_got_there():
     name, printed = "steps to valid/accuracy >= 0.99", {"where": {"model": "plstm"}, "value": 900.0}
-    found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1])]
+    found = [row | {name: metrics.Over(900)} for row in rows([0.1, 0.1, 0.1])]
     table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
     assert verdict.cell(printed, table, found).verdict == "open"
     found[1][name] = 300
@@ -132,7 +150,7 @@ def test_a_cell_of_steps_says_which_runs_never_got_there():
 def test_where_none_reaches_a_threshold_nobody_is_faster():
     """All runs count as all the steps they might have taken: two failures prove neither order nor likeness."""
     name = "steps to valid/accuracy >= 0.99"
-    found = [row | {name: store.Over(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
+    found = [row | {name: metrics.Over(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
     table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
     for said in ("plstm > lstm", "plstm ~ lstm"):
         assert conclusion.judge(said, table, found).verdict == "open"
@@ -152,13 +170,13 @@ def steps(values, model="plstm", status="finished"):
 @pytest.mark.parametrize(
     ("ours", "theirs", "greater", "alike"),
     [
-        ([100, 110, 120], [store.Over(900)] * 3, "holds", "open"),  # however long it would have taken them
-        ([100, 110, 120], [800, 820, store.Over(900)], "holds", "reversed"),
-        ([100, 110, store.Over(400)], [8000, 8100, 8200], "in order", "reversed"),  # it might have taken any number
-        ([store.Over(400)] * 3, [500, 510, 520], "open", "open"),
-        ([8000, 8100, 8200], [100, 110, store.Over(400)], "reversed", "reversed"),  # for the same reason not refuted
+        ([100, 110, 120], [metrics.Over(900)] * 3, "holds", "open"),  # however long it would have taken them
+        ([100, 110, 120], [800, 820, metrics.Over(900)], "holds", "reversed"),
+        ([100, 110, metrics.Over(400)], [8000, 8100, 8200], "in order", "reversed"),  # it might have taken any number
+        ([metrics.Over(400)] * 3, [500, 510, 520], "open", "open"),
+        ([8000, 8100, 8200], [100, 110, metrics.Over(400)], "reversed", "reversed"),  # for the same reason not refuted
         ([8000, 8100, 8200], [100, 110, 120], "refuted", "refuted"),
-        ([790, 800, 810], [store.Over(800), 799, 801], "open", "in order"),
+        ([790, 800, 810], [metrics.Over(800), 799, 801], "open", "in order"),
     ],
 )
 def test_means_that_are_only_known_to_be_larger_decide_where_that_does_not_matter(ours, theirs, greater, alike):
@@ -170,7 +188,7 @@ def test_means_that_are_only_known_to_be_larger_decide_where_that_does_not_matte
 def test_runs_that_diverged_are_no_hole_where_everyone_counts():
     """An LSTM of five got there first and four diverged: it is not the faster one."""
     found = steps([100, 110, 120, 130, 140]) + steps([90], "lstm")
-    found += steps([store.Over(900)] * 4, "lstm", status="diverged")
+    found += steps([metrics.Over(900)] * 4, "lstm", status="diverged")
     told = conclusion.judge("plstm > lstm", FASTER, found)
     assert (told.verdict, told.detail) == ("holds", "120 (n=5) against >738 (n=5)")
     accurate = {"claim": "plstm > lstm", "failures": "count"}
@@ -346,7 +364,7 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     assert conclusion.judge(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
     assert verdict.metrics(TABLE | {"claims": [nearer]})[1:] == ["probe/near", "probe/far"]
     for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
-        with pytest.raises(schema.ConfigError, match="one side alone"):
+        with pytest.raises(errors.ConfigError, match="one side alone"):
             conclusion.judge(nearer | {"claim": line}, TABLE, found)
 
 
@@ -367,7 +385,7 @@ def test_claims_on_another_metric_and_on_failing():
     assert conclusion.judge("plstm never fails", table, runs).verdict == "holds (n=2)"
     assert conclusion.judge("lstm never fails", table, runs).verdict == "refuted (n=2)"
     assert conclusion.judge("plstm fails @ model=ur", table, runs).verdict == "open"
-    with pytest.raises(schema.ConfigError, match="cannot read the claim 'plstm wins'"):
+    with pytest.raises(errors.ConfigError, match="cannot read the claim 'plstm wins'"):
         conclusion.judge("plstm wins", TABLE, runs)
 
 
@@ -505,7 +523,7 @@ def test_maxima_are_judged_by_the_tolerance_and_fail_at_the_best_rate_alone():
     # Where less is better the best rate is another one, and the best of some that never got there is known.
     assert judged(found, {"value": 90.0, "better": "lower"}, reduce="max").verdict == "match"
     told = conclusion.judge(
-        "plstm > lstm", {**FASTER, "reduce": "max"}, steps([300, store.Over(900)]) + steps([500] * 2, "lstm")
+        "plstm > lstm", {**FASTER, "reduce": "max"}, steps([300, metrics.Over(900)]) + steps([500] * 2, "lstm")
     )
     assert (told.verdict, told.detail) == ("holds", "300 (n=2) against 500 (n=2)")
 
@@ -534,7 +552,7 @@ def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monke
 
 
 def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
     for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
         (tmp_path / name).mkdir()
         line = dict.fromkeys(store.COLUMNS) | {"id": "1", "seed": 0, "seconds": seconds, "commit": "c", metric: 0.5}
@@ -561,7 +579,7 @@ def made_record(directory, run_id, seed, model, accuracy, **changes):
 def made(tmp_path, monkeypatch):
     """A made-up table with six runs, and a way to report it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(store.record, "golden", lambda task, model: None)
     table = {**TABLE, "figure": {"kind": "curves"}, "claims": ["plstm > lstm"], "success": "valid/accuracy > 0.2",
              "assumed": {"batch": {"said": "not stated; 128"}}, "notes": ["The paper contradicts itself."],
@@ -591,8 +609,8 @@ def made(tmp_path, monkeypatch):
 
 def test_report_says_what_the_records_hold(made):
     found = made()
-    report.write(found)
-    text = (store.RESULTS / "made_up" / "table.md").read_text()
+    write.write(found)
+    text = (paths.RESULTS / "made_up" / "table.md").read_text()
     assert "At paper size: **reproduced**. Shown here: **order shown**." in text
     assert "| plstm | 90.0 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match |" in text
     assert "| plstm > lstm | holds |" in text
@@ -611,7 +629,7 @@ def test_report_says_what_the_records_hold(made):
     own = markdown.table(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own
     assert "make " not in own
-    lines = (store.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
+    lines = (paths.RESULTS / "made_up" / "curves" / "paper00000.csv").read_text().splitlines()
     assert len(lines) == report.POINTS + 1
     assert lines[1].startswith("1,0.1,")
     assert lines[-1].startswith("300,30.0,")
@@ -621,32 +639,32 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
     import shutil
 
     found = made()
-    report.write(found)
-    first = {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
-    report.write(made())
-    assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
+    write.write(found)
+    first = {p: p.read_bytes() for p in sorted(paths.RESULTS.rglob("*")) if p.is_file()}
+    write.write(made())
+    assert first == {p: p.read_bytes() for p in sorted(paths.RESULTS.rglob("*")) if p.is_file()}
     shutil.rmtree(tmp_path / "runs")
     for local in (True, False):
         again = made(local)
         assert markdown.table(again) == markdown.table(found)
         assert report.curve(again.table, again.rows["paper"][0])[-1]["step"] == 300
-        report.write(again)
-    assert first == {p: p.read_bytes() for p in sorted(store.RESULTS.rglob("*")) if p.is_file()}
+        write.write(again)
+    assert first == {p: p.read_bytes() for p in sorted(paths.RESULTS.rglob("*")) if p.is_file()}
 
 
 def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tmp_path):
-    report.write(made())
+    write.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
     whole = json.loads(path.read_text())
     path.write_text(json.dumps(whole | {"partial": ["half of it"]}))
     found = made()  # the run is committed on the whole data
     assert (found.cells[0].verdict, found.verdict) == ("match", "reproduced")
-    (store.RESULTS / "made_up" / "runs.csv").unlink()
+    (paths.RESULTS / "made_up" / "runs.csv").unlink()
     found = made()
     assert (found.cells[0].verdict, found.verdict) == ("match (part of the data)", "reproduced (part of the data)")
     assert "paper: not the whole data: half of it" in markdown.table(found)
     assert all(c.verdict.endswith(" (part of the data)") for c in found.claims if "plstm" in c.text)
-    report.write(found)
+    write.write(found)
     assert not store.counts(store.committed()[whole["id"]], allow_partial=False)
     assert store.counts(store.committed()[whole["id"]], allow_partial=True)
     path.write_text(json.dumps(whole))
@@ -654,18 +672,18 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
 
 
 def test_an_interrupted_run_is_no_result_and_a_lost_one_stays_as_committed(made, tmp_path):
-    report.write(made())
+    write.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
     found = made()
     assert len(found.rows["paper"]) == 6  # as committed
-    (store.RESULTS / "made_up" / "runs.csv").unlink()
+    (paths.RESULTS / "made_up" / "runs.csv").unlink()
     assert len(made().rows["paper"]) == 5
 
 
 def test_a_run_that_broke_off_is_no_result_and_hides_none(made, tmp_path):
     """An error of ours says nothing of a model: its cell stays open, and what was committed of the run stays."""
-    report.write(made())
+    write.write(made())
     path = next((tmp_path / "runs").glob("*plstm-s1-paper*/record.json"))
     broken = json.loads(path.read_text()) | {"status": "failed", "error": "MemoryError: no more"}
     path.write_text(json.dumps(broken))
@@ -737,7 +755,7 @@ def test_what_is_drawn_is_what_was_found():
 
 def test_the_picture_is_drawn(made):
     found = made()
-    report.write(found)
+    write.write(found)
     curves, cells = {"kind": "curves"}, {"kind": "cells"}
     for kind in (curves, cells, {"kind": "line", "x": "task.T"}, [curves, cells]):
         found.table["figure"] = kind
@@ -752,7 +770,7 @@ def test_the_picture_is_drawn(made):
         ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
         ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
         # never: all that it might have taken, not the 40 after which it ended
-        ("steps to valid/accuracy >= 0.99", store.Over(90)),
+        ("steps to valid/accuracy >= 0.99", metrics.Over(90)),
     ],
 )  # fmt: skip
 def test_what_a_table_reads_from_a_record(name, value):
@@ -767,17 +785,17 @@ def test_what_a_table_reads_from_a_record(name, value):
         "probes": {"a/b": 3.0},
         "config": {"loop": {"max_epochs": 3, "max_steps": 100}},
     }
-    found = store.metric(record, name)
+    found = metrics.metric(record, name)
     assert (found, type(found)) == (value, type(value))
 
 
 def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
     """A number for what computes, ">90" for what reads."""
     name = "steps to valid/accuracy >= 0.99"
-    (tmp_path / "runs.csv").write_text(store.rows_text([{"id": "a", name: store.Over(90)}, {"id": "b", name: 90}]))
+    (tmp_path / "runs.csv").write_text(store.rows_text([{"id": "a", name: metrics.Over(90)}, {"id": "b", name: 90}]))
     assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
     first, second = (row[name] for row in store.read_rows(tmp_path / "runs.csv"))
-    assert (first, type(first), verdict.number(first)) == (90, store.Over, ">90")
+    assert (first, type(first), verdict.number(first)) == (90, metrics.Over, ">90")
     assert (second, type(second), verdict.number(second)) == (90, int, "90")
 
 
@@ -786,7 +804,7 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
     lost = {"status": "diverged", "curve": [], "steps": 7, "last": {}, "metrics": {}}
     path.write_text(json.dumps(json.loads(path.read_text()) | lost))
     assert made().cells[0].verdict == "unstable (1 of 3 failed)"
-    assert store.metric(record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
+    assert metrics.metric(record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
 
 
 def test_status_counts_what_is_committed():
@@ -822,20 +840,20 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
     import status
 
     monkeypatch.setenv("TIMESCALES_DATA", str(tmp_path))
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(store, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(store.record, "golden", lambda task, model: None)
-    monkeypatch.setattr(compose, "table", lambda name: TABLE | {"name": name, "needs": ["ptb"]})
+    monkeypatch.setattr(load, "table", lambda name: TABLE | {"name": name, "needs": ["ptb"]})
     states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
     unknown = {}
     with compose.composing() as composer:
-        runs, _ = compose.runs(compose.table("chien_copy"), None, composer)
+        runs, _ = load.runs(load.table("chien_copy"), None, composer)
         for (run, cfg), (state, seconds) in zip(runs, states.items(), strict=False):
-            slug = schema.slug(cfg)
+            slug = identity.slug(cfg)
             axes = (run.axes["seed"], run.axes["model"], 0.9)
-            made_record(tmp_path / "runs" / slug, schema.id_of(slug), *axes, status=state, seconds=seconds)
+            made_record(tmp_path / "runs" / slug, identity.id_of(slug), *axes, status=state, seconds=seconds)
         paper, tiny = status.status("chien_copy", composer, unknown)
-        kinds = [schema.kind(cfg) for _, cfg in runs]
+        kinds = [identity.kind(cfg) for _, cfg in runs]
     fetch = "python scripts/fetch_data.py ptb"
     assert paper == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
     assert tiny == ["chien_copy", "tiny", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
@@ -847,7 +865,7 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     import report as reporting
 
     found = made()
-    report.write(found)
+    write.write(found)
     reporting.check([found], whole=False)
     assert capsys.readouterr().out == "1 reports are what their runs give\n"
     (tmp_path / "results" / "made_up" / "table.md").write_text("90.0")
@@ -870,7 +888,7 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
         last = row["last valid/accuracy"]
         row["curve"] = [{"epoch": 1.0, "valid/accuracy": 0.5}, {"epoch": 2.0, "valid/accuracy": last}]
     figure = Figure()
-    monkeypatch.setattr(plots, "write", lambda fill, path, title: (fill(figure), [path])[1])
+    monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
     front.draw(found)
     drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
     each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
@@ -894,7 +912,7 @@ def test_a_claim_on_a_part_of_the_runs_holds_so_far():
 
 
 def test_the_price_of_what_is_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
     head = ",".join(report.cost.COLUMNS)
     slow, fast = ("u,copy/lstm,abacus,1,9,1,1,90000", "u,copy/lstm,loom,1,9,1,1,36000")
     (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
@@ -934,13 +952,13 @@ def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
 
 
 def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
     row = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
     cost.write([row])
     cost.write([row | {"machine": "loom"}, row | {"seconds": 80}])
     assert [(row["machine"], row["seconds"]) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
     for here, seconds in (("abacus", 80.0), ("loom", 90.0)):
-        monkeypatch.setattr(record, "processor", lambda here=here: here)
+        monkeypatch.setattr(provenance, "processor", lambda here=here: here)
         assert cost.known() == {"u": seconds}
 
 

@@ -16,9 +16,9 @@ import synthetic
 import torch
 from omegaconf import OmegaConf
 
-from timescales import build, checkpoint, cli, files
+from timescales import build, checkpoint, files, paths
 from timescales.data import cifar, corpus, imdb, text
-from timescales.schema import ConfigError
+from timescales.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = [
@@ -233,9 +233,9 @@ def test_an_interpolation_of_the_environment_is_refused(train, tmp_path, monkeyp
 
 
 def test_the_shipped_configuration_reads_one_variable():
-    found = {word for p in cli.conf().rglob("*.yaml") for word in re.findall(r"\$\{oc\.env:(\w+)", p.read_text())}
+    found = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{oc\.env:(\w+)", p.read_text())}
     assert found == {"TIMESCALES_DATA"}
-    resolvers = {word for p in cli.conf().rglob("*.yaml") for word in re.findall(r"\$\{([\w.]+):", p.read_text())}
+    resolvers = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{([\w.]+):", p.read_text())}
     assert resolvers <= {"oc.env", "run_dir"}
 
 

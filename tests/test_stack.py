@@ -16,8 +16,9 @@ from hydra.core.plugins import Plugins
 from synthetic import SMALL, sizes
 
 from hydra_plugins import timescales_sweeper
-from timescales import build, checkpoint, cli, cost, loop, record, schema, stack
+from timescales import build, checkpoint, cost, loop, paths, record, schema, stack
 from timescales.cells import Cell
+from timescales.config import identity
 from timescales.rnn import RNN
 from timescales.tasks import Copy
 
@@ -29,10 +30,10 @@ QUICK = [*COPY, "model=gru", "model.hidden_size=6", "task.batch_size=8", "logger
 
 def parts(overrides, seed, corpora="nowhere", double=True):
     """Model, task, optimizer and settings of one run; float64, where eager is the only engine."""
-    schema.register()
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"])
-    config = schema.resolved(cfg)
+    config = identity.resolved(cfg)
     model, task, optimizer = build.build(config)
     return model.double() if double else model, task, optimizer, schema.Loop(**config["loop"])
 
@@ -475,11 +476,11 @@ def test_a_sweep_of_endless_seeds_is_one_line(train):
 
 
 def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [*QUICK, "seed=1"])
-    place = tmp_path / "runs" / schema.slug(cfg)
+    place = tmp_path / "runs" / identity.slug(cfg)
     with record.lock(place):
-        record.start(place, schema.identity(cfg), schema.resolved(cfg))
+        record.start(place, identity.identity(cfg), identity.resolved(cfg))
         outcome = train(*QUICK, "seeds=2")
         assert outcome.status == 1
         assert "is being run by process" in outcome.err

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from torch.nn import functional as F
 
-from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, record, schema, wandb_run
+from timescales import GRU, LSTM, MTSLSTM, PLSTM, ExpRNN, analysis, build, compose, record, wandb_run
 from timescales.analysis import (
     assigned,
     bins,
@@ -31,13 +31,18 @@ from timescales.analysis import (
     learning_curves,
     mutual_information,
     routing,
+    study,
     timescale_law,
     word_ablation,
 )
+from timescales.analysis.run import Run, load
 from timescales.awd import AWDModel
+from timescales.config import identity
+from timescales.errors import ConfigError
 from timescales.inits import InverseGamma
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
+from timescales.papers import printed
+from timescales.papers.printed import Printed
 from timescales.tasks import IMDB, Adding, Characters, Copy, Frequency, Words
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +99,7 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     for run in runs:
         more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
         assert train(*SMALL, f"model={run.name}", *more).status == 0
-    loaded = [analysis.load(run) for run in runs]
+    loaded = [load(run) for run in runs]
     whole = [dict(run.record) for run in loaded]
     loaded[1].record |= {"status": "interrupted", "curve": []}  # it goes on: its curve.csv knows
     found = learning_curves.compare(loaded)
@@ -117,10 +122,10 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
     loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
     (runs[1] / "curve.csv").unlink()
-    paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
+    paper = Printed("test/sequence_accuracy", 0.25, "made_up")
     loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
     said = {("lstm", loaded[0].task.spec.horizon): [], ("plstm", 99): [paper]}
-    monkeypatch.setattr(learning_curves, "printed", lambda config, horizon: said[config["model"]["name"], horizon])
+    monkeypatch.setattr(printed, "printed", lambda config, horizon: said[config["model"]["name"], horizon])
     found = learning_curves.compare(loaded)
     assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
     assert found.notes == ["plstm: no validation in its record or curve.csv"]
@@ -130,7 +135,7 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     assert list(sequences.lines[-1].get_ydata()) == [0.25, 0.25]
     assert [len(axes.lines) for axes in (first, sequences)] == [2, 3]
     assert [line.get_label() for line in losses.lines[2:]] == ["chance, 0.5", "chance, 0.832"]
-    assert analysis.write(found, tmp_path, "learning_curves")[1].is_file()
+    assert study.write(found, tmp_path, "learning_curves")[1].is_file()
 
 
 def test_curves_need_no_weights(train, analyse, tmp_path):
@@ -149,7 +154,7 @@ def test_curves_need_no_weights(train, analyse, tmp_path):
 
 @pytest.mark.parametrize(("kind", "best"), [(Copy, (0.6, 20)), (Adding, (0.2, 10))])
 def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best):
-    monkeypatch.setattr(learning_curves, "printed", lambda config, horizon: [])
+    monkeypatch.setattr(printed, "printed", lambda config, horizon: [])
     task = kind(T=4, train_size=1, valid_size=1, test_size=1)
     run = run_of(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, name="lstm")
     run.record["curve"] = [
@@ -165,12 +170,12 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best
     ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
 ])  # fmt: skip
 def test_committed_curves_are_those_of_the_parked_runs(folder, runs, tmp_path):
-    loaded = [analysis.load(ROOT / "results" / "parked" / run, None) for run in runs]
-    path, _ = analysis.write(analysis.compare(loaded, "learning_curves"), tmp_path, "learning_curves")
+    loaded = [load(ROOT / "results" / "parked" / run, None) for run in runs]
+    path, _ = study.write(analysis.compare(loaded, "learning_curves"), tmp_path, "learning_curves")
     assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
 
 
-@pytest.mark.parametrize(("overrides", "printed"), [
+@pytest.mark.parametrize(("overrides", "values"), [
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "loop.max_epochs=3", "seed=9"],
      [("test/accuracy", 0.944, "chien_table1")]),
     (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
@@ -183,12 +188,12 @@ def test_committed_curves_are_those_of_the_parked_runs(folder, runs, tmp_path):
      [("valid/accuracy", 0.9643, "gu_table5")]),
     (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no score
 ])  # fmt: skip
-def test_what_papers_print_of_a_configuration(overrides, printed):
+def test_what_papers_print_of_a_configuration(overrides, values):
     with compose.composing() as composer:
-        config = schema.resolved(composer(overrides))
+        config = identity.resolved(composer(overrides))
     build.fill_horizon(config["model"], 125)  # as a run records it
-    found = learning_curves.printed(config, 125)
-    assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == printed
+    found = printed.printed(config, 125)
+    assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values
 
 
 def test_an_unexpected_error_of_one_question_stops_no_other(train, analyse, tmp_path, monkeypatch):
@@ -222,11 +227,11 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
-    whole = analysis.load(str(run))
+    whole = load(str(run))
     assert torch.equal(torch.randn(3), expected), "loading draws nothing from the caller's generator"
     (run / "best.pt").unlink()
     record.update(run, status="interrupted")
-    found = analysis.load(run)
+    found = load(run)
     for a, b in zip(found.model.parameters(), whole.model.parameters(), strict=True):
         assert (a == b).all()
     assert any((a != b).any() for a, b in zip(found.model.parameters(), found.initial.parameters(), strict=True))
@@ -242,7 +247,7 @@ def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
     assert train("task=adding", "task.T=12", "task.train_size=64", "task.valid_size=16", "task.test_size=16",
                  "model=gated", "model.hidden_size=8", "loop.max_steps=6", "loop.eval_every=2", "logger=none",
                  f"run_dir={run}").status == 0  # fmt: skip
-    last = analysis.load(run, "last")
+    last = load(run, "last")
     kept = torch.load(run / "last.pt", weights_only=True)
     for key, value in last.model.state_dict().items():
         assert (value.cpu() == kept["model"][key]).all()
@@ -256,7 +261,7 @@ def test_the_initial_model_is_the_runs(train, tmp_path):
     run = tmp_path / "run"
     assert train(*SMALL, "model=chrono", "logger=none", f"run_dir={run}").status == 0
     started = record.read(run)["timescales"]["start"][0]
-    found = analysis.load(run).initial.rnn.timescales()[0]
+    found = load(run).initial.rnn.timescales()[0]
     assert (float(found.min()), float(found.max())) == pytest.approx((started[0], started[-1]), rel=1e-6)
 
 
@@ -305,7 +310,7 @@ DIRECTORIES = itertools.count()
 def run_of(model, task, initial=None, name="mts"):
     config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}, "loop": {}}
     found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
-    return analysis.Run(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
+    return Run(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def slow_changes(model, task, layer, units):
@@ -383,7 +388,7 @@ def test_word_ablation_of_a_run(root, tmp_path):
     times = [row["timescale"] for row in groups]
     assert times == sorted(times, reverse=True)
     assert found.values["layer1/left_1"] == pytest.approx(layers[1]["change"] / layers[0]["change"])
-    assert analysis.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
+    assert study.write(found, tmp_path, "word_ablation")[1].stat().st_size < 200_000
 
 
 def test_a_change_of_what_was_nothing_is_infinite(root):
@@ -471,7 +476,7 @@ def test_routing_of_a_run(root, tmp_path):
     most = max(found.rows, key=lambda row: row["ratio all words"])
     assert found.values["all/largest"] == most["ratio all words"]
     assert found.values["all/median_timescale"] == most["median"]
-    assert analysis.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
+    assert study.write(found, tmp_path, "routing")[1].stat().st_size < 200_000
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
     with pytest.raises(ConfigError, match="language models of words, not for Copy"):
         routing.study(run_of(model, copy))
@@ -531,7 +536,7 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     assert means == sorted(means)
     torch.testing.assert_close(torch.tensor(means).double(), gates[0].mean(0).sort().values, rtol=0, atol=1e-6)
     assert found.values["layer1/above_0.9"] == float((gates[0].mean(0) > 0.9).double().mean())
-    assert analysis.write(found, tmp_path, "gate_maps")[1].stat().st_size < 200_000
+    assert study.write(found, tmp_path, "gate_maps")[1].stat().st_size < 200_000
 
 
 def test_gate_maps_average_ten_of_the_papers_units(root):
@@ -631,7 +636,7 @@ def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):
     assert found.values["layer1/spearman"] == pytest.approx(1.0)
     assert found.values["layer1/pearson_log"] == pytest.approx(1.0)
     assert found.values["layer1/assigned_below_20"] == pytest.approx(29 / 30)  # the longest is 30.5 steps
-    assert analysis.write(found, tmp_path, "assigned")[1].is_file()
+    assert study.write(found, tmp_path, "assigned")[1].is_file()
 
 
 def test_assigned_is_what_the_biases_said_before_training():
@@ -740,7 +745,7 @@ def test_characteristic_times_before_and_after(tmp_path):
     ]  # fmt: skip
     assert lines["lstm, alpha=0.56 (1 run)"] != lines["lstm, alpha=2 (1 run)"]
     assert "the task's horizon" in one.texts[0].get_text()
-    assert analysis.write(both, tmp_path, "characteristic_times")[1].is_file()
+    assert study.write(both, tmp_path, "characteristic_times")[1].is_file()
 
 
 # ---------------------------------------------------------------------------------------------- mutual information
@@ -788,7 +793,7 @@ def test_mutual_information_of_a_run(root, tmp_path):
     found = mutual_information.study(run_of(model, task))
     assert [row["distance"] for row in found.rows] == mutual_information.distances(task.size("train"))
     assert all(row["rest"] == row["bits"] - row["shuffled"] for row in found.rows)
-    assert analysis.write(found, tmp_path, "mutual_information")[1].is_file()
+    assert study.write(found, tmp_path, "mutual_information")[1].is_file()
     assert found.rows == mutual_information.study(run_of(model, task)).rows
 
 
@@ -806,7 +811,7 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     run.directory = tmp_path
     assert run.earlier("word_ablation") is None
     found = word_ablation.study(run)
-    analysis.write(found, tmp_path / "analysis", "word_ablation")
+    study.write(found, tmp_path / "analysis", "word_ablation")
     assert run.earlier("word_ablation") is None  # there are no weights it could be of
     (tmp_path / "best.pt").touch()
     os.utime(tmp_path / "best.pt", (0, 0))

@@ -11,11 +11,12 @@ import pytest
 
 from timescales import (
     analysis,
-    cli,
     compose,
     conclusion,
     cost,
+    errors,
     markdown,
+    paths,
     record,
     report,
     schema,
@@ -23,6 +24,10 @@ from timescales import (
     tables,
     verdict,
 )
+from timescales.config import identity, overrides
+from timescales.config.identity import kind, resolved
+from timescales.papers import load
+from timescales.runs import metrics, provenance
 
 TABLE = {
     "name": "t",
@@ -67,10 +72,10 @@ def quick(tmp_path, monkeypatch):
     import shutil
     import types
 
-    shutil.copytree(cli.conf(), tmp_path / "conf")
+    shutil.copytree(paths.conf(), tmp_path / "conf")
     (tmp_path / "conf" / "table" / "quick.yaml").write_text(YAML)
-    monkeypatch.setattr(cli, "conf", lambda: tmp_path / "conf")
-    monkeypatch.setattr(store, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     probe = types.ModuleType("timescales.analysis.steps")
     probe.measure = lambda model, task: {"parameters": float(sum(p.numel() for p in model.parameters()))}
     monkeypatch.setitem(sys.modules, "timescales.analysis.steps", probe)
@@ -110,22 +115,22 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
     both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
     pairs = [(r.axes["model"], r.axes["model.hidden_size"]) for r in tables.expand({**TABLE, "tiny": both}, "tiny")]
     assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
-    with pytest.raises(schema.ConfigError, match="profile=small"):
+    with pytest.raises(errors.ConfigError, match="profile=small"):
         tables.expand(TABLE, "small")
 
 
 def test_sensitivity_judges_a_setting_that_one_model_alone_has(monkeypatch):
     """model.forget_init is the LSTM's, model.epsilon_form the pLSTM's: the two are compared all the same."""
-    monkeypatch.syspath_prepend(str(record.ROOT / "scripts"))
+    monkeypatch.syspath_prepend(str(paths.ROOT / "scripts"))
     import sensitivity
 
     with compose.composing() as composer:
-        table = compose.table("chien_copy")
+        table = load.table("chien_copy")
         row = {
             "status": "finished",
             "seed": 0,
             "run": "copy/lstm",
-            "golden": record.golden("copy", "lstm"),
+            "golden": provenance.golden("copy", "lstm"),
             "partial": "",
         }
         row |= dict.fromkeys(verdict.metrics(table), 1.0)
@@ -172,7 +177,7 @@ def test_narrowing(narrow, expected):
 )  # fmt: skip
 def test_a_value_survives_being_spelled_as_an_override(value):
     with compose.composing() as composer:
-        assert composer.parse(f"task.name={tables.spell(value)}").value() == value
+        assert composer.parse(f"task.name={overrides.spell(value)}").value() == value
 
 
 def test_composing_is_what_hydra_composes():
@@ -186,37 +191,37 @@ def test_composing_is_what_hydra_composes():
         ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
     ]  # fmt: skip
     with compose.composing() as composer:
-        ours = [(composer(case), schema.identity(composer(case))) for case in cases]
-    with initialize_config_dir(str(cli.conf()), version_base="1.3"):
-        for case, (found, identity) in zip(cases, ours, strict=True):
+        ours = [(composer(case), identity.identity(composer(case))) for case in cases]
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        for case, (found, run_id) in zip(cases, ours, strict=True):
             cfg = hydra_compose("config", case)
             assert OmegaConf.to_container(cfg, resolve=True) == OmegaConf.to_container(found, resolve=True)
-            assert schema.identity(cfg) == identity
+            assert identity.identity(cfg) == run_id
 
 
 def test_runs_of_a_table_are_the_runs_of_the_plain_command():
     """So a run is shared by every table that asks for it, and by who trained it by hand."""
     with compose.composing() as composer:
-        (run,) = tables.expand(compose.table("chien_table3"), None, {
+        (run,) = tables.expand(load.table("chien_table3"), None, {
             "seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]})  # fmt: skip
         by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
-        assert schema.slug(composer(run.overrides)) == schema.slug(by_hand)
+        assert identity.slug(composer(run.overrides)) == identity.slug(by_hand)
 
 
 def test_kind_is_the_identity_without_what_costs_nothing():
     with compose.composing() as composer:
         one, two = (composer(["task=copy", f"seed={k}", f"optimizer.lr={k}"]) for k in (1, 2))
-        assert schema.kind(one) == schema.kind(two) != schema.kind(composer(["task=copy", "task.T=6"]))
+        assert kind(one) == kind(two) != kind(composer(["task=copy", "task.T=6"]))
         assert (one.seed, one.optimizer.lr) == (1, 1)
 
 
 def test_what_may_change_a_number_changes_the_identity():
     plain = {"task": {}, "loop": {}}
     for key in vars(schema.Loop()):
-        same = schema.identity(plain | {"loop": {key: 7}}) == schema.identity(plain)
+        same = identity.identity(plain | {"loop": {key: 7}}) == identity.identity(plain)
         assert same is (key == "checkpoint_every"), key
     for key, value in {"seed": 1, "precision": "tf32", "deterministic": True, "paper": {"name": "gu"}}.items():
-        assert schema.identity(plain | {key: value}) != schema.identity(plain), key
+        assert identity.identity(plain | {key: value}) != identity.identity(plain), key
 
 
 def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
@@ -264,7 +269,7 @@ def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
 
 def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch):
     train("table=quick", "seed=0", "logger=none")
-    monkeypatch.setattr(record, "golden", lambda task, model: "changed" if model == "lstm" else "same")
+    monkeypatch.setattr(provenance, "golden", lambda task, model: "changed" if model == "lstm" else "same")
     for path in quick.glob("runs/*plstm*/record.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same", "sha256": None}))
     outcome = train("table=quick", "seed=0", "logger=none")
@@ -280,7 +285,7 @@ def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
     assert train(*one).status == 0
     (path,) = quick.glob("runs/*/record.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
-    monkeypatch.setattr(record, "golden", lambda task, model: "changed")
+    monkeypatch.setattr(provenance, "golden", lambda task, model: "changed")
     assert "was begun before its numbers changed: force=stale starts it over" in train(*one).err
     assert train(*one, "force=stale").status == 0
 
@@ -338,15 +343,15 @@ def test_a_task_that_is_not_there_is_named(train, quick):
 
 
 def test_a_table_that_cannot_be_reported_is_named():
-    whole = {**compose.table("chien_table3")}
+    whole = {**load.table("chien_table3")}
     tables.check(whole)
-    with pytest.raises(schema.ConfigError, match=r"chien_table3.yaml: table.unit is missing"):
+    with pytest.raises(errors.ConfigError, match=r"chien_table3.yaml: table.unit is missing"):
         tables.check({k: v for k, v in whole.items() if k != "unit"})
-    with pytest.raises(schema.ConfigError, match=r"table.select, table.unit are missing; timescales/tables.py says"):
+    with pytest.raises(errors.ConfigError, match=r"table.select, table.unit are missing; timescales/tables.py says"):
         tables.check({k: v for k, v in whole.items() if k not in ("unit", "select")})
     tiny = {**whole["tiny"], "select": "bst"}
     for part in ({"select": "bst"}, {"better": "neither"}, {"reduce": "bst"}, {"tiny": tiny}):
-        with pytest.raises(schema.ConfigError, match=r"must be \w+(, \w+)* or \w+, not (bst|neither)"):
+        with pytest.raises(errors.ConfigError, match=r"must be \w+(, \w+)* or \w+, not (bst|neither)"):
             tables.check({**whole, **part})
     for assumed, words in (
         (None, r"table.assumed must be keys with their values; not None"),
@@ -359,9 +364,9 @@ def test_a_table_that_cannot_be_reported_is_named():
             r"select.try must be a list of best or last, not \['bst'\]",
         ),
     ):
-        with pytest.raises(schema.ConfigError, match=words):
+        with pytest.raises(errors.ConfigError, match=words):
             tables.check({**whole, "assumed": assumed})
-    with pytest.raises(schema.ConfigError, match=r"table.units: no such key"):
+    with pytest.raises(errors.ConfigError, match=r"table.units: no such key"):
         tables.check({**whole, "units": 1})
     tables.check({**whole, "cells": [{"value": None, "sd": None, "n": None}], "success": None})
     tables.check({**whole, "runs": [{**grid, "engine": "eager"} for grid in whole["runs"]]})
@@ -382,30 +387,30 @@ def test_a_table_that_cannot_be_reported_is_named():
         ({"unit": "%"}, r"cells\[0\].unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
         ({"unit": "Accuracy in per cent"}, "with 'Accuracy in per cent' a fraction"),
     ):
-        with pytest.raises(schema.ConfigError, match=words):
+        with pytest.raises(errors.ConfigError, match=words):
             tables.check({**whole, "cells": [{"value": 1, **cell}]})
     for cell in ({"sd": 1.0, "n": None}, {"sd": 0.0, "n": 2}, {"unit": "percentile"}, {"value": -1, "tolerance": 0}):
         tables.check({**whole, "cells": [{"value": 1, **cell}]})
     for minutes in (0, -1):
-        with pytest.raises(schema.ConfigError, match=r"table\.tiny\.minutes must be above 0"):
+        with pytest.raises(errors.ConfigError, match=r"table\.tiny\.minutes must be above 0"):
             tables.check({**whole, "tiny": {**whole["tiny"], "minutes": minutes}})
-    with pytest.raises(schema.ConfigError, match="cannot read 'valid/accuracy > nan'"):
+    with pytest.raises(errors.ConfigError, match="cannot read 'valid/accuracy > nan'"):
         tables.check({**whole, "success": "valid/accuracy > nan"})
-    with pytest.raises(schema.ConfigError, match=r"claims\[0\].times must be above 0, not 0"):
+    with pytest.raises(errors.ConfigError, match=r"claims\[0\].times must be above 0, not 0"):
         conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "times": 0}]})
-    with pytest.raises(schema.ConfigError, match=r"table\.claims\[0\]\.unit: with '%' a fraction is shown as it is"):
+    with pytest.raises(errors.ConfigError, match=r"table\.claims\[0\]\.unit: with '%' a fraction is shown as it is"):
         conclusion.check({**whole, "claims": [{"claim": "plstm > lstm", "unit": "%"}]})
-    with pytest.raises(schema.ConfigError, match=r"table\.unit: with '%' a fraction is shown as it is"):
+    with pytest.raises(errors.ConfigError, match=r"table\.unit: with '%' a fraction is shown as it is"):
         tables.check({**whole, "unit": "%"})
-    with pytest.raises(schema.ConfigError, match=r"cited\[0\] has sd and se: give one"):
+    with pytest.raises(errors.ConfigError, match=r"cited\[0\] has sd and se: give one"):
         tables.check({**whole, "cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]})
     tables.check({**whole, "cited": [{"label": "a", "value": 1, "source": "b", "sd": 1}]})  # they have no n
-    with pytest.raises(schema.ConfigError, match="no run fills the cell"):
+    with pytest.raises(errors.ConfigError, match="no run fills the cell"):
         tables.check({**whole, "cells": [{"where": {"model": "ur"}, "value": 1}]})
-    with pytest.raises(schema.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):
+    with pytest.raises(errors.ConfigError, match=r"no runs decide the claim 'plstm > lstm @ task.sampling=sync_10'"):
         conclusion.check({**whole, "claims": ["plstm > lstm @ task.sampling=sync_10"]})
     for claim in ("ur fails", "plstm > lstm @ model=chrono", "plstm task.time_input=true > lstm task.sampling=async"):
-        with pytest.raises(schema.ConfigError, match=f"no runs decide the claim '{claim}'"):
+        with pytest.raises(errors.ConfigError, match=f"no runs decide the claim '{claim}'"):
             conclusion.check({**whole, "tiny": {**whole["tiny"], "claims": [claim]}})
     for claim, words in (
         ({"claim": "plstm ~ lstm", "metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
@@ -413,15 +418,15 @@ def test_a_table_that_cannot_be_reported_is_named():
         ({"claim": "plstm > lstm", "tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
         ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ):
-        with pytest.raises(schema.ConfigError, match=words):
+        with pytest.raises(errors.ConfigError, match=words):
             conclusion.check({**whole, "claims": [claim]})
     conclusion.check({**whole, "reduce": "max", "claims": [{"claim": "plstm > lstm", "tolerance": 2}]})
     failing = {**whole, "success": "valid/accuracy > 0.5"}
     conclusion.check({**failing, "claims": ["lstm never fails"]})
     more = {"claim": "lstm fails", "metric": "test/loss", "failures": "count"}
-    with pytest.raises(schema.ConfigError, match="goes by the table's success alone: leave out failures, metric"):
+    with pytest.raises(errors.ConfigError, match="goes by the table's success alone: leave out failures, metric"):
         conclusion.check({**failing, "claims": [more]})
-    with pytest.raises(schema.ConfigError, match=r"best_lr asks for optimizer\.lr in each of the table's runs"):
+    with pytest.raises(errors.ConfigError, match=r"best_lr asks for optimizer\.lr in each of the table's runs"):
         tables.check({**whole, "reduce": "best_lr"})
 
 
@@ -435,15 +440,15 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
         row = {"status": "finished", "best valid/loss": value}
         assert verdict.outcome(row, table) is (means == "n")
         found["curve"][1]["valid/loss"] = value
-        steps = store.metric(found, f"steps to valid/loss {sign} 0.5")
+        steps = metrics.metric(found, f"steps to valid/loss {sign} 0.5")
         assert str(steps) == ("2" if means == "n" else ">4")
     for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):
         with pytest.raises((ValueError, KeyError)):
-            tables.condition(wrong)
+            metrics.condition(wrong)
 
 
 def test_a_twin_reads_what_it_selects():
-    whole = compose.table("chien_table3") | {"assumed": {}}  # which names another selection
+    whole = load.table("chien_table3") | {"assumed": {}}  # which names another selection
     assert verdict.metrics(whole) == ["last test/accuracy"]
     twin = {**whole, "tiny": {**whole["tiny"], "select": "best"}}
     assert verdict.metrics(twin) == ["last test/accuracy", "best test/accuracy"]
@@ -523,7 +528,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train):
 
 
 def test_a_table_without_a_twin_and_without_assumptions(quick, train, monkeypatch):
-    monkeypatch.syspath_prepend(str(record.ROOT / "scripts"))
+    monkeypatch.syspath_prepend(str(paths.ROOT / "scripts"))
     import status
 
     (quick / "conf" / "table" / "quick.yaml").write_text(
@@ -583,11 +588,11 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch):
     outcome = train("table=quick", "logger=none")
     assert outcome.status == 1
     assert "# @package _global_" in outcome.err
-    with pytest.raises(schema.ConfigError, match="must begin with the line"):
-        compose.table("quick")
+    with pytest.raises(errors.ConfigError, match="must begin with the line"):
+        load.table("quick")
     path.write_text(YAML.replace("{", "", 1))
-    with pytest.raises(schema.ConfigError, match=r"quick.yaml, line \d+, column"):
-        compose.table("quick")
+    with pytest.raises(errors.ConfigError, match=r"quick.yaml, line \d+, column"):
+        load.table("quick")
     assert not list(quick.glob("runs/*"))
 
 
@@ -602,8 +607,8 @@ def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monk
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert words in outcome.err
         monkeypatch.setattr(sys, "argv", ["report.py", "--config-dir", str(mine)])
-        with pytest.raises(schema.ConfigError, match=re.escape(words)):
-            compose.table("chien_copy")
+        with pytest.raises(errors.ConfigError, match=re.escape(words)):
+            load.table("chien_copy")
         for name in names:
             (mine / name).unlink()
 
@@ -626,6 +631,6 @@ def test_the_cost_of_a_run_with_one_batch_an_epoch(monkeypatch):
     monkeypatch.setattr(cost, "time", types.SimpleNamespace(monotonic=itertools.count().__next__))
     with compose.composing() as composer:
         found = cost.measure(
-            "a kind", schema.resolved(composer([*words, "loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]))
+            "a kind", resolved(composer([*words, "loop.max_epochs=5", "model.hidden_size=4", "device=cpu"]))
         )
     assert [found[key] for key in cost.COLUMNS[4:]] == [5, "1", "3", "20"]

@@ -7,18 +7,20 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from timescales import cli, compose, conclusion, report, schema, tables, verdict
+from timescales import compose, conclusion, report, tables, verdict
+from timescales.config import folders, identity
+from timescales.papers import load
 
 FOLDER = Path(__file__).resolve().parents[1] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-TABLES = {name: compose.table(name) for name in NAMES}
+TABLES = {name: load.table(name) for name in NAMES}
 PROFILES = [None, "tiny"]
 
 
 @pytest.fixture(scope="module")
 def identities():
     """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
-    known = {group: cli.choices(group) for group in ("task", "model", "optimizer")}
+    known = {group: folders.choices(group) for group in ("task", "model", "optimizer")}
     found = {}
 
     with compose.composing() as composer:
@@ -29,7 +31,7 @@ def identities():
                 for run in tables.expand(TABLES[name], profile):
                     exists = all(run.axes.get(group, known[group][0]) in known[group] for group in known)
                     if exists and (key := tables.group(run.axes)) not in ids:
-                        ids[key] = schema.identity(composer(run.overrides))
+                        ids[key] = identity.identity(composer(run.overrides))
             return found[name, profile]
 
         yield identities
@@ -174,7 +176,7 @@ def test_shared_runs_are_the_same_runs(part, whole, identities):
 def test_a_table_shares_runs_with_the_command_line(identities):
     """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
     with compose.composing() as composer:
-        alone = schema.identity(composer(["model=plstm", "task=copy", "task.T=200"]))
+        alone = identity.identity(composer(["model=plstm", "task=copy", "task.T=200"]))
     assert alone == "13403dd51704"
     assert alone in identities("chien_copy").values()
 

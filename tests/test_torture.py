@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from timescales import checkpoint, compose, files, loggers, record
-from timescales.schema import ConfigError
+from timescales.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",

@@ -2,12 +2,12 @@
 
 import runpy
 
-from timescales import cli
+from timescales import paths
 
 
 def main() -> None:
     """Run train.py as a program; it lies beside conf/."""
-    runpy.run_path(str(cli.conf().parent / "train.py"), run_name="__main__")
+    runpy.run_path(str(paths.conf().parent / "train.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import torch
 
 from timescales import engine
 from timescales.awd import AWDModel
+from timescales.errors import ConfigError, nearest
 from timescales.model import SequenceModel
 from timescales.rnn import RNN
-from timescales.schema import ConfigError, nearest
 from timescales.tasks import Task
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.

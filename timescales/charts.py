@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from timescales import markdown, plots, report, tables, verdict
+from timescales import markdown, plotting, report, tables, verdict
 
 POINTS = 120  # of a drawn curve
 
@@ -137,8 +137,8 @@ def ticks(low: float, high: float, whole: bool = False) -> list[float]:
 
 def _shades() -> dict[str, str]:
     """The colours of all our pictures by CSS class, one a model and one a gate."""
-    models = {f"m-{name}": code for name, code in plots.COLOURS.items()}
-    return models | {f"g-{name}": code for name, code in plots.GATES.items()} | {"other": "#444444"}
+    models = {f"m-{name}": code for name, code in plotting.COLOURS.items()}
+    return models | {f"g-{name}": code for name, code in plotting.GATES.items()} | {"other": "#444444"}
 
 
 def shade(model: Mapping[str, Any]) -> str:

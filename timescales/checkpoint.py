@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from timescales.errors import ConfigError
 from timescales.files import checked, write_atomic
-from timescales.schema import ConfigError
 
 
 def save(path: Path, content: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from timescales.schema import ConfigError
+from timescales.errors import ConfigError
 
 BEAT = 30.0  # seconds
 SILENCE = 300.0  # ten beats: what a machine knows of a network's files may be a minute old

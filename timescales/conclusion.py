@@ -23,8 +23,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from timescales import store, tables, verdict
-from timescales.schema import ConfigError
+from timescales import tables, verdict
+from timescales.errors import ConfigError
+from timescales.runs import metrics
 from timescales.verdict import ALPHA, Judgement, Row, number
 
 CLAIM = {
@@ -244,7 +245,7 @@ def _side(claim: Conclusion, table: Mapping[str, Any], rows: Sequence[Row], k: i
     higher = verdict.direction(told, table) == "higher"
     times = told.get("times", 1.0) if k else 1.0
     values = [row[names[k]] * verdict.scale(told, table) * (times if higher else 1.0 / times) for row in kept]
-    over = [isinstance(row[names[k]], store.Over) for row in kept]
+    over = [isinstance(row[names[k]], metrics.Over) for row in kept]
     if not values:
         return Side(kept, values, 0.0, over, lost, 0, "")
     mean = (max if higher else min)(values) if most else statistics.fmean(values)

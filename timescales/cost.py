@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from timescales import record, store
+from timescales import paths
 from timescales.files import csv_rows, csv_text, write_atomic
+from timescales.runs import provenance
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -16,12 +17,12 @@ STEPS = 3
 
 def rows() -> list[dict[str, str]]:
     """What was measured, on any machine."""
-    return csv_rows(store.RESULTS / "speed.csv")
+    return csv_rows(paths.RESULTS / "speed.csv")
 
 
 def known() -> dict[str, float]:
     """Seconds that a run takes at most, by kind (`schema.kind`): as measured on this machine, else on another."""
-    here = record.processor()
+    here = provenance.processor()
     ordered = sorted(rows(), key=lambda row: row["machine"] == here)
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
@@ -65,7 +66,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
     steps = settings.last_step(task.start_of(settings.max_epochs))
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
-    origin = record.provenance(config["device"])
+    origin = provenance.provenance(config["device"])
     return {
         "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],
         "threads": origin["threads"], "steps": steps, "seconds_per_step": f"{step:.4g}",
@@ -83,4 +84,4 @@ def write(measured: list[dict[str, Any]]) -> None:
     same = ("kind", "machine", "threads")
     kept = {tuple(str(row[k]) for k in same): row for row in [*rows(), *measured]}
     lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
-    write_atomic(store.RESULTS / "speed.csv", csv_text(lines, COLUMNS).encode())
+    write_atomic(paths.RESULTS / "speed.csv", csv_text(lines, COLUMNS).encode())

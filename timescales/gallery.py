@@ -21,6 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from timescales import charts, markdown, record, report, store, verdict
+from timescales.paths import RESULTS
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
@@ -38,12 +39,12 @@ def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
     """The whole page: every table of `reports`, whatever else lies in results/, and the analyses of run directories."""
     names = [r.table["name"] for r in reports]
     parts = [_table(r) for r in reports]
-    others = [_folder(p) for p in sorted(store.RESULTS.iterdir()) if p.is_dir() and p.name not in names]
+    others = [_folder(p) for p in sorted(RESULTS.iterdir()) if p.is_dir() and p.name not in names]
     if runs:
         parts += ["<h2>Trained runs</h2>", *(_run(directory) for directory in runs)]
     if others := [text for text in others if text]:
         parts += ["<h2>Beside the tables</h2>", *others]
-    parts += ["<h2>Log</h2>", *_log(store.RESULTS / "LOG.md")]
+    parts += ["<h2>Log</h2>", *_log(RESULTS / "LOG.md")]
     style, script = ((HERE / name).read_text() for name in ("gallery.css", "gallery.js"))
     words = sorted({word for r in reports for word in _words(r)})
     options = "".join(f"<option>{escape(word)}</option>" for word in words)
@@ -136,7 +137,7 @@ def _words(r: report.Report) -> list[str]:
 def _table(r: report.Report) -> str:
     """A table: its report, the curves of its runs, what else lies in its folder, and the runs themselves."""
     name = r.table["name"]
-    folder = store.RESULTS / name
+    folder = RESULTS / name
     text = markdown.table(r).partition("\n")[2]
     if not (folder / "figure.png").is_file():
         text = re.sub(r"!\[[^\]]*\]\(figure\.png\)\n", "", text)
@@ -283,9 +284,7 @@ def _within(children: Sequence[Token], folder: Path) -> list[Token]:
     for token in children:
         if token.type == "image":
             path = folder / str(token.attrs["src"])
-            inside = (
-                path.resolve().is_relative_to(store.RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
-            )
+            inside = path.resolve().is_relative_to(RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
             text = picture(path, token.content) if inside else escape(token.content)
             found.append(Token("html_inline", "", 0, content=text))
         elif token.type == "link_open":
@@ -305,7 +304,7 @@ def _target(href: str) -> str:
     if href.startswith(("http://", "https://", "#")):
         return href
     name = href.removeprefix("../").removesuffix("/table.md").strip("/")
-    return f"#{_anchor(name)}" if "/" not in name and (store.RESULTS / name).is_dir() else ""
+    return f"#{_anchor(name)}" if "/" not in name and (RESULTS / name).is_dir() else ""
 
 
 def _anchor(name: str) -> str:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from timescales import checkpoint, optim
+from timescales import checkpoint
+from timescales.errors import ConfigError
 from timescales.interrupt import Interrupt
 from timescales.model import Output, SequenceModel
-from timescales.schema import ConfigError, Loop
+from timescales.schema import Loop
 from timescales.tasks import Batch, Task
+from timescales.training import optimizers
 
 Log = Callable[[dict[str, float], int], None]
 State = tuple[Any, ...] | None  # of every layer; None: zeros
@@ -117,7 +119,7 @@ def take(asked: Step | Validation) -> Taken | dict[str, float]:
     (loss + task.penalty(output)).backward()
     if settings.clip_norm is not None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
-    optim.step(optimizer, batch.lr_scale)
+    optimizers.step(optimizer, batch.lr_scale)
     return Taken(loss.detach(), detached(output.state) if task.spec.carried else None)
 
 
@@ -165,14 +167,14 @@ def training(
                         progress.stopped, progress.diverged_at = "diverged", bad
                 due = progress.step % settings.eval_every == 0 if settings.eval_every else done == 0
                 if not progress.stopped and (due or progress.step == last_step):
-                    with optim.eval_weights(optimizer):
+                    with optimizers.eval_weights(optimizer):
                         found = yield Validation(progress.step, model, task, optimizer, settings, clock)
                         if metric not in found:
                             raise ConfigError(f"the task selects by {metric}; its metrics are {', '.join(found)}")
                         improved = math.isfinite(found["loss"]) and better(found[metric], progress.best, direction)
                         if improved:
                             best_weights = {key: value.clone() for key, value in model.state_dict().items()}
-                    optim.observe(optimizer, found["loss"])
+                    optimizers.observe(optimizer, found["loss"])
                     values |= {f"valid/{k}": v for k, v in found.items()}
                     epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
                     progress.curve.append({"step": progress.step, "epoch": epochs} | values)
@@ -279,7 +281,7 @@ def outcome(
         "seconds": progress.seconds, "metrics": {}, "last": {},
     }  # fmt: skip
     if not diverged:
-        with optim.eval_weights(optimizer):
+        with optimizers.eval_weights(optimizer):
             found["last"] = _metrics(evaluate(model, task, "test", settings.max_eval_batches), progress.curve[-1])
     if progress.best is not None:
         last = checkpoint.load(directory / "last.pt", KEYS, next(model.parameters()).device)

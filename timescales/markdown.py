@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from timescales import store, tables, verdict
+from timescales import tables, verdict
+from timescales.runs import metrics
 from timescales.verdict import number
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def _tiny(report: Report) -> list[str]:
         failed = f"{(~rows['counts']).sum()} failed, not in the mean" if not rows["counts"].all() else ""
         spread = _with_sd(values.mean(), values.std() if len(values) > 1 else None) if len(values) else ""
         own = {k: report.rows["tiny"][k][name] for k in rows["ours"].dropna().index}
-        over = any(isinstance(own[k], store.Over) for k in values.index)
-        each = " ".join(number(v if isinstance(v, store.Over) else v * unit) for v in own.values())
+        over = any(isinstance(own[k], metrics.Over) for k in values.index)
+        each = " ".join(number(v if isinstance(v, metrics.Over) else v * unit) for v in own.values())
         body.append([*(group if axes else []), ">" * over + spread, len(rows), each, failed,
                      f"{rows['minutes'].mean():.1f}"])  # fmt: skip
     head = [

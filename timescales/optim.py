@@ -78,27 +78,3 @@ class NTASGD(Optimizer):
             with torch.no_grad():
                 for p, value in zip(averaged, before, strict=True):
                     p.copy_(value)
-
-
-def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None]:
-    """The context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
-    return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
-
-
-def observe(optimizer: Optimizer, loss: float) -> None:
-    """Tell an optimizer that has `observe` a validation's loss."""
-    if hasattr(optimizer, "observe"):
-        optimizer.observe(loss)
-
-
-def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
-    """One step; lr_scale multiplies its learning rates."""
-    if lr_scale is None:
-        optimizer.step()
-        return
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] *= lr_scale
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate

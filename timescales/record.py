@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import math
 import os
-import platform
-import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from timescales.claim import Claim, Elsewhere
+from timescales.config.identity import group
+from timescales.errors import ConfigError
 from timescales.files import TEMPORARY, write_atomic
-from timescales.schema import ConfigError, group
+from timescales.runs.provenance import golden, provenance
 
-ROOT = Path(__file__).resolve().parents[1]
 ENDED = ("finished", "diverged")  # the statuses of a run that needs nothing more
 CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
 
@@ -229,61 +225,3 @@ def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
         yield held
     if elsewhere:
         raise elsewhere[0]
-
-
-def provenance(device: str) -> dict[str, Any]:
-    """Where numbers come from: the commit ("+" if the tree was changed), versions, threads and the device's name."""
-    import torch  # called by a run that trains, which has it already
-
-    versions = {}
-    for package in ("timescales", "torch", "numpy", "hydra-core", "spacy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
-    own = device if device.startswith("cuda") else None
-    machine = torch.cuda.get_device_name(own) if on_gpu else processor()
-    return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
-
-
-def processor() -> str:
-    """The processor's name as people know it."""
-    with contextlib.suppress(OSError):
-        if found := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M):
-            return found.group(1).strip()
-    return platform.processor() or platform.machine()
-
-
-def _commit() -> str | None:
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True, timeout=10
-        ).stdout.strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")) != ROOT:
-            return None  # installed inside somebody else's repository
-        return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def golden(task: str, model: str) -> str | None:
-    """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
-
-    A pair without a curve of its own has those of its task with the LSTM and of its model on the copy task.
-    """
-    paths = (ROOT / "tests" / "golden_curves.json", Path(__file__).with_name("golden_curves.json"))
-    path = next((p for p in paths if p.is_file()), None)  # of the checkout, or of the installed package
-    if path is None:
-        return None
-    curves = _curves(path, path.stat().st_mtime_ns)
-    found: Any = curves.get(f"{task}/{model}")
-    if found is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
-        found = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
-    return None if found is None else hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
-
-
-@functools.lru_cache(1)
-def _curves(path: Path, written: int) -> dict[str, Any]:
-    """The golden curves as the file held them when it was written: a sweep asks for each of its thousands of runs."""
-    return json.loads(path.read_text())

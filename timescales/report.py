@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from timescales import compose, conclusion, cost, markdown, record, schema, store, tables, verdict
-from timescales.files import csv_rows, csv_text, write_atomic
+from timescales import compose, conclusion, cost, errors, record, store, tables, verdict
+from timescales.config import identity
+from timescales.files import csv_rows
+from timescales.papers import load
+from timescales.paths import RESULTS, RUNS
 
 POINTS = 200  # of a committed curve
 PROFILES = (None, "tiny")
@@ -80,15 +81,15 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
     """
-    table = compose.table(name)
+    table = load.table(name)
     asked: dict[str, list[tuple[tables.Run, str]]] = {}
     axes: dict[str, list[dict[str, Any]]] = {}
     kinds: dict[str, str] = {}
     missing: list[str] = []
     for profile in PROFILES:
-        runs, wrong = compose.runs(table, profile, composer)
-        mine = asked[profile or "paper"] = [(run, schema.slug(cfg)) for run, cfg in runs]
-        kinds |= {schema.id_of(slug): schema.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
+        runs, wrong = load.runs(table, profile, composer)
+        mine = asked[profile or "paper"] = [(run, identity.slug(cfg)) for run, cfg in runs]
+        kinds |= {identity.id_of(slug): identity.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
         axes[profile or "paper"] = [run.axes for run in tables.expand(table, profile)]
         missing += wrong
     rows, dropped = gather(table, asked, local)
@@ -96,7 +97,7 @@ def make(name: str, composer: compose.Composer, local: bool = True, own: bool = 
     why = list(dict.fromkeys(missing))
     lacking: dict[str, None] = {}
     for size, part in (("paper", table), ("tiny", tables.twin(table))):
-        records = [found for _, slug in asked[size] if local and (found := record.read(store.RUNS / slug))]
+        records = [found for _, slug in asked[size] if local and (found := record.read(RUNS / slug))]
         lacking |= dict.fromkeys(unread(part, records) if len(records) == len(axes[size]) else [])
     return Report(table, rows, axes, why, left, dropped, set(kinds.values()), own, list(lacking))
 
@@ -107,7 +108,7 @@ def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> li
     names = [name.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
              for name in verdict.metrics(table) if not name.startswith("probe/")]  # fmt: skip
     lacking = [name for name in dict.fromkeys(names) if records and name not in have]
-    return [f"none of its {len(records)} runs here has {name}{schema.nearest(name, have)}" for name in lacking]
+    return [f"none of its {len(records)} runs here has {name}{errors.nearest(name, have)}" for name in lacking]
 
 
 def gather(
@@ -118,25 +119,25 @@ def gather(
     runs: by profile, each with its slug. A run counts by its id: as it lies in runs/ (if `local`), else as it was
     committed under results/. One that goes on or broke off with an error has no result yet: it is open.
     """
-    own = {row["id"]: row for row in store.read_rows(store.RESULTS / table["name"] / "runs.csv")}
+    own = {row["id"]: row for row in store.read_rows(RESULTS / table["name"] / "runs.csv")}
     committed = store.committed() | own
     found: dict[str, list[dict[str, Any]]] = {}
     for profile, asked in runs.items():
         found[profile] = []
         for run, slug in asked:
-            mine = record.read(store.RUNS / slug) if local else None
-            known = committed.get(schema.id_of(slug))
+            mine = record.read(RUNS / slug) if local else None
+            known = committed.get(identity.id_of(slug))
             if mine is not None and mine["status"] not in record.ENDED:
                 mine = None
             if mine is not None and known is not None and mine["partial"] and not known["partial"]:
                 mine = None  # the same run is committed on the whole data
             row = _row(table, run, profile, mine, known)
             if row is not None and row["status"] in record.ENDED:
-                folder = store.RESULTS / table["name"] / "blocks"
-                blocks = store.RUNS / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
+                folder = RESULTS / table["name"] / "blocks"
+                blocks = RUNS / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
                 row["blocks"] = blocks.read_text() if blocks.is_file() else None
                 found[profile].append(row)
-    return found, len(set(own) - {schema.id_of(slug) for asked in runs.values() for _, slug in asked})
+    return found, len(set(own) - {identity.id_of(slug) for asked in runs.values() for _, slug in asked})
 
 
 def open_runs(
@@ -148,7 +149,7 @@ def open_runs(
     """
     ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
     seconds = cost.prices((kinds[row["id"]], row) for row in rows)
-    ids = [(run.axes, schema.id_of(slug)) for run, slug in asked]
+    ids = [(run.axes, identity.id_of(slug)) for run, slug in asked]
     return [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
 
 
@@ -169,40 +170,6 @@ def _row(
     return row | {"axes": run.axes, "profile": profile, "stale": store.stale(row)}
 
 
-def write(report: Report) -> list[Path]:
-    """Write runs.csv, curves/, blocks/ and table.md of a table with any runs; returns the files (pictures: plots.py).
-
-    Where a run's row goes, its curve and blocks stay: another table may draw them.
-    """
-    folder = store.RESULTS / report.table["name"]
-    rows = [row for profile in report.rows.values() for row in profile]
-    if not rows:
-        return []
-    (folder / "curves").mkdir(parents=True, exist_ok=True)
-    files = {
-        folder / "runs.csv": store.rows_text([_storable(row) for row in rows]),
-        folder / "table.md": markdown.table(report),
-    }
-    files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
-    files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
-    for path, text in files.items():
-        path.parent.mkdir(exist_ok=True)
-        write_atomic(path, text.encode())
-    return list(files)
-
-
-def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
-    axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
-    return {k: v for k, v in row.items() if k not in ("curve", "stale", "blocks")} | {"axes": axes}
-
-
-def _curve(points: Sequence[Mapping[str, float]]) -> str:
-    """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
-    points = thinned(points, POINTS)
-    names = list(dict.fromkeys(key for point in points for key in point))
-    return csv_text(points, names)
-
-
 def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:
     """At most so many of a curve's points, evenly, the first and the last among them."""
     if len(points) <= most:
@@ -214,7 +181,7 @@ def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, fl
     """A run's curve: from its record, or as committed with any table."""
     if row.get("curve"):
         return list(row["curve"])
-    own = store.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
-    paths = [own, *sorted(store.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
+    own = RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
+    paths = [own, *sorted(RESULTS.glob(f"*/curves/{row['id']}.csv"))]
     path = next((p for p in paths if p.is_file()), own)
     return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]

@@ -7,23 +7,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from timescales import record, tables
+from timescales import record
 from timescales.files import csv_rows, csv_text
+from timescales.paths import RESULTS
+from timescales.runs import provenance
+from timescales.runs.metrics import Over, metric
 
-RUNS = Path("runs")  # where this folder's runs lie
-RESULTS = record.ROOT / "results"
 # What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
 COLUMNS = (
     "id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters", "seconds", "device", "threads",
     "machine", "commit", "golden", "partial", "run",
 )  # fmt: skip
-
-
-class Over(int):
-    """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
-
-    def __str__(self) -> str:
-        return f">{int(self)}"
 
 
 def row(
@@ -40,33 +34,6 @@ def row(
         "partial": "; ".join(found["partial"]), "run": kind,
     }  # fmt: skip
     return values | {name: metric(found, name) for name in metrics}
-
-
-def metric(found: Mapping[str, Any], name: str) -> float | None:
-    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
-
-    None if it has none. A run that never reaches the threshold counts as `Over` all the steps that it might have taken,
-    also where its task ended it as failed before.
-    """
-    if name.startswith("steps to "):
-        key, there = tables.condition(name.removeprefix("steps to "))
-        points = (point for point in found["curve"] if point.get(key) is not None)
-        reached = next((point["step"] for point in points if there(point[key])), None)
-        steps = allowed(found)
-        return reached if reached is not None or steps is None else Over(steps)
-    if name.startswith("probe/"):
-        return found.get("probes", {}).get(name.removeprefix("probe/"))
-    which, key = name.split(maxsplit=1)
-    return found["metrics" if which == "best" else "last"].get(key)
-
-
-def allowed(found: Mapping[str, Any]) -> int | None:
-    """The steps that a record's run takes if nothing ends it before; those it took if it has no curve to tell by."""
-    if not found["curve"]:
-        return found.get("steps")
-    loop, last = found["config"]["loop"], found["curve"][-1]
-    by_epochs = round(last["step"] / last["epoch"] * loop["max_epochs"])
-    return by_epochs if loop.get("max_steps") is None else min(by_epochs, loop["max_steps"])
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -108,4 +75,4 @@ def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
 def stale(line: Mapping[str, Any]) -> bool:
     """Whether a committed row's numbers are not today's."""
     task, _, model = line["run"].partition("/")
-    return line["golden"] != record.golden(task, model)
+    return line["golden"] != provenance.golden(task, model)

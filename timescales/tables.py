@@ -35,13 +35,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timescales.schema import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK, ConfigError, nearest
+from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.config.overrides import spell
+from timescales.errors import ConfigError, nearest
+from timescales.runs.metrics import condition
 
 # What the values of each key must be: of a type, or one of several words.
 NUMBER = float | int
@@ -80,7 +82,6 @@ WORDS = {
 # Below these no number means anything; times and minutes must be above theirs.
 LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1, "times": 0, "minutes": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
-SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
 @dataclass(frozen=True)
@@ -131,25 +132,6 @@ def expand(
             overrides = [f"table={table['name']}", *(f"{key}={spell(value)}" for key, value in axes.items())]
             runs.setdefault(json.dumps(axes, sort_keys=True), Run(axes, overrides))
     return list(runs.values())
-
-
-def spell(value: Any) -> str:
-    """A value in the grammar of Hydra's overrides."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "[" + ",".join(spell(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k}:{spell(v)}" for k, v in value.items()) + "}"
-    text = str(value)
-    if isinstance(value, str) and (
-        not re.fullmatch(r"[A-Za-z_][\w./]*", text) or text.lower() in ("null", "true", "false")
-    ):
-        # A backslash stands for itself unless a quote follows.
-        return "'" + re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), text) + "'"
-    return text
 
 
 def twin(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,15 +258,6 @@ def _check_grid(where: str, grid: Any) -> None:
         if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
             mend = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
             raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {mend}")
-
-
-def condition(said: str) -> tuple[str, Callable[[float], bool]]:
-    """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
-    name, sign, threshold = said.split()
-    compare, number = SIGNS[sign], float(threshold)
-    if math.isnan(number):
-        raise ValueError(said)
-    return name, lambda value: bool(compare(value, number))
 
 
 def matches(axes: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

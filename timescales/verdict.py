@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from timescales import store, tables
+from timescales import tables
+from timescales.runs.metrics import Over, condition
 
 ALPHA = 0.05
 PARTIAL = " (part of the data)"  # what is added to a verdict on runs that had no more
@@ -83,7 +84,7 @@ def outcome(row: Row, table: Mapping[str, Any]) -> bool | None:
         return False
     if not table.get("success"):
         return True
-    key, holds = tables.condition(table["success"])
+    key, holds = condition(table["success"])
     value = row.get(full_name(key, table))
     return None if value is None else holds(value)
 
@@ -103,7 +104,7 @@ def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Ro
         mine = chosen(mine, name, printed, table) or mine
         rated = _at_best_rate(mine, name, printed, table)
         found.values = sorted(
-            (row["seed"], row[name] if isinstance(row[name], store.Over) else row[name] * scale(printed, table))
+            (row["seed"], row[name] if isinstance(row[name], Over) else row[name] * scale(printed, table))
             for row in mine if outcome(row, table) and row.get(name) is not None
         )  # fmt: skip
         found.n = len(found.values)
@@ -143,7 +144,7 @@ def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, flo
         return "stale", None
     if found.failed > printed.get("failed", 0) or found.mean is None:
         return f"unstable ({found.failed} of {found.of} failed)", None
-    if over := sum(isinstance(value, store.Over) for _, value in found.values):
+    if over := sum(isinstance(value, Over) for _, value in found.values):
         return ("open" if over == found.n else f"unstable ({over} of {found.n} never got there)"), None
     sd, n = printed.get("sd"), printed.get("n")
     if printed.get("se") is not None and n is not None:
@@ -245,7 +246,7 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
 
 def number(value: float) -> str:
     """A number as people write it in a table."""
-    if isinstance(value, store.Over):
+    if isinstance(value, Over):
         return str(value)
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from timescales import record
-from timescales.schema import ConfigError
+from timescales.errors import ConfigError
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Group, Run, Study, groups, progress
+from timescales import plotting
 from timescales.analysis.common import mean_and_error, needs_copy, over_runs
 from timescales.analysis.generalisation import GUESS, accuracy
 from timescales.analysis.reset_units import later_reset
+from timescales.analysis.run import Group, Run, groups
+from timescales.analysis.study import Study, progress
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Copy, Task
 
 ORDERS, SEQUENCES = 10, 200
@@ -110,14 +111,14 @@ def rows_of(found: dict[str, Tensor], hidden_size: int) -> list[dict[str, Any]]:
 
 def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
     """Accuracy over the number of silenced units: colour and line a configuration's, hollow later-reset units first."""
-    (one,) = plots.panels(figure, width=7.5, height=4.6)
+    (one,) = plotting.panels(figure, width=7.5, height=4.6)
     for name, colour, style, rows in found:
         for kind, (look, words) in LOOKS.items():
             own = [row for row in rows if row["silenced"] == kind]
             if not own:
                 continue
             x, y, e = ([row[key] for row in own] for key in ("units", "accuracy", "standard_error"))
-            plots.band(one, x, y, e, colour, ls=style, label=f"{name}, {words}", **look)
+            plotting.band(one, x, y, e, colour, ls=style, label=f"{name}, {words}", **look)
     one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
     sizes = sorted({row["of"] for *_, rows in found for row in rows})
     one.set(xlabel=f"units silenced (h = 0), of {' or '.join(map(str, sizes))}", ylabel="accuracy of the ten answers")

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit
+from timescales import plotting
 from timescales.analysis.common import timescale
+from timescales.analysis.run import Run, by_unit
+from timescales.analysis.study import Study
 from timescales.inits import InverseGamma
 
 TITLE = "Time scale of each unit: as its forget bias began, and -1 / ln(mean forget gate on test data) after training"
@@ -63,7 +64,7 @@ def correlation(a: Tensor, b: Tensor) -> float:
 def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
     """A panel a layer, every unit a dot; for the multi-timescale model one more, the law at several alpha."""
     mts = run.config["model"]["name"] == "mts"
-    axes = plots.panels(figure, len(pairs) + mts, width=4.4 * (len(pairs) + mts), height=4.4)
+    axes = plotting.panels(figure, len(pairs) + mts, width=4.4 * (len(pairs) + mts), height=4.4)
     for layer, (one, (assigned, estimated)) in enumerate(zip(axes, pairs, strict=False), 1):
         one.plot(assigned, estimated, "o", color=run.colour, ms=3, alpha=0.4, mew=0)
         finite = torch.cat([assigned, estimated])
@@ -74,7 +75,7 @@ def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: 
         one.set(
             xscale="log", yscale="log", xlabel="assigned (steps)", ylabel="estimated (steps)", xlim=limits, ylim=limits
         )
-        plots.plain(one)
+        plotting.plain(one)
         r = values[f"layer{layer}/spearman"]
         said = "" if math.isnan(r) else f", rank correlation {r:.3f}"
         one.set_title(f"layer {layer}, {len(assigned):,} units{said}", loc="left", fontsize=9)
@@ -82,7 +83,7 @@ def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: 
         settings, assigned = run.config["model"], pairs[min(1, len(pairs) - 1)][0]
         own, law = settings["alpha"], {key: settings[key] for key in ("scale", "quantiles") if key in settings}
         others = [alpha for alpha in ALPHAS if alpha != own]
-        shades = plots.shades(len(others))
+        shades = plotting.shades(len(others))
         for alpha, shade in sorted([*zip(others, shades, strict=True), (own, run.colour)], key=lambda pair: pair[0]):
             times = assigned if alpha == own else InverseGamma(alpha, **law).timescales(len(assigned))
             axes[-1].plot(range(1, len(times) + 1), times.where(times > 0, torch.nan), color=shade,

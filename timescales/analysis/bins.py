@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.analysis import Answer
 from timescales.analysis.common import needs_words
+from timescales.analysis.study import Answer
 from timescales.model import SequenceModel
 from timescales.tasks import Task, Words
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit, groups
+from timescales import plotting
+from timescales.analysis.run import Run, by_unit, groups
+from timescales.analysis.study import Study
 from timescales.model import SequenceModel
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
@@ -56,7 +57,7 @@ def values_of(run: Run) -> dict[str, float]:
 
 def draw(figure: Any, runs: Sequence[Run]) -> None:
     """Time by the share of units whose time is longer: thin before training, thick after it."""
-    (one,) = plots.panels(figure, width=8.0, height=5.0)
+    (one,) = plotting.panels(figure, width=8.0, height=5.0)
     for group in groups(runs):
         for k, run in enumerate(group.runs):
             for model, width in ((run.initial, 0.8), (run.model, 1.8)):
@@ -68,7 +69,7 @@ def draw(figure: Any, runs: Sequence[Run]) -> None:
                 one.plot(share, shown, ls=group.style, lw=width, color=group.colour, label=label)
     one.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
     one.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
-    plots.plain(one)
+    plotting.plain(one)
     spec = runs[0].task.spec
     horizon = spec.horizon
     words = "the window" if spec.carried else "the task's horizon"  # a carried state reaches beyond its window

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales import plots
-from timescales.analysis import MARKERS, Run, Study, progress, titles
+from timescales import plotting
+from timescales.analysis.run import MARKERS, Run, titles
+from timescales.analysis.study import Study, progress
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
 
@@ -139,7 +140,7 @@ def _rows(what: str, run: dict[str, str], columns: dict[str, Tensor]) -> list[di
 
 def draw(figure: Any, found: Sequence[tuple[str, str, Sequence[dict[str, Any]], Sequence[dict[str, Any]]]]) -> None:
     """Left: loss by step, from zeros and warm. Right: a dot a piece, its second half's loss over where its h ends."""
-    left, right = plots.panels(figure, 2, width=11.0)
+    left, right = plotting.panels(figure, 2, width=11.0)
     for number, (name, colour, steps, each) in enumerate(found):
         said = f"{name}: " if name else ""
         for key, style, words in (("cold", "-", "from zeros"), ("warm", ":", "from a warm state")):
@@ -152,6 +153,6 @@ def draw(figure: Any, found: Sequence[tuple[str, str, Sequence[dict[str, Any]], 
     left.set(xlabel="steps after the start", ylabel="loss (nats), mean over pieces", xscale="log")
     right.set(xlabel="mean |h| of the last layer, where a piece from zeros ends",
               ylabel=f"loss of its last {STEPS - STEPS // 2} steps (nats)")  # fmt: skip
-    plots.plain(left)
+    plotting.plain(left)
     for one in (left, right):
         one.legend(frameon=False, fontsize=8)

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.analysis import progress
+from timescales.analysis.study import progress
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Batch, Copy, Task, Words
 from timescales.tasks.task import EVAL_BATCH
 

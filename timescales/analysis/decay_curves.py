@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, groups
+from timescales import plotting
 from timescales.analysis.common import needs_forget_gates, part, watched
+from timescales.analysis.run import Run, groups
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
 
@@ -147,7 +148,7 @@ def nearest(logs: Tensor) -> Law:
 
 def draw(figure: Any, found: Sequence[tuple[str, str, str, list[Left]]]) -> None:
     """The same curves on plain and on logarithmic axes: of some units, of their mean, and the two of Fig. 1."""
-    axes = plots.panels(figure, 2, width=13.0, height=4.8)
+    axes = plotting.panels(figure, 2, width=13.0, height=4.8)
     longest = max(len(curves[0].product) for *_, curves in found)
     n = torch.arange(max(STEPS + 1, longest), dtype=torch.float64)
     printed = (("--", EXPONENTIAL**n, f"{EXPONENTIAL:g}^n"), ("-.", (n + 1.0) ** -POWER, f"(n + 1)^-{POWER:g}"))
@@ -167,5 +168,5 @@ def draw(figure: Any, found: Sequence[tuple[str, str, str, list[Left]]]) -> None
     axes[0].set_xlim(0, most)
     axes[1].set(xscale="log", yscale="log", ylim=(1e-4, 1.3), xlim=(1, max(most, longest - 1) + 1))
     axes[1].set_xlabel("steps n + 1 (a power law is a straight line here)")
-    plots.plain(axes[1])
+    plotting.plain(axes[1])
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=8)

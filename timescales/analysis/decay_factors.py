@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit, titles
+from timescales import plotting
 from timescales.analysis.common import needs_age
 from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
+from timescales.analysis.run import Run, by_unit, titles
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Copy
 
 TITLE = "Decay factors p of the units"
@@ -76,7 +77,7 @@ BINS = [k / 20 for k in range(21)]
 
 def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: Run) -> None:
     """Left: both distributions. Right: each unit's p before and after."""
-    left, right = plots.panels(figure, 2, width=12.0)
+    left, right = plotting.panels(figure, 2, width=12.0)
     left.hist(before, BINS, color="#cccccc", label=f"before, mean {before.mean():.2f}")
     left.hist(after, BINS, histtype="step", lw=2, color=run.colour, label=f"after, mean {after.mean():.2f}")
     kinds = [(torch.ones_like(after, dtype=torch.bool), run.colour, "units", "o")]
@@ -101,8 +102,8 @@ def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: R
 
 def draw_several(figure: Any, found: Sequence[tuple[str, Run, Tensor]]) -> None:
     """Each run's units by rank: the share of them with a larger p."""
-    (one,) = plots.panels(figure)
-    shades = plots.shades(len(found))  # an order of delays, not of models: all are power-law ones
+    (one,) = plotting.panels(figure)
+    shades = plotting.shades(len(found))  # an order of delays, not of models: all are power-law ones
     for (name, run, p), shade in zip(found, shades, strict=True):
         share = (torch.arange(len(p)) + 0.5) / len(p)
         one.plot(p.sort(descending=True).values, share, color=shade, lw=1.8, label=f"{name}: mean {p.mean():.2f}")

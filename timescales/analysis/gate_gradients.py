@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study
+from timescales import plotting
 from timescales.analysis.common import needs_forget_gates, part, replaced
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study
 from timescales.cells.gates import refined
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Task
 
 SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each looked at; gates drawn
@@ -142,10 +143,10 @@ def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextMa
 
 def draw(figure: Any, g: Tensor, gradient: Tensor, run: Run) -> None:
     """Left: all activations. Right: those near 1 by their distance from it, where memory is long."""
-    left, right = plots.panels(figure, 2, width=12.0, height=4.6)
+    left, right = plotting.panels(figure, 2, width=12.0, height=4.6)
     away = torch.logspace(torch.tensor(NEAR).log10(), -0.0458, 300, dtype=torch.float64)  # from NEAR to .9
     grid = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
-    sigmoid, refine = plots.colour({"model": "lstm"}), plots.colour({"model": "ur"})
+    sigmoid, refine = plotting.colour({"model": "lstm"}), plotting.colour({"model": "ur"})
     for axis, points, x in ((left, grid, grid), (right, 1.0 - away, away)):
         low, high = refine_gradient_bounds(points, 2001)
         axis.fill_between(x, low, high, color=refine, alpha=0.18, lw=0, label="refined gate, eq. 35: least to most")

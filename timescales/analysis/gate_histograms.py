@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit, titles
+from timescales import plotting
 from timescales.analysis.common import mean_forget, timescale
+from timescales.analysis.run import Run, by_unit, titles
+from timescales.analysis.study import Study
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
 ACTIVATIONS = [k / 40 for k in range(41)]
@@ -91,7 +92,7 @@ def summary(found: Found) -> dict[str, float]:
 
 def draw(figure: Any, found: Sequence[Found], words: Sequence[str]) -> None:
     """A line a run. Left: histogram of activations; right: of time scales."""
-    axes = plots.panels(figure, 2, len(found), width=12.0, height=0.8 + 3.2 * len(found), sharex="col")
+    axes = plotting.panels(figure, 2, len(found), width=12.0, height=0.8 + 3.2 * len(found), sharex="col")
     both = [(torch.cat(one.before), torch.cat(one.after)) for one in found]
     times = [timescale(f).clamp(min=0.05, max=1e6) for pair in both for f in pair]
     low, high = min(float(t.min()) for t in times), max(float(t.max()) for t in times)
@@ -111,6 +112,6 @@ def draw(figure: Any, found: Sequence[Found], words: Sequence[str]) -> None:
             axis.legend(frameon=False, fontsize=8)
         left.set_title(words[k], loc="left", fontsize=9)
         right.set_xscale("log")
-        plots.plain(right)
+        plotting.plain(right)
     axes[-2].set_xlabel("mean forget gate f")
     axes[-1].set_xlabel("time scale -1 / ln f (steps)")

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study
+from timescales import plotting
 from timescales.analysis.common import needs_forget_gates, sequence, watched
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study
 from timescales.model import SequenceModel
 from timescales.tasks import Task
 
@@ -68,7 +69,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
 def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
     """A map a layer, one under the other; on the right the median time scales that some rows were begun with."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
-    axes = plots.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
+    axes = plotting.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
     for k, (one, own) in enumerate(zip(axes, layers, strict=True), 1):
         steps = [key for key in own[0] if key.startswith("step ")]
         image = one.imshow(
@@ -79,7 +80,7 @@ def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> No
         one.set(ylabel=f"layer {k}\n{units:,} units in {len(own)} rows", yticks=[])
         shown = sorted({round(q * (len(own) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
         right = one.secondary_yaxis("right")
-        right.set_yticks([p + 1 for p in shown], [plots.say(own[p]["median_timescale"]) for p in shown], fontsize=8)
+        right.set_yticks([p + 1 for p in shown], [plotting.say(own[p]["median_timescale"]) for p in shown], fontsize=8)
         right.set_ylabel("median time scale of the\nfirst biases (steps)", fontsize=8)
     if words:
         axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, groups, progress
+from timescales import plotting
 from timescales.analysis.common import mean_and_error, needs_copy, over_runs
+from timescales.analysis.run import Run, groups
+from timescales.analysis.study import Study, progress
 from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
@@ -60,10 +61,10 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
     """Accuracy over the delay, a line a configuration."""
-    (one,) = plots.panels(figure, width=7.5, height=4.6)
+    (one,) = plotting.panels(figure, width=7.5, height=4.6)
     for name, colour, style, rows in found:
         x, y, e = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
-        plots.band(one, x, y, e, colour, ls=style, lw=1.8, ms=4, label=name)
+        plotting.band(one, x, y, e, colour, ls=style, lw=1.8, ms=4, label=name)
     for trained in sorted({row["trained"] for *_, rows in found for row in rows}):
         one.axvline(trained, color="black", ls="--", lw=1)
         one.text(trained, 1.0, f" trained at T = {trained}", fontsize=8, transform=one.get_xaxis_transform())

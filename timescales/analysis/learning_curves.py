@@ -6,28 +6,19 @@ first epochs of long ones, those that go on, and those of which only the record 
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from timescales import build, cli, compose, plots, schema, tables, verdict
-from timescales.analysis import Group, Run, Study, groups, titles
+from timescales import plotting
+from timescales.analysis.run import Group, Run, groups, titles
+from timescales.analysis.study import Study
 from timescales.files import csv_rows
 from timescales.loggers import Curve
+from timescales.papers.printed import Printed, printed
 
 TITLE = "Validation while training"
 WEIGHTS = None
-# Of `loop`: how long, and how often it is looked at.
-LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
-
-
-class Printed(NamedTuple):
-    """A paper's value of a metric ("test/accuracy"), in a record's unit, and the table that has it."""
-
-    metric: str
-    value: float
-    table: str
 
 
 def compare(runs: Sequence[Run]) -> Study:
@@ -66,44 +57,12 @@ def points(run: Run, metric: str) -> list[tuple[float, float]]:
     return [(step, value) for step, value in found if math.isfinite(value)]
 
 
-def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
-    """What papers print of runs of this configuration, on test or validation data, whatever their seed and length and
-    however often they are validated. config: as a run has recorded it; horizon: its task's, meant by T_max: auto.
-    """
-
-    def alike(cfg: dict[str, Any]) -> str:
-        build.fill_horizon(cfg["model"], horizon)
-        loop = {key: value for key, value in cfg["loop"].items() if key not in LENGTH}
-        return schema.identity({**cfg, "seed": 0, "loop": loop})
-
-    wanted, found = alike(copy.deepcopy(dict(config))), []
-    with compose.composing() as composer:
-        for table in map(compose.table, cli.choices("table")):
-            known = [cell for cell in table["cells"] if measured(cell, table)]
-            for run in tables.expand(table, narrow={"seed": [0]}) if known else []:
-                cells = [cell for cell in known if tables.matches(run.axes, cell.get("where", {}))]
-                if not cells or run.axes.get("task") != config["task"]["name"]:
-                    continue
-                if alike(schema.resolved(composer(run.overrides))) == wanted:
-                    for cell in cells:
-                        value = cell["value"] / verdict.scale(cell, table)
-                        found.append(Printed(measured(cell, table), value, table["name"]))
-    return found
-
-
-def measured(cell: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """The score of a run that a cell is about, "test/accuracy"; "" where it is about no score: steps, a probe."""
-    _, _, name = verdict.full_name(cell.get("metric", table["metric"]), table).partition(" ")
-    scored = name.startswith(("test/", "valid/")) and "compute" not in cell and cell["value"] is not None
-    return name if scored else ""
-
-
 def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
     """The metric that chooses the weights, those with a printed value (dashed), the loss: a line a run."""
     first = found[0][0].runs[0]
     said = [paper.metric.partition("/")[2] for _, papers in found for paper in papers]
     names = list(dict.fromkeys([first.task.spec.select[0], *said, "loss"]))
-    panels = plots.panels(figure, len(names), width=6.0 * len(names))
+    panels = plotting.panels(figure, len(names), width=6.0 * len(names))
     for one, name in zip(panels, names, strict=True):
         heights: list[float] = []
         for group, papers in found:
@@ -123,7 +82,7 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
         falling = name == "loss" or (name, "min") == first.task.spec.select
         if falling and heights and 0 < 10 * min(heights) < max(heights):
             one.set_yscale("log")
-            plots.plain(one)
+            plotting.plain(one)
         one.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     lines = [one.get_legend_handles_labels() for one in panels]
     handles = {label: handle for both in lines for handle, label in zip(*both, strict=True)}  # each label once

@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, groups
+from timescales import plotting
 from timescales.analysis.common import answers
-from timescales.schema import ConfigError
+from timescales.analysis.run import Run, groups
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError
 from timescales.tasks import IMDB
 
 EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one, up to the next; ours
@@ -90,7 +91,7 @@ def name(row: dict[str, Any]) -> str:
 
 def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
     """Accuracy over bins of length, a line a configuration."""
-    (one,) = plots.panels(figure, width=7.5, height=4.6)
+    (one,) = plotting.panels(figure, width=7.5, height=4.6)
     bins = sorted({row["above"]: row for *_, rows in found for row in rows}.items())
     place = {low: k for k, (low, _) in enumerate(bins)}
     for k, (words, colour, style, rows) in enumerate(found):

@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, groups
+from timescales import plotting
 from timescales.analysis.common import answers
+from timescales.analysis.run import Run, groups
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Dyck2, Task
 
 BINS = 9  # between 2 and the longest test string
@@ -125,7 +126,7 @@ def draw(
     figure: Any, lines: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]], law: list[dict[str, Any]]
 ) -> None:
     """Left: share of right strings at the right edge of each bin, a line a configuration; right: shares of lengths."""
-    left, right = plots.panels(figure, 2, width=10.0)
+    left, right = plotting.panels(figure, 2, width=10.0)
     for name, colour, style, rows in lines:
         x, y, e = ([row[key] for row in rows] for key in ("up_to", "value", "spread"))
         label = f"{name} ({rows[0]['runs']} run{'s' if rows[0]['runs'] > 1 else ''})" if name else None

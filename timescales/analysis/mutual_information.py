@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, progress
+from timescales import plotting
 from timescales.analysis.common import needs_words
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study, progress
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; a distance is read where ten times as many words are there
@@ -85,7 +86,7 @@ def power_law(rows: Sequence[dict[str, float]], least: float) -> dict[str, float
 
 def draw(figure: Any, run: Run, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:
     """The information beyond chance by distance, both in logarithms, its power law, and the slope of models' alpha."""
-    (one,) = plots.panels(figure)
+    (one,) = plotting.panels(figure)
     shown = [row for row in rows if row["rest"] > 0]
     one.plot([r["distance"] for r in shown], [r["rest"] for r in shown], "o", color="black", ms=4,
              label=f"{run.config['task']['corpus']}, {rows[0]['shuffled']:.2f} bits of chance taken off")  # fmt: skip
@@ -95,8 +96,8 @@ def draw(figure: Any, run: Run, rows: Sequence[dict[str, float]], values: dict[s
                  label=f"power law, exponent {values['exponent']:.2f}")  # fmt: skip
         middle = values["reach"] ** 0.5
         at = values["factor"] * middle ** -values["exponent"]
-        one.plot(ends, [at * (d / middle) ** -ALPHA for d in ends], ":", color=plots.COLOURS["mts"], lw=1.5,
+        one.plot(ends, [at * (d / middle) ** -ALPHA for d in ends], ":", color=plotting.COLOURS["mts"], lw=1.5,
                  label=f"exponent {ALPHA}: the paper's multi-timescale models")  # fmt: skip
     one.set(xscale="log", yscale="log", xlabel="distance (words)", ylabel="mutual information (bits)")
-    plots.plain(one)
+    plotting.plain(one)
     one.legend(frameon=False, fontsize=8)

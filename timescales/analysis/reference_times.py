@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit
+from timescales import plotting
 from timescales.analysis.common import needs_age, sequence, watched
 from timescales.analysis.reset_units import SEQUENCES
+from timescales.analysis.run import Run, by_unit
+from timescales.analysis.study import Study
 from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
@@ -132,7 +133,7 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
 
 def draw(figure: Any, found: list[Trace], late: dict[str, Tensor], task: Task, run: Run) -> None:
     """Above: k_t of every unit over t, a line each. Below: ages as a map, a row a unit, the oldest below."""
-    axes = plots.panels(figure, len(found), 2, width=5.0 + 3.5 * len(found), height=7.6)
+    axes = plotting.panels(figure, len(found), 2, width=5.0 + 3.5 * len(found), height=7.6)
     lines, maps = axes[: len(found)], axes[len(found) :]
     unit = "steps" if sequence(task, 0).dt is None else "time units"
     for one, upper, lower in zip(found, lines, maps, strict=True):

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import Run, Study, by_unit
+from timescales import plotting
 from timescales.analysis.common import needs_age, needs_copy
+from timescales.analysis.run import Run, by_unit
+from timescales.analysis.study import Study
 from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
@@ -72,7 +73,7 @@ def study(run: Run) -> Study:
 
 def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Run) -> None:
     """Left: the number of later-reset units by the line that makes a unit one. Right: p of each unit by its age."""
-    left, right = plots.panels(figure, 2, width=12.0)
+    left, right = plotting.panels(figure, 2, width=12.0)
     of_delay = [row["of_delay"] for row in rows]
     left.plot(range(1, len(rows) + 1), of_delay, drawstyle="steps-pre", color=run.colour, lw=2)
     for fraction in FRACTIONS:

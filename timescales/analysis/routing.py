@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales import engine, plots
-from timescales.analysis import Run, Study, bins, progress
+from timescales import engine, plotting
+from timescales.analysis import bins
 from timescales.analysis.common import by_timescale, needs_words
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study, progress
 from timescales.model import SequenceModel
 from timescales.tasks import Words
 
@@ -105,15 +107,15 @@ def draw(figure: Any, run: Run, rows: Sequence[dict[str, Any]], units: int) -> N
         (model["name"], model.get("alpha"), units) == ("mts", ALPHA, OF)
         and (task["name"], task.get("corpus")) == ("ptb_word", "ptb")
     )  # fmt: skip
-    (one,) = plots.panels(figure, width=9.0)
-    for k, shade in enumerate(plots.shades(len(bins.NAMES))):
+    (one,) = plotting.panels(figure, width=9.0)
+    for k, shade in enumerate(plotting.shades(len(bins.NAMES))):
         one.plot([row[f"ratio {WORDS[k]}"] for row in rows], "o-", color=shade, ms=4, lw=1.8, label=WORDS[k])
         if own:
             one.plot(PRINTED[k], ":", color=shade, lw=1.2)
     if own:
         one.plot([], [], ":", color="#444444", label="the paper's (Fig. 12: the\nreleased model of table 3)")
     one.axhline(1.0, color="#999999", lw=1)
-    one.set_xticks(range(len(rows)), [plots.say(row["timescale"]) for row in rows], rotation=60, fontsize=8)
+    one.set_xticks(range(len(rows)), [plotting.say(row["timescale"]) for row in rows], rotation=60, fontsize=8)
     one.set(
         xlabel="mean time scale of the silenced units' forget bias (steps)", ylabel="perplexity silenced / perplexity"
     )

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales import plots
-from timescales.analysis import MARKERS, Run, Study, by_unit
+from timescales import plotting
 from timescales.analysis.common import mean_forget, timescale
+from timescales.analysis.run import MARKERS, Run, by_unit
+from timescales.analysis.study import Study
 from timescales.inits import inverse_gamma_isf
 from timescales.model import SequenceModel
 from timescales.tasks import Task
@@ -57,7 +58,7 @@ PRINTED = (("alpha, 1.4 (PTB)", 1.4, (0, (1, 1))), ("mean, 0.5 (Markov-PTB)", 0.
 
 def draw(figure: Any, found: Sequence[tuple[Run, Tensor]]) -> None:
     """Left: time scales by rank, with the best law of either kind. Right: distance of each law by its parameter."""
-    left, right = plots.panels(figure, 2, width=13.0)
+    left, right = plotting.panels(figure, 2, width=13.0)
     for k, (run, times) in enumerate(found):
         best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
         width = max(0.6, 3.0 - 1.2 * k)  # runs of one model have one colour, and line styles are the laws'

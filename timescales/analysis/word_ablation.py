@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales import plots
-from timescales.analysis import MARKERS, Run, Study, progress
+from timescales import plotting
 from timescales.analysis.common import by_timescale, needs_words
+from timescales.analysis.run import MARKERS, Run
+from timescales.analysis.study import Study, progress
 from timescales.engine.eager import project
+from timescales.errors import ConfigError
 from timescales.model import SequenceModel
-from timescales.schema import ConfigError
 from timescales.tasks import Task
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
@@ -149,9 +150,9 @@ def replaced(
 
 def draw(figure: Any, found: Sequence[tuple[Run, Sequence[dict[str, Any]]]]) -> None:
     """Left: layers, of every run. Right, of one run: groups of units of one layer."""
-    axes = plots.panels(figure, 1 if len(found) > 1 else 2, width=7.0 if len(found) > 1 else 12.0)
+    axes = plotting.panels(figure, 1 if len(found) > 1 else 2, width=7.0 if len(found) > 1 else 12.0)
     for number, (run, rows) in enumerate(found):
-        for layer, style in zip(sorted({row["layer"] for row in rows}), plots.STYLES, strict=False):
+        for layer, style in zip(sorted({row["layer"] for row in rows}), plotting.STYLES, strict=False):
             mine = [row for row in rows if row["layer"] == layer and row["units"] == "all"]
             name = f"layer {layer}" + (f"; {run.title}" if len(found) > 1 else "")
             axes[0].plot(
@@ -164,10 +165,10 @@ def draw(figure: Any, found: Sequence[tuple[Run, Sequence[dict[str, Any]]]]) -> 
         for row in found[0][1]:
             if row["units"] != "all":
                 groups.setdefault(row["units"], []).append(row)
-        shades = plots.shades(len(groups))
+        shades = plotting.shades(len(groups))
         for shade, mine in zip(shades, groups.values(), strict=True):
             axes[1].plot([r["distance"] for r in mine], [r["change"] for r in mine], color=shade, lw=1.6,
-                         label=f"{plots.say(mine[0]['timescale'])}")  # fmt: skip
+                         label=f"{plotting.say(mine[0]['timescale'])}")  # fmt: skip
         axes[1].set_title(f"layer {next(iter(groups.values()))[0]['layer']}, groups of units", loc="left", fontsize=10)
         axes[1].legend(frameon=False, fontsize=8, title="mean time scale\nof the bias (steps)", title_fontsize=8,
                        loc="center left", bbox_to_anchor=(1.0, 0.5))  # fmt: skip

@@ -1,0 +1,1 @@
+"""From the command line to checked values and a run id. Imports no torch."""

@@ -1,0 +1,87 @@
+"""The ranges and choices of the base configuration. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+
+from omegaconf import DictConfig, OmegaConf
+
+from timescales import paths
+from timescales.errors import ConfigError, nearest
+from timescales.schema import MOST_SEEDS, Loop, Trunk
+
+CHOICES = {
+    "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
+    "logger.name": ("wandb", "csv", "none"),
+    "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
+}  # fmt: skip
+# Only these may read the environment: any other value, a secret perhaps, would be recorded with the configuration.
+MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
+
+
+def check(cfg: DictConfig) -> None:
+    """Raise ConfigError for keys and values of the trunk that no run can have."""
+    _check_keys(cfg)
+    _check_loop(cfg.loop)
+    for key, choices in CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if value not in choices:
+            words = [json.dumps(choice).strip('"') for choice in choices]
+            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
+    if not 0 <= cfg.seed < 2**63:
+        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
+    if not cfg.run_dir:
+        raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
+    kinds = ("auto", "cpu", "cuda", "mps")
+    if cfg.device.split(":")[0] not in kinds:
+        near = "; did you mean cuda?" if cfg.device.lower().startswith("gpu") else nearest(cfg.device, kinds)
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
+    if cfg.profile is not None and cfg.table is None:
+        raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
+    if cfg.skip == "committed" and not paths.RESULTS.is_dir():
+        raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
+
+
+def _check_keys(cfg: DictConfig) -> None:
+    """Which keys there are, and what must be a class, a name, or not from the environment."""
+    for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
+        names = [f.name for f in fields(known)]
+        if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
+            raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
+        if deleted := [name for name in names if name not in part and name != "table"]:
+            raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
+    for group in ("model", "task", "optimizer"):
+        target = OmegaConf.select(cfg, f"{group}._target_")
+        if not isinstance(target, str):
+            raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
+    for group in ("model", "task", "paper"):
+        name = OmegaConf.select(cfg, f"{group}.name")
+        if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
+            raise ConfigError(f"{group}.name is part of file names: a word of letters, digits, . _ + -; not {name!r}")
+    as_typed = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(as_typed, dict)
+    for key in map(str, as_typed.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
+        if re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(as_typed[key])):  # or a name that is made up of others
+            raise ConfigError(
+                f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
+                "other values are written into the record and sent to W&B"
+            )
+
+
+def _check_loop(loop: DictConfig) -> None:
+    """The ranges of the loop's numbers."""
+    for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
+        if loop[key] is not None and loop[key] < 1:
+            alternative = "" if key in ("max_epochs", "log_every") else ", or null"
+            raise ConfigError(f"loop.{key} must be at least 1{alternative}; not {loop[key]}")
+    if loop.clip_norm is not None and not loop.clip_norm > 0:
+        raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")
+    if not loop.checkpoint_every >= 0:
+        raise ConfigError(f"loop.checkpoint_every is in seconds, at least 0; not {loop.checkpoint_every}")

@@ -1,0 +1,116 @@
+"""A run's id, slug and group. Imports no torch: a finished run is skipped without it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from timescales.errors import ConfigError
+from timescales.schema import MOST_SEEDS, Loop, Trunk
+
+# Keys that change none of a run's numbers are not part of its identity.
+NOT_IDENTITY = (
+    "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
+    "hydra",
+)  # fmt: skip
+NOT_IDENTITY_LOOP = ("checkpoint_every",)
+NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
+
+
+def register() -> None:
+    """Make the trunk and the run_dir resolver known to Hydra."""
+    ConfigStore.instance().store(name="trunk", node=Trunk)
+    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
+
+
+def resolved(cfg: DictConfig) -> dict[str, Any]:
+    """The configuration as plain dicts, interpolations resolved, without what is not a run's (Hydra's, a table's)."""
+    return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}  # type: ignore[misc]
+
+
+def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
+    """Twelve hex digits: the hash of all that decides a run's numbers.
+
+    1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
+    identity of every older run as it was.
+    """
+    loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
+    for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
+        if not isinstance(part, dict):
+            raise ConfigError(f"{name.partition('.')[0]} holds keys such as {name}; not {part}")
+    loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
+    task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
+    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
+    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop), "task": task}
+    return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _without_defaults(values: dict[Any, Any], known: type) -> dict[Any, Any]:
+    defaults = {f.name: f.default for f in fields(known)}
+    return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
+
+
+def _one_number(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _one_number(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_one_number(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
+    value = cfg[key]
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def kind(cfg: DictConfig) -> str:
+    """What runs that cost the same share: the identity without the seed and the learning rate."""
+    with open_dict(cfg):
+        seed, rate = cfg.seed, cfg.optimizer.lr
+        cfg.seed, cfg.optimizer.lr = 0, 0.0
+        found = identity(cfg)
+        cfg.seed, cfg.optimizer.lr = seed, rate
+    return found
+
+
+def slug(cfg: DictConfig) -> str:
+    """A run's directory name: what it is at a glance, then its identity."""
+    return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
+
+
+def id_of(slug: str) -> str:
+    """The identity at the end of a run's slug."""
+    return slug.rpartition("-")[2]
+
+
+def group(config: Mapping[str, Any]) -> str:
+    """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
+    words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
+    return "-".join(words)
+
+
+def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
+    """The same configuration with another seed."""
+    other = cfg.copy()
+    other.seed = seed
+    return other
+
+
+def each_seed(cfg: DictConfig) -> list[DictConfig]:
+    """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
+    if not 1 < cfg.seeds <= MOST_SEEDS:  # one, or a number that `check` refuses
+        return [cfg]
+    runs = []
+    for k in range(cfg.seeds):
+        run = with_seed(cfg, cfg.seed + k)
+        run.seeds = 1
+        if OmegaConf.to_container(cfg, resolve=False)["run_dir"] != "${run_dir:}":  # type: ignore[call-overload]
+            run.run_dir = f"{cfg.run_dir}/{slug(run)}"
+        runs.append(run)
+    return runs

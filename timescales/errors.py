@@ -1,0 +1,16 @@
+"""The error that every package may raise for bad input, and the nearest right word. Imports no torch."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run; its text is one line that says how to fix it."""
+
+
+def nearest(wrong: str, right: Any) -> str:
+    """ "; did you mean X?" for the nearest right word, or nothing if none is near."""
+    near = difflib.get_close_matches(str(wrong), [str(r) for r in right], 1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""

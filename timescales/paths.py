@@ -1,0 +1,23 @@
+"""Where the checkout, conf/, runs/ and results/ are: the only place that knows. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+ROOT = PACKAGE.parent  # the checkout; in an installation the folder of all packages
+RUNS = Path("runs")  # relative: every working directory has its own runs
+RESULTS = ROOT / "results"
+
+
+def conf() -> Path:
+    """The folder of configurations: beside train.py in a checkout, inside the package in an installation."""
+    return next(folder for folder in (ROOT / "conf", PACKAGE / "conf") if (folder / "config.yaml").is_file())
+
+
+def own() -> list[Path]:
+    """The folder of your own configurations that the command line gives by --config-dir; empty if it gives none."""
+    found = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
+    return [Path(folder).resolve() for folder in found[-1:]]

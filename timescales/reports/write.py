@@ -1,0 +1,46 @@
+"""A report on disk: runs.csv, curves/, blocks/ and table.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales import markdown, paths, store
+from timescales.files import csv_text, write_atomic
+from timescales.report import POINTS, Report, thinned
+
+
+def write(report: Report) -> list[Path]:
+    """Write runs.csv, curves/, blocks/ and table.md of a table with any runs; returns the files (pictures: plots.py).
+
+    Where a run's row goes, its curve and blocks stay: another table may draw them.
+    """
+    folder = paths.RESULTS / report.table["name"]
+    rows = [row for profile in report.rows.values() for row in profile]
+    if not rows:
+        return []
+    (folder / "curves").mkdir(parents=True, exist_ok=True)
+    files = {
+        folder / "runs.csv": store.rows_text([_storable(row) for row in rows]),
+        folder / "table.md": markdown.table(report),
+    }
+    files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
+    files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
+    for path, text in files.items():
+        path.parent.mkdir(exist_ok=True)
+        write_atomic(path, text.encode())
+    return list(files)
+
+
+def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
+    axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
+    return {k: v for k, v in row.items() if k not in ("curve", "stale", "blocks")} | {"axes": axes}
+
+
+def _curve(points: Sequence[Mapping[str, float]]) -> str:
+    """A curve as CSV, at most POINTS lines of it, the first and the last among them."""
+    points = thinned(points, POINTS)
+    names = list(dict.fromkeys(key for point in points for key in point))
+    return csv_text(points, names)

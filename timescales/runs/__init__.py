@@ -1,0 +1,1 @@
+"""A run on disk: its record, lock, logs and cost."""

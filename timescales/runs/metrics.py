@@ -1,0 +1,54 @@
+"""A named value out of a record. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class Over(int):
+    """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
+
+    def __str__(self) -> str:
+        return f">{int(self)}"
+
+
+def metric(found: Mapping[str, Any], name: str) -> float | None:
+    """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
+
+    None if it has none. A run that never reaches the threshold counts as `Over` all the steps that it might have taken,
+    also where its task ended it as failed before.
+    """
+    if name.startswith("steps to "):
+        key, there = condition(name.removeprefix("steps to "))
+        points = (point for point in found["curve"] if point.get(key) is not None)
+        reached = next((point["step"] for point in points if there(point[key])), None)
+        steps = allowed(found)
+        return reached if reached is not None or steps is None else Over(steps)
+    if name.startswith("probe/"):
+        return found.get("probes", {}).get(name.removeprefix("probe/"))
+    which, key = name.split(maxsplit=1)
+    return found["metrics" if which == "best" else "last"].get(key)
+
+
+def allowed(found: Mapping[str, Any]) -> int | None:
+    """The steps that a record's run takes if nothing ends it before; those it took if it has no curve to tell by."""
+    if not found["curve"]:
+        return found.get("steps")
+    loop, last = found["config"]["loop"], found["curve"][-1]
+    by_epochs = round(last["step"] / last["epoch"] * loop["max_epochs"])
+    return by_epochs if loop.get("max_steps") is None else min(by_epochs, loop["max_steps"])
+
+
+SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+
+
+def condition(said: str) -> tuple[str, Callable[[float], bool]]:
+    """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
+    name, sign, threshold = said.split()
+    compare, number = SIGNS[sign], float(threshold)
+    if math.isnan(number):
+        raise ValueError(said)
+    return name, lambda value: bool(compare(value, number))

@@ -1,0 +1,1 @@
+"""From a task and a model to a trained model."""
