@@ -19,10 +19,11 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import claim, cli, compose, cost, errors, record, schema, store, tables
+from timescales import claim, cli, compose, cost, errors, record, schema, store
 from timescales.config import check, identity, messages
 from timescales.config.overrides import spell
 from timescales.papers import load
+from timescales.papers.table import Run, expand, varying
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -47,7 +48,7 @@ class Job(NamedTuple):
 class TimescalesSweeper(BasicSweeper):
     """Runs that are known by their identity: all combinations of the values given, or with table=NAME its runs.
 
-    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
+    A table is narrowed by overrides of its keys (`expand`), which `cli.narrowing` puts into `narrow`. One job at
     a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
     to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. After
     `minutes` it stops, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that
@@ -159,23 +160,23 @@ class TimescalesSweeper(BasicSweeper):
         check.check(self.config)
         table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
         narrow = [self.compose.parse(text) for text in self.narrow]
-        known = {key for run in tables.expand(table, profile) for key in run.axes}
+        known = {key for run in expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
-        runs = tables.expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
+        runs = expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
-            raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
+            raise errors.ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
         if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
             except Exception as error:  # an unknown key is one error, not one for each run
                 raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
-            full = {self._identity(run) for run in tables.expand(table, profile)}
+            full = {self._identity(run) for run in expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
-                print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
+                print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
         # For W&B's tag alone; a logger's keys are no part of a run's identity.
-        return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
+        return [[*run.overrides, *alike, f"++logger.table={table.name}"] for run in runs]
 
     def _each_seed(self, overrides: Sequence[str]) -> list[list[str]]:
         """The overrides of each of the seeds that `seeds` asks for."""
@@ -185,7 +186,7 @@ class TimescalesSweeper(BasicSweeper):
             return [list(overrides)]  # one run, or nonsense, which its check names
         return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
 
-    def _identity(self, run: tables.Run) -> str | None:
+    def _identity(self, run: Run) -> str | None:
         try:
             return identity.identity(self.compose(run.overrides))
         except Exception:  # said by _plan, run by run
@@ -303,7 +304,7 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
     axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
-    differ = [key for key in tables.varying(axes) if key not in ("run_dir", "seeds")]
+    differ = [key for key in varying(axes) if key not in ("run_dir", "seeds")]
     found: dict[str, list[dict[str, float]]] = {}
     asked: Counter[str] = Counter()
     for job, at in zip(jobs, axes, strict=True):

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import front
+from timescales.reports import readme
 import torch
 from bench_report import write
 from bench_variants import RELATIVES, UNIT, Config, step_of
@@ -282,7 +282,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
         write(rows, base, machine)
     if not args.quick:
-        front.write({"speed": front.speed()})
+        readme.write({"speed": readme.speed()})
     print(base.with_suffix(".md").read_text())
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import compose, record, store, tables  # noqa: E402
+from timescales import compose, record, store  # noqa: E402
 from timescales.config import identity  # noqa: E402
+from timescales.papers.table import Run  # noqa: E402
 
 RUN = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10",
        "task.batch_size=10", "model.hidden_size=4", "loop.max_steps=2", "logger=none"]  # fmt: skip
@@ -56,7 +57,7 @@ def main() -> None:
         one = record.read(path.parent)
         assert one is not None
         with compose.composing() as composer:
-            runs = [tables.Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
+            runs = [Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
             begun = cpu()
             slugs = [identity.slug(composer(run.overrides)) for run in runs]
             timed("compose and identify", n, begun)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.errors import ConfigError, nearest
 from timescales.papers.table import (
     FAILING,
     SELECTS,
@@ -30,8 +32,7 @@ from timescales.papers.table import (
     expand,
     matches,
 )
-from timescales.schema import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK, ConfigError, nearest
-from timescales.tables import condition
+from timescales.runs.metrics import condition
 
 # What an error says of the types of values.
 TYPES = {
@@ -85,9 +86,7 @@ def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> S
     return SmallTable(**vars(table) | own | {"runs": grids, "cells": (), "sets": sets, "claims": claims})
 
 
-def _measured(
-    kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def _measured(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node's values by field, with those that it inherits; what decides verdicts is checked."""
     own = checked(kind, node, where, inherited or {})
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
@@ -100,9 +99,7 @@ def _measured(
     return {**(inherited or {}), **own}
 
 
-def checked(
-    kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def checked(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node's values by field of the class `kind`, each of the field's type.
 
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.

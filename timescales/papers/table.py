@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from timescales.schema import ConfigError
-from timescales.tables import spell
+from timescales.config.overrides import spell
+from timescales.errors import ConfigError
 
 Number = float | int
 Select = Literal["best", "last"]
@@ -274,9 +274,7 @@ def columns(table: Table) -> list[str]:
     return list(names)
 
 
-def expand(
-    table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None
-) -> list[Run]:
+def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Run]:
     """The runs of a table, each once.
 
     A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
@@ -329,4 +327,3 @@ def matches(axes: Mapping[str, Any], where: Conditions) -> bool:
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
         for key, value in where.items()
     )
-

@@ -1,0 +1,212 @@
+"""results/<table>/figure.png: a panel for each of a table's figures and each size, the paper's values drawn in."""
+
+from __future__ import annotations
+
+import io
+import re
+import statistics
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from timescales.files import write_atomic
+from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
+from timescales.papers.verdict import in_unit
+from timescales.plotting import STYLES, band, colour, panels
+from timescales.reports.markdown import say
+from timescales.reports.report import Report
+
+
+class Panel(NamedTuple):
+    """What a panel shows: the runs of one size of a table."""
+
+    report: Report
+    size: str  # "paper" or "tiny"
+    table: Table  # the table, or its small-scale version
+    figure: Figure
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The runs."""
+        return self.report.rows[self.size]
+
+
+def draw(report: Report) -> Path | None:
+    """Write results/<table>/figure.png; returns its path, or None if there is nothing to draw."""
+    from matplotlib import figure
+
+    shown = list(_panels(report))
+    if not shown:
+        return None
+    picture = figure.Figure(dpi=110, layout="constrained")
+    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
+    across = len(shown) // below
+    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
+    for panel, ax in zip(shown, axes, strict=True):
+        KINDS[panel.figure.kind](ax, panel)
+        ax.set_title(_title(panel), loc="left", fontsize=10)
+    path = report.folder / "figure.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    out = io.BytesIO()
+    picture.savefig(out)
+    write_atomic(path, out.getvalue())
+    return path
+
+
+def _panels(report: Report) -> Iterator[Panel]:
+    for size, table in (("paper", report.table), ("tiny", report.table.tiny)):
+        for figure in table.figure if table and report.rows[size] else ():
+            yield Panel(report, size, table or report.table, figure)
+
+
+def _height(report: Report, shown: Sequence[Panel]) -> float:
+    """Of a panel, in inches; of cells it depends on how many lines there are."""
+    drawn = {panel.size for panel in shown if panel.figure.kind == "cells"}
+    cells = len(report.table.cells) if "paper" in drawn else 0
+    lines = max(cells, len({group(row["axes"]) for row in report.rows["tiny"]}))
+    return 0.26 * lines + 1.8 if drawn else 4.2
+
+
+def _title(panel: Panel) -> str:
+    metric = panel.table.metric
+    other = f": {metric}" if metric.startswith("steps to") and metric != panel.report.table.metric else ""
+    size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
+    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
+
+
+def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
+    words = [
+        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={say(axes[k])}" for k in keys if k in axes
+    ]
+    return ", ".join(words)
+
+
+def _varying(rows: Sequence[Row]) -> list[str]:
+    return varying([row["axes"] for row in rows]) or ["model"]
+
+
+def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
+    """Runs by their settings of these keys, in words."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_name(row["axes"], keys), []).append(row)
+    return groups
+
+
+def _style(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """The style of a run's line, by what runs differ in besides the model: that is told by colour."""
+    keys = [k for k in _varying(rows) if k != "model"]
+    names = list(_by_name(rows, keys))
+    return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
+
+
+def _legend(ax: Any) -> None:
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend(frameon=False, fontsize=8)
+
+
+class Line(NamedTuple):
+    """A line of a picture of cells: every seed of ours, and the printed value with its spread."""
+
+    label: str
+    axes: Mapping[str, Any]
+    values: Sequence[float]
+    printed: Number | None = None
+    spread: Number | None = None
+
+
+def _cells(ax: Any, panel: Panel) -> None:
+    """A line for each cell, or for each configuration of the small-scale version."""
+    lines = list(_lines_of_cells(panel.report) if panel.size == "paper" else _lines_of_runs(panel))
+    for k, line in enumerate(lines):
+        if line.printed is not None:
+            look: dict[str, Any] = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
+            ax.errorbar(line.printed, k, xerr=line.spread, **look)
+        for value in line.values:
+            ax.plot(value, k, "o", zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
+    ax.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=8)
+    printed = [line.printed for line in lines if line.printed is not None]
+    if printed and 0 < 30 * min(printed) < max(printed):  # such as perplexities of frequent and of rare words
+        ax.set_xscale("log")
+    paper = "diamonds: the paper, with its spread; " if printed else ""
+    ax.set_xlabel(f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed", fontsize=9)
+    ax.set_ylim(len(lines) - 0.4, -0.6)
+    ax.grid(axis="y", color="#eeeeee")
+
+
+def _lines_of_cells(report: Report) -> Iterator[Line]:
+    for result in report.cells:
+        cell = result.cell
+        label = ": ".join(filter(None, [cell.label, _name(cell.where, list(cell.where))]))
+        values = [value for _, value in result.sample.values]
+        yield Line(label, cell.where, values, cell.value, cell.sd or cell.se)
+
+
+def _lines_of_runs(panel: Panel) -> Iterator[Line]:
+    table = panel.table
+    for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
+        values = [in_unit(table, row[table.column]) for row in rows if row.get(table.column) is not None]
+        yield Line(label, rows[0]["axes"], values)
+
+
+def _curves(ax: Any, panel: Panel) -> None:
+    """Each run's curve over training, and the groups by colour."""
+    keys, style = _varying(panel.rows), _style(panel.rows)
+    metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
+    for label, rows in _by_name(panel.rows, keys).items():
+        for k, row in enumerate(rows):
+            points = [point for point in panel.report.curve(row) if point.get(metric) is not None]
+            steps, values = [point["step"] for point in points], [point[metric] for point in points]
+            look: dict[str, Any] = {"color": colour(row["axes"]), "lw": 1.5, "alpha": 0.8}
+            ax.plot(steps, values, style(row), **look, label=None if k else label)
+    if panel.figure.chance is not None and panel.size == "paper":
+        ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
+    if counted := re.match(rf"steps to {re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
+        ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
+    ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))
+    _legend(ax)
+
+
+def _line(ax: Any, panel: Panel) -> None:
+    """The metric over one of the table's settings: means, and every seed as a dot."""
+    figure, table = panel.figure, panel.table
+    name = column(figure.metric or table.metric, table.select)
+    scale = table.scale if name == table.column else 1.0
+    keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
+    for label, rows in _by_name(panel.rows, keys).items():
+        points = [
+            (row["axes"][figure.x], row[name] * scale)
+            for row in rows
+            if row.get(name) is not None and figure.x in row["axes"]
+        ]
+        if not points:
+            continue
+        xs = sorted({x for x, _ in points})
+        means = [statistics.fmean(y for x, y in points if x == place) for place in xs]
+        shade = colour(rows[0]["axes"])
+        ax.plot(xs, means, "-", color=shade, lw=1.5, label=label)
+        ax.plot([x for x, _ in points], [y for _, y in points], "o", color=shade, ms=4, alpha=0.6)
+    ax.set(xlabel=figure.x, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
+    _legend(ax)
+
+
+def _probe(ax: Any, panel: Panel) -> None:
+    """Values "probe/<name>/<x>" of each run over x: the mean of a group, with its standard error as a band."""
+    prefix = f"probe/{panel.figure.probe}/"
+    keys, style = _varying(panel.rows), _style(panel.rows)
+    for label, rows in _by_name(panel.rows, keys).items():
+        names = {k.removeprefix(prefix) for r in rows for k in r if k.startswith(prefix) and r[k] is not None}
+        xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())  # a curve's "mean" is no place on it
+        if not xs:
+            continue
+        values = [[row[f"{prefix}{x:g}"] for row in rows if row.get(f"{prefix}{x:g}") is not None] for x in xs]
+        means = [statistics.fmean(v) for v in values]
+        errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
+        look: dict[str, Any] = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
+        band(ax, xs, means, errors, colour(rows[0]["axes"]), **look)
+    ax.set(xlabel=panel.figure.xlabel, ylabel=panel.figure.ylabel, xscale=panel.figure.xscale)
+    _legend(ax)
+
+
+KINDS: dict[str, Callable[[Any, Panel], None]] = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
