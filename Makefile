@@ -71,7 +71,7 @@ test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it sta
 	$(PY) tests/slurm/sweep.py
 
 torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about an hour of one core (ONLY=kill,fuzz for some parts)
-	$(PY) scripts/torture.py $(if $(ONLY),--only $(ONLY))
+	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
 lint: .venv/installed ## ruff: check and format
 	$(PY) -m ruff check .
@@ -85,17 +85,17 @@ types: .venv/installed ## mypy
 	$(PY) -m mypy
 
 bench: .venv/installed ## how fast is a step, next to its peers? half an hour (ONLY=A,memory for some sections)
-	$(PY) scripts/bench.py $(if $(ONLY),--only $(ONLY))
+	$(PY) scripts/bench/bench.py $(if $(ONLY),--only $(ONLY))
 
 golden: .venv/installed ## write the golden curves anew: only when numbers are meant to change
-	$(PY) tests/golden.py
+	$(PY) tests/support/golden.py
 
 # No .venv here: the machine with the GPU brings its own torch.
 gpu: ## on a machine with a GPU: its tests, bench, short runs, unfinished table runs (MINUTES=25 PYTHON=... GPU="--parts ...")
-	$(PYTHON) scripts/gpu.py --minutes $(MINUTES) $(GPU)
+	$(PYTHON) scripts/bench/gpu.py --minutes $(MINUTES) $(GPU)
 
 gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
-	$(PY) scripts/gpu_pack.py
+	$(PY) scripts/bench/gpu_pack.py
 
 clean: ## remove .venv, caches and what was built; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

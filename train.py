@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import hydra
 from omegaconf import DictConfig
 
-from timescales import claim, cli, errors, paths, record, schema
-from timescales.config import check, identity
+from timescales import cli, errors, paths
+from timescales.config import check, identity, schema
+from timescales.runs import lock, record
 
 identity.register()
 
@@ -38,7 +39,7 @@ def main(cfg: DictConfig) -> str:
             # It may have gone on or ended elsewhere since we looked.
             todo = [found for run in todo if (found := unfinished(run.cfg))]
             return train(todo, ours) if todo else "skipped"
-        except claim.Elsewhere:  # taken over: what lies there is another's
+        except lock.Elsewhere:  # taken over: what lies there is another's
             raise
         except errors.ConfigError:
             for run in todo:
@@ -60,18 +61,19 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run], ours: dict[Path, claim.Claim]) -> str:
+def train(runs: list[Run], ours: dict[Path, lock.Claim]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
-    from timescales import loop, stack  # here, not above: --help does not wait for torch
+    from timescales.training import loop, stack  # here, not above: --help does not wait for torch
 
     trained = [training(identity.resolved(run.cfg), run.run_id, ours[run.directory], run.anew) for run in runs]
     found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, held: claim.Claim, anew: bool) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: lock.Claim, anew: bool) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
-    from timescales import build, loggers, loop, wandb_run
+    from timescales.runs import loggers, wandb_run
+    from timescales.training import build, loop
 
     directory, log = held.directory, None
     asked = copy.deepcopy(config)  # building fills in what is "auto"

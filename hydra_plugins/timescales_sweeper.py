@@ -19,11 +19,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 
-from timescales import claim, cli, compose, cost, errors, record, schema, store
-from timescales.config import check, identity, messages
+from timescales import cli, errors
+from timescales.config import check, compose, identity, messages, schema
 from timescales.config.overrides import spell
 from timescales.papers import load
 from timescales.papers.table import Run, expand, varying
+from timescales.runs import cost, lock, record, store
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -112,7 +113,7 @@ class TimescalesSweeper(BasicSweeper):
         """The jobs that no other process is doing; the others are kept for later."""
         free: list[Job] = []
         for job in jobs:
-            (free if claim.owner(job.directory) is None else self.elsewhere).append(job)
+            (free if lock.owner(job.directory) is None else self.elsewhere).append(job)
         return free
 
     def _look_again(self) -> list[Job]:
@@ -140,7 +141,7 @@ class TimescalesSweeper(BasicSweeper):
             if result.status == JobStatus.COMPLETED:
                 continue
             left = [job for job in jobs if not ended(job)]
-            if isinstance(result._return_value, claim.Elsewhere):
+            if isinstance(result._return_value, lock.Elsewhere):
                 print(f"left to another process: {result._return_value}", flush=True)
                 self.elsewhere += left
             else:
@@ -209,7 +210,7 @@ class TimescalesSweeper(BasicSweeper):
         seconds = cost.known() | {job.kind: job.seconds for job in jobs.values() if job.seconds is not None}
         count = Counter(job.state for job in jobs.values())
         todo = [job for job in jobs.values() if job.state == "to run"]
-        elsewhere = sum(claim.owner(job.directory) is not None for job in todo)
+        elsewhere = sum(lock.owner(job.directory) is not None for job in todo)
         todo.sort(key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
         line = f"{len(asked)} runs: {count['finished']} finished, skipped; {len(todo) - elsewhere} to run"
         if elsewhere:
@@ -237,8 +238,8 @@ class TimescalesSweeper(BasicSweeper):
                     with record.lock(job.directory):
                         if name in unanswered(job.directory, names):
                             print(f"{name} of {job.directory}", flush=True)
-                            analysis.measure(job.directory, name)
-                except claim.Elsewhere as error:
+                            analysis.measure_run(job.directory, name)
+                except lock.Elsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
                 except Exception as error:
                     self._failed(job.overrides, error)

@@ -22,13 +22,19 @@ import wandb_workspaces.reports.v2 as panels  # noqa: E402
 import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
-from timescales import compose, errors, files, markdown, paths, plotting, report, tables  # noqa: E402
-from timescales.config import folders, identity  # noqa: E402
+from timescales import errors, files, paths, plotting  # noqa: E402
+from timescales.config import (  # noqa: E402
+    compose,
+    folders,
+    identity,
+)
+from timescales.papers.table import expand, group, twin, varying  # noqa: E402
+from timescales.reports import markdown, report  # noqa: E402
 
 
 def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
-    runs = {tables.group(run.axes): run for run in tables.expand(table, profile)}
+    runs = {group(run.axes): run for run in expand(table, profile)}
     return list(dict.fromkeys(identity.group(identity.resolved(composer(run.overrides))) for run in runs.values()))
 
 
@@ -97,10 +103,10 @@ def table_view(
     entity: str, project: str, found: report.Report, profile: str | None, composer: compose.Composer
 ) -> views.Workspace:
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
-    table = found.table if profile is None else tables.twin(found.table)
-    every = tables.expand(dict(found.table), profile)
+    table = found.table if profile is None else twin(found.table)
+    every = expand(dict(found.table), profile)
     # The model first: its colour is that of the first level.
-    varied = dict.fromkeys(["model", *tables.varying([run.axes for run in every])])
+    varied = dict.fromkeys(["model", *varying([run.axes for run in every])])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
     # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
     metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None

@@ -46,7 +46,7 @@ def fused_engine_runs() -> bool:
     import torch
 
     from timescales import LSTM
-    from timescales.engine import fused
+    from timescales.nn.engine import fused
 
     return not fused.why_not(LSTM(1, 1).layers[0], torch.zeros(2, 1, 1))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from timescales.data import cifar, glove, imdb, mnist, text
-from timescales.data.corpus import Corpus, data_root
+from timescales.tasks.data import cifar, glove, imdb, mnist, text
+from timescales.tasks.data.corpus import Corpus, data_root
 
 ALL = (mnist.CORPUS, cifar.CORPUS, imdb.CORPUS, glove.CORPUS, text.PTB, text.WIKITEXT2, text.TEXT8)
 CORPORA = {corpus.name: corpus for corpus in ALL}

@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import compose, files, paths  # noqa: E402
-from timescales.config import folders  # noqa: E402
+from timescales import files, paths  # noqa: E402
+from timescales.config import compose, folders  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.reports import gallery, report  # noqa: E402
 

@@ -12,8 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import analysis, record  # noqa: E402
+from timescales import analysis  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
+from timescales.runs import record  # noqa: E402
 
 NAMES = analysis.names("measure")
 
@@ -26,7 +27,7 @@ def main() -> None:
     try:
         if record.read(options.run_dir) is None:
             raise ConfigError(f"{options.run_dir} has no record.json: give the directory of a finished run")
-        for key, value in analysis.measure(options.run_dir, options.name).items():
+        for key, value in analysis.measure_run(options.run_dir, options.name).items():
             print(f"{options.name}/{key:24} {value:.6g}")
     except ConfigError as error:
         sys.exit(f"error: {error}")

@@ -15,12 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import compose, cost, files, paths  # noqa: E402
-from timescales.compose import Composer  # noqa: E402
-from timescales.config import folders, identity  # noqa: E402
+from timescales import files, paths  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config.compose import Composer  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.reports import markdown, readme, report, write  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
+from timescales.runs import cost  # noqa: E402
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def write_pages(reports: Sequence[Report]) -> None:
 
 def publish(found: Report, composer: Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
-    from timescales import wandb_run
+    from timescales.runs import wandb_run
 
     shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
     paper, small = markdown.text(found.verdict), markdown.text(found.small_verdict)

@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import compose, paths  # noqa: E402
+from timescales import paths  # noqa: E402
+from timescales.config import compose  # noqa: E402
 from timescales.config.overrides import spell  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.papers import load  # noqa: E402

@@ -18,11 +18,12 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm  # noqa: E402
 
-from timescales import compose, cost, paths  # noqa: E402
-from timescales.compose import Composer  # noqa: E402
-from timescales.config import folders, identity  # noqa: E402
+from timescales import paths  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config.compose import Composer  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.reports import status  # noqa: E402
+from timescales.runs import cost  # noqa: E402
 
 
 def main() -> None:
@@ -65,7 +66,7 @@ def plan(options: argparse.Namespace, composer: Composer, results: Path) -> None
 
 def overview(names: list[str], composer: Composer, results: Path, measure: bool) -> None:
     """Print a line for each table and size; measure: first time a few steps of the kinds of runs not known."""
-    from timescales.data.corpus import data_root
+    from timescales.tasks.data.corpus import data_root
 
     from fetch_data import CORPORA  # isort: skip
 

@@ -28,8 +28,8 @@ def text(path):
 def test_equations_and_shapes_are_shown_as_they_are_written(built):
     import timescales
 
-    for page, thing in (("timescales", timescales.PLSTM), ("timescales/rnn", timescales.RNN.forward),
-                        ("timescales/cells/plstm", timescales.PLSTMCell)):  # fmt: skip
+    for page, thing in (("timescales", timescales.PLSTM), ("timescales/nn/rnn", timescales.RNN.forward),
+                        ("timescales/nn/cells/plstm", timescales.PLSTMCell)):  # fmt: skip
         shown = text(built / f"{page}.html")
         lines = [line.strip() for line in thing.__doc__.splitlines() if line.strip()]
         at = [shown.find(line) for line in lines]
@@ -41,7 +41,7 @@ def test_every_module_has_its_page(built):
     pages = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
     modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__")
                for path in (ROOT / "timescales").rglob("*.py")}  # fmt: skip
-    assert modules - pages == {"timescales/__main__", "timescales/engine/pointwise"}
+    assert modules - pages == {"timescales/__main__", "timescales/nn/engine/pointwise"}
 
 
 def test_what_the_tutorial_prints(built):

@@ -50,7 +50,7 @@ def call(installed, folder, *arguments):
 
 def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"timescales/engine/fused.cpp", "timescales/engine/measured.csv", "timescales/gallery.css",
+    assert {"timescales/nn/engine/fused.cpp", "timescales/nn/engine/measured.csv", "timescales/reports/gallery.css",
             "hydra_plugins/timescales_sweeper.py", "timescales/train.py"} <= set(names)  # fmt: skip
     inside = {name.removeprefix("timescales/") for name in names if name.startswith("timescales/conf/")}
     assert inside == {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}

@@ -6,10 +6,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
-    from timescales.cells import *  # noqa: F403
-    from timescales.lstm import *  # noqa: F403
-    from timescales.relatives import *  # noqa: F403
-    from timescales.rnn import *  # noqa: F403
+    from timescales.nn.cells import *  # noqa: F403
+    from timescales.nn.modules import *  # noqa: F403
+    from timescales.nn.rnn import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -42,8 +41,8 @@ __all__ = [  # noqa: F405
 def __getattr__(name: str) -> object:
     # Lazy (PEP 562), so that `train.py --help` does not wait for torch.
     if name in __all__:
-        for module in ("cells", "rnn", "lstm", "relatives"):  # each stands on those before it
-            found = vars(importlib.import_module(f"timescales.{module}"))
+        for module in ("cells", "rnn", "modules"):  # each stands on those before it
+            found = vars(importlib.import_module(f"timescales.nn.{module}"))
             if name in found:
                 return found[name]
     raise AttributeError(f"module 'timescales' has no attribute {name!r}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from timescales.inits import is_number
+from timescales.nn.inits import is_number
 
 
 class NTASGD(Optimizer):

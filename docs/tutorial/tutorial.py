@@ -66,7 +66,7 @@ for row in record["curve"][::3]:
 # ## A gate of one's own
 #
 # Say a gate should forget at a rate per unit of time: over a gap `dt` it keeps `exp(-rate dt)`. A cell is one step of
-# equations; its names and shapes are those of `timescales.cells.Cell`. This is the file:
+# equations; its names and shapes are those of `timescales.nn.cells.Cell`. This is the file:
 
 # %%
 print((MINE / "decay.py").read_text())

@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from timescales import record
 from timescales.analysis.run import HERE, Run, load
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
+from timescales.runs import record
 
 
 def names(*functions: str) -> list[str]:
@@ -39,7 +39,7 @@ def weights_for(name: str) -> str | None:
     return getattr(importlib.import_module(f"timescales.analysis.{name}"), "WEIGHTS", "best")
 
 
-def measure(directory: Path, name: str) -> dict[str, float]:
+def measure_run(directory: Path, name: str) -> dict[str, float]:
     """Put a question to the finished run in a directory; the answer is kept in its record.
 
     It is put to the weights of the best validation, or those that the question names (`weights_for`).
@@ -66,7 +66,7 @@ def keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
     record.update(directory, probes=probes | {f"{name}/{key}": value for key, value in values.items()})
 
 
-def study(run: Run, name: str) -> Study:
+def study_run(run: Run, name: str) -> Study:
     """Put a question to a run; its values are kept in the record if the run has ended.
 
     Raises ConfigError if the question is not one for the run's model and task.
@@ -77,7 +77,7 @@ def study(run: Run, name: str) -> Study:
     return replace(found, title=f"{found.title}\n{run.title}")
 
 
-def compare(runs: Sequence[Run], name: str) -> Study:
+def compare_runs(runs: Sequence[Run], name: str) -> Study:
     """Put a question to several runs of one task. Raises ConfigError if it is not one for them."""
     if len({run.config["task"]["name"] for run in runs}) > 1:
         raise ConfigError("runs of several tasks do not go into one picture: give runs of one task")

@@ -19,8 +19,8 @@ from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Group, Run, groups
 from timescales.analysis.study import Study, progress
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task
+from timescales.training.model import SequenceModel
 
 ORDERS, SEQUENCES = 10, 200
 STEPS, AT_ONCE, OF = 20, 5, 128  # the paper: 20 times 5 more of 128 units

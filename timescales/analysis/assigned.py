@@ -16,7 +16,7 @@ from timescales import plotting
 from timescales.analysis.common import timescale
 from timescales.analysis.run import Run, by_unit
 from timescales.analysis.study import Study
-from timescales.inits import InverseGamma
+from timescales.nn.inits import InverseGamma
 
 TITLE = "Time scale of each unit: as its forget bias began, and -1 / ln(mean forget gate on test data) after training"
 ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper's are not in print

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from timescales.analysis.common import needs_words
 from timescales.analysis.study import Answer
-from timescales.model import SequenceModel
 from timescales.tasks import Task, Words
+from timescales.training.model import SequenceModel
 
 NAMES = ("above_10K", "1K_10K", "100_1K", "below_100")
 EDGES = (10_000, 1_000, 100)  # a word that occurs this often belongs above

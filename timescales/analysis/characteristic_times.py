@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.run import Run, by_unit, groups
 from timescales.analysis.study import Study
-from timescales.model import SequenceModel
+from timescales.training.model import SequenceModel
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
 QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}

@@ -17,9 +17,9 @@ from timescales import plotting
 from timescales.analysis.run import MARKERS, Run, titles
 from timescales.analysis.study import Study, progress
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
+from timescales.training.model import SequenceModel
 
 TITLE = "Validation text in pieces, each from zeros and from a state that another piece has left"
 STEPS, PIECES = 120, 1280

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from timescales.analysis.study import progress
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task, Words
 from timescales.tasks.task import EVAL_BATCH
+from timescales.training.model import SequenceModel
 
 SEQUENCES = 1000  # of the test split: enough for means over all their steps
 SIDE_BY_SIDE = 100  # the eager engine keeps every step's pre-activations: little memory, however long the sequences

@@ -18,9 +18,9 @@ from timescales.analysis.common import needs_forget_gates, part, watched
 from timescales.analysis.run import Run, groups
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
+from timescales.training.model import SequenceModel
 
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
 SEQUENCES = 100

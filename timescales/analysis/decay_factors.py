@@ -19,8 +19,8 @@ from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_sa
 from timescales.analysis.run import Run, by_unit, titles
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Copy
+from timescales.training.model import SequenceModel
 
 TITLE = "Decay factors p of the units"
 

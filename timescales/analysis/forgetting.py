@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 
 from timescales.analysis.common import mean_forget, timescale
-from timescales.model import SequenceModel
 from timescales.tasks import Task
+from timescales.training.model import SequenceModel
 
 WEIGHTS = "last"  # as in the paper: after training, whether or not the loss was lower before
 QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}

@@ -18,10 +18,10 @@ from timescales import plotting
 from timescales.analysis.common import needs_forget_gates, part, replaced
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
-from timescales.cells.gates import refined
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
+from timescales.nn.cells.gates import refined
 from timescales.tasks import Task
+from timescales.training.model import SequenceModel
 
 SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each looked at; gates drawn
 NEAR = 1e-5  # the picture reaches as near to an activation of 1

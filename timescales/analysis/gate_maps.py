@@ -15,8 +15,8 @@ from timescales import plotting
 from timescales.analysis.common import needs_forget_gates, sequence, watched
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
-from timescales.model import SequenceModel
 from timescales.tasks import Task
+from timescales.training.model import SequenceModel
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory above, long below"
 LABELLED = 100  # steps at most whose words can be read below the picture

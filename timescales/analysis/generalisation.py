@@ -15,9 +15,9 @@ from timescales import plotting
 from timescales.analysis.common import mean_and_error, needs_copy, over_runs
 from timescales.analysis.run import Run, groups
 from timescales.analysis.study import Study, progress
-from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
+from timescales.training.model import SequenceModel
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)
 TRAINED = 200  # what DELAYS is in proportion to; the paper's models are trained at 200 and at 500

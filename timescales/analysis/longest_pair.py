@@ -20,8 +20,8 @@ from timescales.analysis.common import answers
 from timescales.analysis.run import Run, groups
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
 from timescales.tasks import Dyck2, Task
+from timescales.training.model import SequenceModel
 
 BINS = 9  # between 2 and the longest test string
 LONG = 75  # steps above which the paper sees the gain

@@ -15,9 +15,9 @@ from timescales.analysis.common import needs_age, sequence, watched
 from timescales.analysis.reset_units import SEQUENCES
 from timescales.analysis.run import Run, by_unit
 from timescales.analysis.study import Study
-from timescales.model import SequenceModel
 from timescales.tasks import Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
+from timescales.training.model import SequenceModel
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the time gone by
 

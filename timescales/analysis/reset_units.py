@@ -16,9 +16,9 @@ from timescales import plotting
 from timescales.analysis.common import needs_age, needs_copy
 from timescales.analysis.run import Run, by_unit
 from timescales.analysis.study import Study
-from timescales.model import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
+from timescales.training.model import SequenceModel
 
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales import engine, plotting
+from timescales import plotting
 from timescales.analysis import bins
 from timescales.analysis.common import by_timescale, needs_words
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, progress
-from timescales.model import SequenceModel
+from timescales.nn import engine
 from timescales.tasks import Words
+from timescales.training.model import SequenceModel
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once of the paper's second layer; of other sizes in proportion

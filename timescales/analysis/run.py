@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timescales import record, schema
-from timescales.config import identity
+from timescales.config import identity, schema
 from timescales.errors import ConfigError
 from timescales.files import csv_rows
+from timescales.runs import record
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from timescales.model import SequenceModel
     from timescales.tasks import Task
+    from timescales.training.model import SequenceModel
 
 
 HERE = Path(__file__).parent
@@ -169,7 +169,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
     precision and determinism are the run's from then on; random numbers go on as if nothing had been loaded.
     Raises ConfigError if they are not there or not of this configuration, or if there is no run.
     """
-    from timescales import build, checkpoint
+    from timescales.training import build, checkpoint
 
     directory = Path(directory)
     found = record.read(directory)

@@ -16,9 +16,9 @@ from timescales import plotting
 from timescales.analysis.common import mean_forget, timescale
 from timescales.analysis.run import MARKERS, Run, by_unit
 from timescales.analysis.study import Study
-from timescales.inits import inverse_gamma_isf
-from timescales.model import SequenceModel
+from timescales.nn.inits import inverse_gamma_isf
 from timescales.tasks import Task
+from timescales.training.model import SequenceModel
 
 GRID = torch.arange(1, 51, dtype=torch.float64) / 10  # of alpha, and of mu
 TITLE = "Time scales of all units, -1 / ln(mean forget gate on test data), and the laws nearest to them"

@@ -16,10 +16,10 @@ from timescales import plotting
 from timescales.analysis.common import by_timescale, needs_words
 from timescales.analysis.run import MARKERS, Run
 from timescales.analysis.study import Study, progress
-from timescales.engine.eager import project
 from timescales.errors import ConfigError
-from timescales.model import SequenceModel
+from timescales.nn.engine.eager import project
 from timescales.tasks import Task
+from timescales.training.model import SequenceModel
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"

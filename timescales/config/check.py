@@ -9,8 +9,8 @@ from dataclasses import fields
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
+from timescales.config.schema import MOST_SEEDS, Loop, Trunk
 from timescales.errors import ConfigError, nearest
-from timescales.schema import MOST_SEEDS, Loop, Trunk
 
 CHOICES = {
     "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),

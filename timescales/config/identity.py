@@ -11,8 +11,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from timescales.config.schema import MOST_SEEDS, Loop, Trunk
 from timescales.errors import ConfigError
-from timescales.schema import MOST_SEEDS, Loop, Trunk
 
 # Keys that change none of a run's numbers are not part of its identity.
 NOT_IDENTITY = (

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
+from timescales import paths
 from timescales.config.folders import choices, no_such, searchpath
 from timescales.errors import ConfigError
-from timescales.paths import conf
 
 # What the system says of a run directory that cannot be made or written.
 PLACES = (
@@ -45,7 +45,7 @@ def _line(error: BaseException, overrides: list[str]) -> str | None:
         return f"hydra/launcher={found[1] or 'slurm'} takes packages that are not here: pip install -e '.[launchers]'"
     if isinstance(error, TypeError | AssertionError) and theirs:  # Hydra met what it does not expect
         pairs = [o.partition("=") for o in overrides]
-        chosen = ["".join(p) for p in pairs if p[1] and (conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
+        chosen = ["".join(p) for p in pairs if p[1] and (paths.conf() / p[0]).is_dir() and p[2] not in choices(p[0])]
         if chosen:
             return f"{' '.join(chosen)}: a group takes the name of one of its files, such as task=copy"
         return f"{' '.join(overrides)}: cannot be composed ({error})"
@@ -114,7 +114,7 @@ def _near_key(key: str, known: list[str]) -> str | None:
 
 def known_keys(overrides: list[str]) -> list[str]:
     """All keys of a configuration with the overrides' choices of groups, Hydra's and the groups' names included."""
-    groups = [d.name for d in conf().iterdir() if d.is_dir() and d.name != "table"]
+    groups = [d.name for d in paths.conf().iterdir() if d.is_dir() and d.name != "table"]
     return _keys(
         tuple(o for o in overrides if o.split("=")[0] in groups and o.partition("=")[2] in choices(o.split("=")[0]))
     )
@@ -126,7 +126,7 @@ def _keys(picked: tuple[str, ...]) -> list[str]:
     from hydra.core.global_hydra import GlobalHydra
 
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf()), version_base="1.3"):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [*picked, *searchpath()], return_hydra_config=True)
     return list(dotted(OmegaConf.to_container(cfg, resolve=False)))
 

@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
 from timescales import analysis
-from timescales.compose import Composer
 from timescales.config import folders, messages
+from timescales.config.compose import Composer
 from timescales.errors import ConfigError, nearest
 from timescales.papers.parse import parse
 from timescales.papers.table import Run, Table, expand

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from timescales import build, compose
-from timescales.config import folders, identity
+from timescales.analysis.learning_curves import Printed
+from timescales.config import compose, folders, identity
 from timescales.papers import load
 from timescales.papers.table import Cell, Run, Table, expand, matches
+from timescales.training import build
 
 # Of `loop`: how long, and how often it is looked at.
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
-
-
-class Printed(NamedTuple):
-    """A paper's value of a metric ("test/accuracy"), in a record's unit, and the table that has it."""
-
-    metric: str
-    value: float
-    table: str
 
 
 def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:

@@ -213,7 +213,7 @@ def _judge(cell: Cell, sample: Sample, stale: bool) -> Verdict:
 
 
 def _compared(cell: Cell, value: float, sample: Sample, mean: float) -> Verdict:
-    """A printed value compared with our mean: by Welch's test where the paper prints a spread, else by the tolerance."""
+    """A printed value compared with our mean: by Welch's test where a spread is printed, else by the tolerance."""
     sd, p = cell.sd, None
     if cell.se is not None and cell.n is not None:
         sd = cell.se * math.sqrt(cell.n)

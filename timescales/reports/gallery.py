@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from timescales import record, store
 from timescales.papers.table import Row
 from timescales.papers.verdict import Verdict, Word
 from timescales.reports import charts, markdown
 from timescales.reports.html import PICTURES, anchor, grid, html, picture
 from timescales.reports.report import Report
+from timescales.runs import record, store
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
@@ -251,7 +251,7 @@ def _csv(path: Path, name: str) -> str:
     with path.open(newline="") as file:
         head, *body = list(csv.reader(file)) or [[]]
     if head[:1] == ["step"]:
-        from timescales.loggers import Curve
+        from timescales.runs.loggers import Curve
 
         lines = [dict(zip(head, line, strict=False)) for line in body]
         points = [{k: float(v) for k, v in line.items() if v and k != Curve.CHECK} for line in lines]

@@ -9,17 +9,18 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from timescales import cost, errors, record, store
-from timescales.compose import Composer
+from timescales import errors
 from timescales.config import identity
+from timescales.config.compose import Composer
 from timescales.files import csv_rows
 from timescales.papers import load
 from timescales.papers.table import PROFILES, Row, Run, Table, columns, expand
+from timescales.runs import cost, record, store
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that a table asks for: its settings, the name of its directory, and its kind (the runs that cost the same)."""
+    """A run that a table asks for: its settings, the name of its directory, and its kind (runs of equal cost)."""
 
     axes: dict[str, Any]
     slug: str

@@ -66,21 +66,24 @@ class _Tokens:
                 after = [Token("html_block", "", 0, content="</div>")]
         self.done += [*before, token, *after]
 
+    def _head(self) -> str:
+        """The head of the column in which the token stands; "" outside of a table."""
+        return self.head[self.column] if -1 < self.column < len(self.head) else ""
+
     def _open_cell(self, token: Token) -> None:
         self.column += 1
         if token.type == "th_open":
             token.attrSet("scope", "col")
-        elif self.column < len(self.head):  # on a phone a row is a stack, and each value says what it is
-            token.attrSet("data-head", self.head[self.column])
+        elif head := self._head():  # on a phone a row is a stack, and each value says what it is
+            token.attrSet("data-head", head)
 
     def _read(self, token: Token) -> None:
         """Text: of a table's head, a verdict, or anything else."""
         children = token.children or []
         if self.in_head:
             self.head.append(token.content)
-        elif -1 < self.column < len(self.head) and self.head[self.column] == "verdict":
-            if badge := self.badges.get(token.content):
-                children = [Token("html_inline", "", 0, content=badge)]
+        elif self._head() == "verdict" and (badge := self.badges.get(token.content)):
+            children = [Token("html_inline", "", 0, content=badge)]
         token.children = self._within(children)
 
     def _within(self, children: Sequence[Token]) -> list[Token]:

@@ -1,4 +1,4 @@
-"""A report's words: results/<table>/table.md, and the index of all tables. The only place where verdicts become text."""
+"""A report's words: results/<table>/table.md and the index of all tables. Only here do verdicts become text."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _runs(count: int) -> str:
 
 
 def table(report: Report) -> str:
-    """table.md: each cell a row, with its verdict; claims; the small-scale version; what the paper leaves open; cost."""
+    """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from timescales.compose import Composer
+from timescales.config.compose import Composer
 from timescales.papers import claims, load, verdict
 from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand, matches
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict

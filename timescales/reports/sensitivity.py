@@ -14,13 +14,13 @@ from typing import Any
 from hydra.errors import ConfigCompositionException
 from omegaconf.errors import OmegaConfBaseException
 
-from timescales import record, store
-from timescales.compose import Composer
 from timescales.config import identity
+from timescales.config.compose import Composer
 from timescales.files import write_atomic
 from timescales.papers import claims
 from timescales.papers.table import Row, Run, SmallTable, columns, expand, run_of
 from timescales.reports import markdown
+from timescales.runs import record, store
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from timescales import cost, record, store
-from timescales.compose import Composer
 from timescales.config import identity
+from timescales.config.compose import Composer
 from timescales.papers import load
 from timescales.papers.table import PROFILES, Conditions, Row, Run, Table, matches, varying
 from timescales.reports.markdown import say
+from timescales.runs import cost, record, store
 
 HEAD = ("table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from timescales import store
 from timescales.files import csv_text, write_atomic
 from timescales.papers.table import Row
 from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
+from timescales.runs import store
 
 POINTS = 200  # of a committed curve
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from timescales.paths import PACKAGE, ROOT
+from timescales import paths
 
 
 def provenance(device: str) -> dict[str, Any]:
@@ -41,11 +41,11 @@ def processor() -> str:
 def _commit() -> str | None:
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True, timeout=10
+            ["git", "-C", str(paths.ROOT), *arguments], capture_output=True, text=True, check=True, timeout=10
         ).stdout.strip()
 
     try:
-        if Path(git("rev-parse", "--show-toplevel")) != ROOT:
+        if Path(git("rev-parse", "--show-toplevel")) != paths.ROOT:
             return None  # installed inside somebody else's repository
         return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
@@ -57,8 +57,8 @@ def golden(task: str, model: str) -> str | None:
 
     A pair without a curve of its own has those of its task with the LSTM and of its model on the copy task.
     """
-    paths = (ROOT / "tests" / "golden_curves.json", PACKAGE / "golden_curves.json")
-    path = next((p for p in paths if p.is_file()), None)  # of the checkout, or of the installed package
+    places = (paths.ROOT / "tests" / "golden_curves.json", paths.PACKAGE / "golden_curves.json")
+    path = next((p for p in places if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
         return None
     curves = _curves(path, path.stat().st_mtime_ns)

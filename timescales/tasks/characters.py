@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.data import text
+from timescales.tasks.data import text
 from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive
 
 STREAMS = 128  # evaluation reads a split in so many streams, whatever training does
@@ -31,7 +31,7 @@ class Characters(Task):
     training leaves out what is less than a step of all streams.
     embedding: numbers that are learned for a character, null for one-hot input. Chien et al.'s parameter counts for
     PTB, 2.15 million with 716 (LSTM) and 828 (pLSTM) units, come about with 20.
-    Metrics: bpc, bits per character. Raises as `timescales.data.text` does.
+    Metrics: bpc, bits per character. Raises as `timescales.tasks.data.text` does.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from timescales.data import mnist
+from timescales.tasks.data import mnist
 from timescales.tasks.pixels import Pixels
 from timescales.tasks.task import check_choice
 

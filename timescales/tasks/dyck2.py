@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from timescales.data.cache import cached
+from timescales.tasks.data.cache import cached
 from timescales.tasks.task import Batch, Spec, Task, seeded
 
 SYMBOLS = "()[]"

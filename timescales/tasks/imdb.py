@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.data import glove, imdb
+from timescales.tasks.data import glove, imdb
 from timescales.tasks.task import Batch, Spec, Task, check_choice, sizes_within
 
 UNKNOWN, PAD, FIRST = 0, 1, 2  # the first two rows of the vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from timescales.data import cifar
+from timescales.tasks.data import cifar
 from timescales.tasks.pixels import Pixels
 from timescales.tasks.task import Batch
 

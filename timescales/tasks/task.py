@@ -21,7 +21,7 @@ EVAL_BATCH = 500  # sequences, whatever the training batch is: no metric depends
 
 @dataclass(frozen=True)
 class AWD:
-    """What `timescales.awd.AWDModel` must know of a task: rates of dropout, and two settings of the weights.
+    """What `timescales.training.awd.AWDModel` must know of a task: rates of dropout, and two settings of the weights.
 
     recurrent: "trained" or "frozen" recurrent weights; tied: the readout's weights are the embedding's.
     """
@@ -52,7 +52,7 @@ class Spec:
     embedding: of "tokens": the size E of vectors to train, or the vectors themselves, (input_size, E), then frozen.
     dropout: on what the readout reads.
     carried: a batch begins with the state in which the one before ended, the first of an epoch or split with zeros.
-    awd: read the tokens with the word-level language model of `timescales.awd`.
+    awd: read the tokens with the word-level language model of `timescales.training.awd`.
     """
 
     input: str

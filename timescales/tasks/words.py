@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.data import text
+from timescales.tasks.data import text
 from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive
 
 SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05  # of the windows' lengths: deviation, least, how often the mean is halved
@@ -41,7 +41,7 @@ class Words(Task):
     Metrics: perplexity, exp of the loss per word.
     Differs: the authors divide the summed loss by a stream's length, one more than the words predicted, which makes
     perplexity on PTB .03 (validation) and .003 (test) lower. Lengths are drawn by our own generator, not NumPy's, and
-    are a function of seed and epoch alone. Raises as `timescales.data.text` does.
+    are a function of seed and epoch alone. Raises as `timescales.tasks.data.text` does.
     """
 
     def __init__(

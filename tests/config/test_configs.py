@@ -1,0 +1,243 @@
+"""Every shipped yaml: it composes with every other, its keys are its class's arguments, and it takes a step."""
+
+import inspect
+
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from synthetic import SMALL, sizes
+
+from timescales import paths
+from timescales.config import folders, identity
+from timescales.training import build
+
+MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
+# Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
+ELSEWHERE = {"input_size", "engine", "batch_first", "unknown", "seed", "device", "data_root", "params"}
+
+
+def config(*overrides):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        return compose("config", ["device=cpu", "logger=none", *overrides])
+
+
+def content(group, name):
+    found = yaml.safe_load((paths.conf() / group / f"{name}.yaml").read_text())
+    return found.get(group, found)
+
+
+@pytest.mark.parametrize(("group", "name"), [("model", m) for m in MODELS] + [("task", t) for t in TASKS])
+def test_keys_are_the_arguments(group, name):
+    keys = set(content(group, name)) - {"_target_", "name", *build.HEAD}
+    arguments = set(inspect.signature(build.locate(group, content(group, name)["_target_"])).parameters) - ELSEWHERE
+    assert keys == arguments
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_keys_are_arguments(name):
+    keys = set(content("optimizer", name)) - {"_target_", "name"}
+    assert "lr" in keys
+    assert keys <= set(inspect.signature(build.locate("optimizer", content("optimizer", name)["_target_"])).parameters)
+
+
+@pytest.mark.parametrize("group", ["model", "task", "optimizer", "logger", "paper"])
+def test_name_is_the_files_name(group):
+    assert all(content(group, name)["name"] == name for name in folders.choices(group))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_pair_takes_a_step(task, model, corpora):
+    overrides = ["task.batch_size=4", *sizes(task, 8), *SMALL.get(task, [])]
+    cfg = config(f"task={task}", f"model={model}", "model.hidden_size=5", f"data_root={corpora}", *overrides)
+    network, job, optimizer = build.build(identity.resolved(cfg))
+    batch = next(job.batches("train"))
+    output = network(batch)
+    (job.loss(output.logits, batch) + job.penalty(output)).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+    optimizer.step()
+    assert torch.isfinite(job.loss(network(batch).logits, batch))
+
+
+@pytest.mark.parametrize(("overrides", "expected"), [
+    (["task=frequency", "model=plstm"], {"model.hidden_size": 110, "model.epsilon": 1e-5}),
+    (["task=frequency", "model=plstm", "model.hidden_size=7"], {"model.hidden_size": 7, "model.epsilon": 1e-5}),
+    (["task=frequency", "model=plstm", "paper=gu"], {"model.hidden_size": 128, "model.epsilon": 1e-3}),
+    (["task=pmnist", "model=lstm"], {"model.hidden_size": 256, "task.permutation": "bit_reversal"}),
+    (["task=copy"], {"optimizer.name": "rmsprop", "optimizer.alpha": 0.9, "loop.max_epochs": 1000}),
+    (["task=copy", "optimizer=sgd"], {"optimizer.name": "sgd"}),
+    (["task=pmnist", "model=lstm", "paper=gu"], {"model.hidden_size": 512, "model.head_size": 256,
+                                                 "task.batch_size": 50, "loop.max_epochs": 150}),
+    (["task=copy", "model=gated", "paper=gu", "optimizer=adam"], {"task.layout": "gu", "task.score": "answers",
+                                                                  "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}),
+    (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
+])  # fmt: skip
+def test_precedence(overrides, expected):
+    cfg = config(*overrides)
+    assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
+
+
+RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.conf().glob("recipe/*/*.yaml"))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+def test_recipes_are_picked(recipe):
+    paper, name = recipe.parts[0], recipe.stem
+    task = next(t for t in TASKS if name.startswith(f"{t}_"))
+    cfg = config(f"paper={paper}", f"task={task}", f"model={name.removeprefix(task + '_')}")
+    said = OmegaConf.load(paths.conf() / "recipe" / recipe)
+    resolved = OmegaConf.merge(cfg, said)
+    for group in said:
+        for key in said[group]:
+            assert cfg[group][key] == resolved[group][key]
+
+
+WORD_MODEL = {"optimizer.name": "nt_asgd", "optimizer.lr": 30.0, "optimizer.weight_decay": 1.2e-6,
+              "optimizer.nonmono": 5, "task.embedding": 400, "task.tied": True, "task.length": 70,
+              "task.dropout_embedding": 0.1, "task.dropout_output": 0.4, "task.weight_drop": 0.5, "task.ar": 2.0,
+              "task.tar": 1.0, "loop.clip_norm": 0.25, "model.hidden_size": [1150, 1150, 400],
+              "model.num_layers": 3, "task.recurrent": "frozen"}  # fmt: skip
+PTB = WORD_MODEL | {"task.batch_size": 20, "task.dropout_input": 0.4, "task.dropout_hidden": 0.25}
+WT2 = WORD_MODEL | {"task.batch_size": 80, "task.dropout_input": 0.65, "task.dropout_hidden": 0.2}
+MTS = {"model.alpha": 0.56, "model.freeze_gates": "ifgo", "model.layer1_bias": "log_t_minus_1",
+       "model.quantiles": "authors"}  # fmt: skip
+DYCK = {"model.hidden_size": 256, "optimizer.lr": 1e-4, "task.batch_size": 32, "task.train_size": 10_000,
+        "task.valid_size": 2_000, "task.test_size": 5_000, "loop.max_epochs": 2000, "loop.clip_norm": 1.0}  # fmt: skip
+WAVES = {"model.hidden_size": 110, "optimizer.lr": 1e-3, "task.batch_size": 32, "task.train_size": 5_000,
+         "loop.max_epochs": 70, "loop.clip_norm": 10.0}  # fmt: skip
+COPY = {"optimizer.name": "rmsprop", "optimizer.lr": 1e-3, "optimizer.alpha": 0.9, "task.batch_size": 128,
+        "task.train_size": 100_000, "loop.max_epochs": 1000, "loop.clip_norm": 1.0}  # fmt: skip
+FILMS = {"task.vocabulary": 25_000, "task.steps": 400, "task.dropout": 0.2, "task.valid_size": 2_500,
+         "loop.max_epochs": 20}  # fmt: skip
+ADAM = {"optimizer.name": "adam", "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}
+GU_COPY = {"model.hidden_size": 256, "task.layout": "gu", "task.score": "answers", "task.fresh": True,
+           "loop.clip_norm": 1.0}  # fmt: skip
+GU_ADDING = ADAM | {"model.hidden_size": 256, "task.T": 2000, "task.batch_size": 32, "task.train_size": 32_000,
+                    "loop.max_epochs": 100}  # fmt: skip
+GU_DIGITS = ADAM | {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150}
+GU_SCIFAR = GU_DIGITS | {"loop.max_epochs": 100, "task.valid_size": 5_000}
+DIGITS = ADAM | {"model.hidden_size": 256, "task.batch_size": 128, "task.valid_size": 10_000, "loop.max_epochs": 100}
+CHARACTERS = {"optimizer.name": "adam", "loop.clip_norm": 5.0, "task.batch_size": 128, "task.state": "carried"}
+PTB_CHAR = CHARACTERS | {"task.length": 150, "task.embedding": 20, "loop.max_epochs": 50}
+TEXT8 = CHARACTERS | {"task.length": 500, "task.embedding": None, "loop.max_epochs": 10, "model.num_layers": 2}
+# What each paper says of a task and model, written down a second time: a constant that slips is seen here.
+SAID = {
+    "chien/copy_lstm": COPY | {"task.T": 200, "model.hidden_size": 128},
+    "chien/copy_plstm": COPY | {"model.hidden_size": 128, "model.epsilon": 1e-3, "model.power": "learned"},
+    "chien/frequency_lstm": WAVES,
+    "chien/frequency_chrono": WAVES | {"model.T_max": "auto"},
+    "chien/frequency_plstm": WAVES | {"model.epsilon": 1e-5},
+    "chien/imdb_lstm": FILMS | {"model.hidden_size": 128, "optimizer.lr": 1e-3},
+    "chien/imdb_chrono": FILMS | {"model.hidden_size": 128, "optimizer.lr": 1e-3, "model.T_max": 400},
+    "chien/imdb_plstm": FILMS | {"model.hidden_size": 154, "optimizer.lr": 5e-4},
+    "chien/pmnist_lstm": DIGITS,
+    "chien/pmnist_plstm": DIGITS,
+    "chien/smnist_lstm": DIGITS,
+    "chien/smnist_plstm": DIGITS,
+    "chien/ptb_char_lstm": PTB_CHAR | {"model.hidden_size": 716},
+    "chien/ptb_char_plstm": PTB_CHAR | {"model.hidden_size": 828},
+    "chien/text8_lstm": TEXT8 | {"model.hidden_size": 512},
+    "chien/text8_plstm": TEXT8 | {"model.hidden_size": 592},
+    "chien/variable_copy_chrono": COPY | {"task.low": 200, "task.high": 500, "model.T_max": 500},
+    "gu/adding_lstm": GU_ADDING,
+    "gu/adding_ur": GU_ADDING,
+    "gu/adding_gated": GU_ADDING,
+    "gu/copy_lstm": GU_COPY,
+    "gu/copy_ur": GU_COPY,
+    "gu/copy_gated": GU_COPY | {"model.zoneout_c": 0.0, "model.zoneout_h": 0.0, "model.gate": "ur"},
+    "gu/pmnist_lstm": GU_DIGITS | {"task.permutation": "bit_reversal"},
+    "gu/pmnist_ur": GU_DIGITS | {"task.permutation": "bit_reversal"},
+    "gu/pmnist_gated": GU_DIGITS | {"task.permutation": "bit_reversal"},
+    "gu/smnist_lstm": GU_DIGITS | {"task.permutation": "none"},
+    "gu/smnist_ur": GU_DIGITS | {"task.permutation": "none", "model.hidden_size": 1024},
+    "gu/smnist_gated": GU_DIGITS | {"task.permutation": "none"},
+    "gu/scifar_lstm": GU_SCIFAR,
+    "gu/scifar_ur": GU_SCIFAR,
+    "gu/scifar_gated": GU_SCIFAR,
+    "mahto/dyck2_lstm": DYCK,
+    "mahto/dyck2_mts": DYCK | {"model.alpha": 1.5, "model.freeze_gates": "ifgo", "model.quantiles": "interior"},
+    "mahto/ptb_word_lstm": PTB,
+    "mahto/ptb_word_mts": PTB | MTS,
+    "mahto/wt2_lstm": WT2,
+    "mahto/wt2_mts": WT2 | MTS,
+}
+
+
+@pytest.mark.parametrize("pair", SAID)
+def test_constants_are_the_papers(pair):
+    paper, name = pair.split("/")
+    task = next(t for t in TASKS if name.startswith(f"{t}_"))
+    cfg = config(f"paper={paper}", f"task={task}", f"model={name.removeprefix(task + '_')}")
+    found = {key: OmegaConf.select(cfg, key) for key in SAID[pair]}
+    assert found == SAID[pair]
+
+
+def test_constants_of_every_recipe_are_checked():
+    assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID)
+
+
+def test_what_no_paper_here_sets_is_as_published():
+    assert config("task=copy", "model=janet").model.beta == 1.0
+    assert config("task=copy", "model=mts").model.alpha == 0.56
+
+
+@pytest.mark.parametrize(("task", "horizon"), [
+    (["task=copy", "task.T=200"], 300), (["task=copy", "task.T=500"], 750), (["task=frequency"], 125),
+    (["task=frequency", "task.sampling=sync_01"], 1250), (["task=pmnist"], 784),
+])  # fmt: skip
+def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
+    small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=2000"]
+    plain = identity.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))
+    network, *_ = build.build(plain)
+    assert plain["model"]["T_max"] == horizon  # the record says what "auto" came to
+    longest = float(network.rnn.timescales()[0].max())
+    assert 0.95 * (horizon - 0.5) < longest < horizon
+
+
+def test_auto_is_filled_in_lists_too():
+    node = {"forget_init": [{"law": "chrono", "T_max": "auto"}, "default"], "T_max": "auto"}
+    build.fill_horizon(node, 7)
+    assert node == {"forget_init": [{"law": "chrono", "T_max": 7}, "default"], "T_max": 7}
+
+
+@pytest.mark.parametrize("gate", ["-", "c", "o", "u", "r", "om", "um", "or", "ur"])
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_every_gate_takes_a_step(core, gate):
+    small = ["task.T=3", "task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+    cfg = config("model=gated", f"model.core={core}", f"model.gate={gate}", "model.hidden_size=16", *small)
+    network, job, _ = build.build(identity.resolved(cfg))
+    batch = next(job.batches("train"))
+    job.loss(network(batch).logits, batch).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+
+
+@pytest.mark.parametrize("model", ["gated", "+lstm"])
+def test_a_head_for_any_model(model):
+    plus = "+" if model.startswith("+") else ""
+    cfg = config(f"model={model.strip('+')}", f"{plus}model.head_size=7", f"{plus}model.head_dropout=0.5", "task.T=3")
+    network, *_ = build.build(identity.resolved(cfg))
+    assert network.readout.in_features == 7
+    assert network.head[2].p == 0.5
+
+
+def test_same_seed_same_weights_whatever_the_task_drew(corpora):
+    weights = []
+    for task in ("smnist", "pmnist"):
+        small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+        cfg = config(f"task={task}", "model.hidden_size=3", f"data_root={corpora}", *small)
+        weights.append(build.build(identity.resolved(cfg))[0].state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_precision_and_determinism_are_torchs_settings_too():
+    for precision, words in (("tf32", "high"), ("fp32", "highest")):
+        for deterministic in (True, False):  # the last ones are what other tests find
+            more = [f"precision={precision}", f"deterministic={deterministic}", "model.hidden_size=2", "task.T=1"]
+            build.build(identity.resolved(config("task=copy", *more, "task.train_size=1")))
+            assert torch.backends.cudnn.allow_tf32 is (precision == "tf32")
+            assert torch.get_float32_matmul_precision() == words
+            assert torch.are_deterministic_algorithms_enabled() is deterministic
+    assert torch.tensor(1e-30) * torch.tensor(1e-10) == 0.0  # no denormal numbers: they take a hundred times as long

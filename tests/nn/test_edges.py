@@ -1,0 +1,151 @@
+"""What is at the edge: not a number, no steps, one step, one sequence, one unit, no delay; the same seed twice."""
+
+import math
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from synthetic import SMALL, sizes
+
+from timescales import paths
+from timescales.config import folders, identity, schema
+from timescales.nn import engine
+from timescales.nn.engine.fused import library
+from timescales.nn.engine.kernel import kernel_of
+from timescales.runs import record
+from timescales.tasks import Adding, Copy
+from timescales.training import build, checkpoint, loop
+
+MODELS, TASKS = folders.choices("model"), folders.choices("task")
+# On a CPU: the graph engine's mathematics runs by its torch twins.
+ENGINES = ["eager", "fused", "graph"]
+SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
+
+
+def rnn(model, hidden, layers=1):
+    """A model of its yaml, for two inputs."""
+    identity.register()
+    hidden = 16 * hidden if model == "gated" else hidden
+    layers = 1 if model == "mts" else layers  # one law for one layer, or three for three
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        cfg = compose("config", [f"model={model}", f"model.hidden_size={hidden}", f"model.num_layers={layers}"])
+    config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.HEAD}
+    build.fill_horizon(config, 20)
+    torch.manual_seed(0)
+    return build.construct("model", config, input_size=2, engine="eager")
+
+
+def on(made, name):
+    """The same on another engine; skips where that has no kernel for it by design, or cannot be built here."""
+    if name != "eager" and kernel_of(made.layers[0]) is None:
+        pytest.skip(f"{name} has no kernel for {made.layers[0]}")
+    if name == "fused" and isinstance(built := library(), str):
+        pytest.skip(built)
+    engine.pick(name, made.layers[0], torch.zeros(2, 1, 2))  # any other refusal is a fault
+    made.engine = name
+    return made
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
+    """NaN goes through from where it is; an infinity ends as NaN, or saturates a gate; nothing reaches other sequences,
+    and nothing that came before."""
+    made = on(rnn(model, 3, layers=2), name)
+    x = torch.randn(5, 3, 2)
+    sound, _ = made(x)
+    x[2, 1, 0] = bad
+    output, (*_, last) = made(x)
+    assert torch.allclose(output[:, [0, 2]], sound[:, [0, 2]], rtol=0, atol=1e-6)
+    assert torch.allclose(output[:2, 1], sound[:2, 1], rtol=0, atol=1e-6)
+    if math.isnan(bad):
+        assert output[2:, 1].isnan().any(-1).all()
+        assert last.h[1].isnan().any()
+    else:
+        assert not torch.equal(output[2:, 1], sound[2:, 1])
+        assert model == "exprnn" or not output[2:, 1].isinf().any()  # the one whose output has no bound
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("steps", "batch", "hidden"), SHAPES)
+def test_the_smallest_shapes_run_forwards_and_backwards(model, name, steps, batch, hidden):
+    reference = rnn(model, hidden)
+    made = on(rnn(model, hidden), name)
+    x = torch.randn(steps, batch, 2)
+    outputs = []
+    for one in (reference, made):
+        output, (state,) = one(x)
+        assert output.shape == (steps, batch, one.layers[0].hidden_size)
+        assert all(value.isfinite().all() for value in state)
+        if not steps:
+            assert all(not value.any() for value in state), "no step: the state is where it began"
+        if steps:
+            (output.sum() + sum(value.sum() for value in state)).backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in one.parameters())
+        outputs.append(output)
+    assert torch.allclose(*outputs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["paper", "gu"])  # the others say that T must be at least 1
+def test_no_delay_is_a_copy_task(layout):
+    task = Copy(T=0, layout=layout, batch_size=2, train_size=4, valid_size=2, test_size=2)
+    batch = next(task.batches("train"))
+    assert batch.x.shape[1] == 2
+    assert math.isfinite(task.chance())
+
+
+def config(*overrides):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        return identity.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
+
+
+def trained(task, model, name, corpora, directory):
+    """Three steps and a validation: progress, last.pt's content."""
+    small = [*sizes(task, 16, 4, 4), *SMALL.get(task, [])]
+    plain = config(f"task={task}", f"model={model}", f"engine={name}", "model.hidden_size=16", "task.batch_size=4",
+                   f"data_root={corpora}", "loop.max_steps=3", "loop.max_eval_batches=1", *small)  # fmt: skip
+    network, job, optimizer = build.build(plain)
+    directory.mkdir()
+    progress = loop.fit(network, job, optimizer, lambda values, step: None, schema.Loop(**plain["loop"]), directory)
+    return progress, checkpoint.load(directory / "last.pt")
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a if key != "seconds")
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_same_seed_twice_is_bitwise_equal(task, model, corpora, tmp_path):
+    """Every model on every task, by the engine that auto picks; what was drawn in between does not matter."""
+    first, kept = trained(task, model, "auto", corpora, tmp_path / "a")
+    torch.rand(7)
+    again, kept_again = trained(task, model, "auto", corpora, tmp_path / "b")
+    assert first.curve == again.curve
+    assert same(kept, kept_again)
+
+
+def test_data_that_are_no_number_end_a_run_as_diverged(train, tmp_path, monkeypatch):
+    """A record of a run on broken data says so; its metrics are no numbers that look like any."""
+    original = Adding.batch
+
+    def batch(self, *arguments):
+        found = original(self, *arguments)
+        found.x[0] = math.nan
+        return found
+
+    monkeypatch.setattr(Adding, "batch", batch)
+    outcome = train("task=adding", "task.T=4", "task.train_size=16", "task.valid_size=8", "task.test_size=8",
+                    "task.batch_size=8", "model.hidden_size=4", "loop.log_every=1",
+                    "logger=csv", f"run_dir={tmp_path}/mine")  # fmt: skip
+    assert outcome.status == 0, outcome
+    found = record.read(tmp_path / "mine")
+    assert (found["status"], found["diverged_at"]) == ("diverged", 1)
+    assert found["metrics"] == {}

@@ -1,0 +1,552 @@
+"""The gates of Gu et al. 2020 and the relatives: parts, the papers' propositions and printed numbers."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import reference
+import torch
+from scipy import integrate, stats
+from torch import nn
+
+import timescales
+from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
+from timescales.nn.cells import ExpRNNCell, GatedGRUCell, GatedLSTMCell, PGRUCell, PLSTMCell
+from timescales.nn.cells.gates import cumax, mastered, refined
+from timescales.nn.engine import eager
+from timescales.nn.inits import ChronoUnknown, Uniform
+from timescales.nn.rnn import RNN
+from timescales.tasks import Spec
+from timescales.training.model import SequenceModel
+
+S, B, I, H = 9, 3, 4, 6  # noqa: E741
+CORES = {"lstm": GatedLSTMCell, "gru": GatedGRUCell}
+
+
+def x(steps=S):
+    return torch.randn(steps, B, I, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+
+
+def gated(gate, core="lstm", hidden=H, seed=0, **arguments):
+    torch.manual_seed(seed)
+    return timescales.GatedRNN(I, hidden, core=core, gate=gate, **{"downsize": 1, **arguments}).double()
+
+
+def close(a, b, tolerance=1e-12):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def same_law(sample, cdf):
+    """Kolmogorov-Smirnov; a right law fails one seed in a thousand, and the seed is fixed."""
+    assert stats.kstest(np.asarray(sample), cdf).pvalue > 1e-3
+
+
+# --- one mechanism, two ways ---------------------------------------------------------------------------------------
+
+
+def test_ur_is_its_composition():
+    """Same seed, same weights; same weights, the same numbers to the last bit."""
+    torch.manual_seed(0)
+    whole = timescales.URLSTM(I, H, 2).double()
+    parts = timescales.GatedRNN(I, H, 2, gate="ur").double()
+    parts.load_state_dict(whole.state_dict(), strict=True)
+    torch.manual_seed(0)
+    again = timescales.GatedRNN(I, H, 2, gate="ur").double()
+    for rnn in (parts, again):
+        output, state = rnn(x())
+        expected, last = whole(x())
+        assert torch.equal(output, expected)
+        assert all(torch.equal(a, b) for s, t in zip(state, last, strict=True) for a, b in zip(s, t, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(rnn.timescales(), whole.timescales(), strict=True))
+
+
+def test_a_ur_unit_whose_gate_rounds_to_one_never_forgets():
+    """As in the composition; -1 / ln 1 would be minus infinity."""
+    whole, parts = timescales.URLSTM(I, H), timescales.GatedRNN(I, H, gate="ur")
+    for rnn in (whole, parts):
+        with torch.no_grad():
+            rnn.layers[0].gate_bias.zero_()
+            rnn.layers[0].bias.fill_(20.0)
+        assert rnn.timescales()[0].tolist() == [math.inf] * H
+
+
+@pytest.mark.parametrize("gate", ["c", "u", "-"])
+def test_gates_that_are_laws_of_an_lstms_bias(gate):
+    """Gu ties the two biases in one trained vector, Tallec and Ollivier write them; at equal values nothing differs."""
+    law = {"c": {"law": "chrono", "T_max": 30}, "u": "uniform", "-": "default"}[gate]
+    torch.manual_seed(1)
+    lstm = timescales.LSTM(I, H, forget_init=law).double()
+    ours = gated(gate, T_max=30)
+    theirs, mine = lstm.layers[0], ours.layers[0]
+    with torch.no_grad():
+        mine.weight_ih.copy_(theirs.weight_ih)
+        mine.weight_hh.copy_(theirs.weight_hh)
+        mine.bias.copy_(theirs.bias_ih + theirs.bias_hh)
+        if gate == "c":
+            b = theirs.bias_total("forget").clone()
+            mine.gate_bias.copy_(b)
+            mine.bias[mine.rows("forget")] -= b
+            mine.bias[mine.rows("input")] += b
+        elif gate == "u":
+            mine.gate_bias.copy_(theirs.gate_bias)
+        else:
+            theirs.bias_hh[theirs.rows("forget")] += 1.0  # listing 1
+    outputs, gradients = [], []
+    for rnn in (lstm, ours):
+        given = x().requires_grad_()
+        output, _ = rnn(given)
+        outputs.append(output.detach())
+        gradients.append(torch.autograd.grad(output.square().sum(), given)[0])
+    close(*outputs)
+    close(*gradients)
+    assert gradients[0].abs().min() > 0
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("gate", ["om", "um"])
+def test_downsized_master_gates_equal_the_twin(gate, core):
+    rnn = gated(gate, core, downsize=3)
+    cell = rnn.layers[0]
+    assert cell.height("master_forget") == H // 3
+    assert len(cell.weight_ih) == 2 * 2 + {"lstm": 4, "gru": 3}[core] * H
+    w = {
+        name: tuple(v[cell.rows(name)].detach().numpy() for v in (cell.weight_ih, cell.weight_hh, cell.bias))
+        for name in cell.gates
+    }
+    b = None if gate == "om" else cell.gate_bias.detach().numpy()
+    state = [torch.randn(B, H, dtype=torch.float64) for _ in cell.State._fields]
+    output, (last,) = rnn(x(), [cell.State(*state)])
+    twin = reference.gated_lstm if core == "lstm" else reference.gated_gru
+    expected, ends = twin(w, gate, b, 3, x().numpy(), *(v.numpy() for v in state))
+    close(output.detach(), torch.from_numpy(expected), 1e-10)
+    for value, end in zip(last, ends, strict=True):
+        close(value.detach(), torch.from_numpy(end), 1e-10)
+    f = cell.act(*torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64), cell.State(*state)).forget
+    if gate == "om":  # the last chunk's master gates are 1 and 0: it keeps everything
+        assert torch.equal(f[:, -3:], torch.ones(B, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("gate", ["ur", "om", "-"])
+def test_update_form_exchanges_the_gates(gate):
+    """The authors' later GRU code: h = (1 - g) h + g u."""
+    keep, write = gated(gate, "gru"), gated(gate, "gru", gru_form="update")
+    write.load_state_dict(keep.state_dict(), strict=True)
+    pre = torch.randn(2, B, len(keep.layers[0].weight_ih), dtype=torch.float64)
+    state = keep.layers[0].State(torch.randn(B, H, dtype=torch.float64))
+    a, b = keep.layers[0].act(*pre, state), write.layers[0].act(*pre, state)
+    assert torch.equal(a.forget, b.input)
+    assert torch.equal(a.input, b.forget)
+    close(write.layers[0].step(*pre, state).h, b.forget * state.h + a.forget * a.cell)
+
+
+def test_fixed_bias_is_no_parameter():
+    """The authors' later code holds the uniform vector fixed."""
+    rnn = gated("ur", train_bias=False)
+    assert [name for name, _ in rnn.named_parameters()] == [f"layers.0.{n}" for n in ("weight_ih", "weight_hh", "bias")]
+    assert "layers.0.gate_bias" in rnn.state_dict()
+    trained = gated("ur")
+    trained.load_state_dict(rnn.state_dict(), strict=True)
+    assert torch.equal(trained(x())[0], rnn(x())[0])
+    constant = gated("r", forget_bias=2.5)
+    assert not constant.layers[0].gate_bias.requires_grad
+    assert (constant.layers[0].gate_bias == 2.5).all()
+
+
+@pytest.mark.parametrize(
+    ("gate", "subtract", "sign"),
+    [("ur", None, -1), ("ur", False, 0), ("r", None, -1), ("r", False, 0), ("u", None, -1), ("-", None, 0),
+     ("-", True, -1), ("or", None, 0)],
+)  # fmt: skip
+def test_where_the_vector_is_subtracted(gate, subtract, sign):
+    """As printed: from the refine or input gate, but not in listing 1; the authors' later code never does."""
+    cell = gated(gate, subtract_bias=subtract).layers[0]
+    counter = "refine" if "refine" in cell.gates else "input"
+    shift = cell.bias_total(counter) - cell.bias[cell.rows(counter)]
+    close(shift, sign * cell.gate_bias if sign else torch.zeros_like(shift))
+
+
+# --- the parts -----------------------------------------------------------------------------------------------------
+
+
+def test_cumax():
+    printed = torch.tensor([0.09003, 0.33476, 1.0])
+    torch.testing.assert_close(cumax(torch.tensor([0.0, 1.0, 2.0])), printed, rtol=0, atol=5.1e-6)
+    close(cumax(torch.zeros(8, dtype=torch.float64)), torch.arange(1.0, 9.0, dtype=torch.float64) / 8)
+    wild = cumax(30 * torch.randn(500, 300))
+    assert (wild.diff() >= 0).all()
+    assert wild.max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("f", "r", "g"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.828), (0.9, 0.9, 0.972), (0.99, 1, 0.9999), (0.99, 0, 0.9801)]
+)
+def test_refined(f, r, g):
+    assert refined(*torch.tensor([f, r], dtype=torch.float64)).item() == pytest.approx(g, abs=1e-12)
+
+
+def test_refine_gate_reaches_half_to_square_of_a_timescale():
+    """Proposition 2: with D = 1 / (1 - f), the effective gate's is between D / (1 + f) and D^2."""
+    f = torch.linspace(0.01, 0.999, 200, dtype=torch.float64)
+    D = 1 / (1 - f)
+    close(1 / (1 - refined(f, torch.zeros_like(f))), D / (1 + f), 1e-9)
+    close(1 / (1 - refined(f, torch.ones_like(f))), D.square(), 1e-9)
+
+
+def test_average_of_the_master_gates_is_5_6():
+    """Proposition 3: ordered master gates and even fine gates give forget + input = 5/6 on average, not 1."""
+    f_master = torch.arange(1.0, 10_001.0, dtype=torch.float64) / 10_000
+    half = torch.full_like(f_master, 0.5)
+    f, i = mastered(f_master, 1 - f_master, half, half)
+    assert (f + i).mean().item() == pytest.approx(5 / 6, abs=1e-4)
+
+
+def test_rescaled_tied_master_gates_are_a_refine_gate():
+    """Proposition 4: tied (I = 1 - F, i = 1 - f) and with 2 before the fine gates, Eqs. 21-24."""
+    f_master, f = torch.rand(2, 1000, dtype=torch.float64)
+    forget, enter = mastered(f_master, 1 - f_master, 2 * f, 2 * (1 - f))
+    close(forget, refined(f_master, f))
+    close(enter, refined(1 - f_master, 1 - f))
+    close(forget + enter, torch.ones_like(f))
+
+
+def test_gradient_of_the_refine_gate():
+    """Eq. 35 against autograd, and the two partial derivatives as printed above it."""
+    a, b = (4 * torch.randn(2, 500, dtype=torch.float64)).requires_grad_().unbind()
+    f, r = a.sigmoid(), b.sigmoid()
+    g = refined(f, r)
+    da, db = torch.autograd.grad(g.sum(), [a, b])
+    f, r, g = f.detach(), r.detach(), g.detach()
+    close(da, 2 * f * (1 - f) * (r + (1 - 2 * r) * f))
+    close(db, 2 * f * (1 - f) * r * (1 - r))
+    close(refine_gradient(f, g), (da.square() + db.square()).sqrt(), 1e-9)
+
+
+def test_bounds_of_the_gradient_at_an_activation():
+    """Fig. 3b: every gate that reaches g lies between the bounds, and the bounds are reached."""
+    g = torch.tensor([0.02, 0.3, 0.5, 0.9, 0.99], dtype=torch.float64)
+    low, high = refine_gradient_bounds(g)
+    f = torch.linspace(0.001, 0.999, 4001, dtype=torch.float64).unsqueeze(-1)
+    reached = (f * f <= g) & (g <= 1 - (1 - f) ** 2)
+    norms = refine_gradient(f, g)
+    close(torch.where(reached, norms, torch.inf).amin(0), low, 1e-2)
+    close(torch.where(reached, norms, 0.0).amax(0), high, 1e-2)
+    assert (torch.where(reached, norms, torch.inf).amin(0) >= low - 1e-9).all()
+    sigmoid = g * (1 - g)
+    assert (high > sigmoid).all()  # saturated or not, some refine gate learns faster than a sigmoid
+    # Near saturation by a factor that grows: the paper's reason for the refine gate.
+    assert (high / sigmoid)[-1] > 1.5 * (high / sigmoid)[2]
+    close(low, refine_gradient_bounds(1 - g)[0], 1e-6)  # the gate is symmetric
+
+
+# --- laws of the time scales at initialisation (Table 4) -----------------------------------------------------------
+
+
+def decay_period(gate, hidden=1151, **arguments):
+    """D = 1 / (1 - f) of the main gate by its bias alone."""
+    cell = gated(gate, hidden=hidden, **arguments).layers[0]
+    return (1 + cell.gate_bias.detach().exp()).numpy()
+
+
+def test_constant_bias_is_one_time_scale():
+    assert decay_period("-") == pytest.approx(1 + math.e)
+    assert decay_period("r", forget_bias=2.0) == pytest.approx(1 + math.exp(2))
+
+
+def test_chrono_is_uniform_in_the_time_scale():
+    same_law(decay_period("c", T_max=750), stats.uniform(2, 748).cdf)
+    same_law(decay_period("c"), stats.uniform(2, 1149).cdf)  # T_max: the number of units
+
+
+def test_uniform_gates_have_density_1_over_x_squared():
+    n = 1151
+    same_law(decay_period("ur"), lambda D: np.clip((1 - 1 / D - 1 / n) / (1 - 2 / n), 0, 1))
+    torch.manual_seed(4)
+    tail = 1 + Uniform().bias(20_000).exp().numpy()
+    for limit in (2, 10, 100):
+        assert (tail > limit).mean() == pytest.approx(1 / limit, abs=4 * math.sqrt(1 / limit / 20_000))
+
+
+def test_cumax_has_density_1_over_x_squared():
+    """Even logits give f = j / n, whose decay periods are the quantiles of 1 / x^2."""
+    f = cumax(torch.zeros(1000, dtype=torch.float64))[:-1].numpy()
+    assert stats.kstest(1 / (1 - f), lambda D: 1 - 1 / D).statistic < 2e-3
+
+
+def test_um_draws_for_its_master_gates():
+    cell = gated("um", hidden=1152, downsize=16).layers[0]
+    assert cell.gate_bias.shape == (72,)
+    f = cell.gate_bias.detach().sigmoid()
+    assert f.min() >= 1 / 72 - 1e-9
+    assert f.max() <= 1 - 1 / 72 + 1e-9
+
+
+def test_chrono_without_a_longest_time_scale():
+    """P(T = k) proportional to 1 / (k log(k + 1)^2); the sum from a million on by quadrature."""
+    torch.manual_seed(2)
+    n = 40_000
+    b = ChronoUnknown().bias(n).numpy()
+    assert np.isfinite(b).all()
+    k = np.arange(1, 1_000_001, dtype=float)
+    mass = 1 / (k * np.log1p(k) ** 2)
+    rest, _ = integrate.quad(lambda y: 1 / y**2, math.log(1_000_000.5), np.inf)  # y = log x
+    whole = mass.sum() + rest
+    for T in (1, 2, 3, 10, 100, 1e3, 1e5):
+        share = mass[: int(T)].sum() / whole
+        assert (b <= math.log(T) + 1e-9).mean() == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / n)), T
+    for log_T in (20.0, 88.0, 1000.0):  # beyond any table: P(T > t) = 1 / log t
+        share = 1 / log_T / whole
+        assert (b > log_T).mean() == pytest.approx(share, abs=4 * math.sqrt(share / n)), log_T
+    # As a law of D = 1 + T it is nearly 1 / (x log^2 x): the tail's mass per unit of 1 / log x is the same everywhere.
+    same_law(1 / np.log1p(np.exp(np.minimum(b[(b > 8) & (b < 700)], 700))), stats.uniform(1 / 700, 1 / 8 - 1 / 700).cdf)
+    cell = gated("c", T_max="unknown").layers[0]
+    assert torch.isfinite(cell.weights().bias_ih).all()
+    assert (cell.gate_bias >= 0).all()
+
+
+# --- zoneout -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("core", "rates"), [("lstm", {"zoneout_c": 0.5, "zoneout_h": 0.05}), ("gru", {"zoneout_h": 0.1})]
+)
+def test_zoneout_holds_units_in_training_and_mixes_in_evaluation(core, rates):
+    """Krueger et al. 2016; h is made of the cell as it would be without zoneout."""
+    plain, rnn = gated("ur", core, hidden=400), gated("ur", core, hidden=400, **rates)
+    rnn.load_state_dict(plain.state_dict(), strict=True)
+    cell = rnn.layers[0]
+    before = cell.State(*(torch.randn(30, 400, dtype=torch.float64) for _ in cell.State._fields))
+    pre = torch.randn(2, 30, len(cell.weight_ih), dtype=torch.float64)
+    whole = plain.layers[0].step(*pre, before)
+    zoned = cell.train().step(*pre, before)
+    mixed = cell.eval().step(*pre, before)
+    for field, old, new, drawn, mean in zip(before._fields, before, whole, zoned, mixed, strict=True):
+        rate = rates[f"zoneout_{field}"]
+        held = drawn == old
+        assert ((drawn == new) | held).all()
+        assert held.double().mean().item() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / 12_000))
+        close(mean, rate * old + (1 - rate) * new)
+
+
+def test_zoneout_draws_are_the_seeds_and_masks_still_hold():
+    rnn = gated("r", zoneout_c=0.5, zoneout_h=0.05).train()
+    outputs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outputs.append(rnn(x())[0])
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
+    state = rnn.layers[0].State(*torch.randn(2, B, H, dtype=torch.float64))
+    _, (after,) = rnn(x(), [state], mask=torch.zeros(S, B))
+    assert all(torch.equal(a, b) for a, b in zip(after, state, strict=True))
+    assert torch.equal(rnn.eval()(x())[0], rnn(x())[0])
+
+
+# --- the head ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("readout", ["all", "last"])
+def test_head_of_a_relu_layer(readout):
+    spec = Spec("real", I, 3, readout, horizon=5)
+    torch.manual_seed(0)
+    plain = SequenceModel(timescales.LSTM(I, H), spec)
+    assert {name.split(".")[0] for name in plain.state_dict()} == {"rnn", "readout"}  # as ever, without a head
+    model = SequenceModel(timescales.LSTM(I, H), spec, head_size=256, head_dropout=0.5).eval()
+    extra = H * 256 + 256 + 256 * 3 + 3 - (H * 3 + 3)
+    assert sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in plain.parameters()) == extra
+    from timescales.tasks.task import Batch
+
+    batch = Batch(x().float(), torch.zeros(B))
+    h, _ = model.rnn(batch.x)
+    hidden = (h if readout == "all" else h[-1]) @ model.head[0].weight.T + model.head[0].bias
+    torch.testing.assert_close(model(batch).logits, model.readout(hidden.clamp(min=0)))
+    assert not torch.equal(model.train()(batch).logits, model(batch).logits)  # dropout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mend"), [({"head_size": 0}, "null for no head"), ({"head_dropout": 0.5}, "give head_size too"),
+                            ({"head_size": 4, "head_dropout": 1.0}, "below 1")],
+)  # fmt: skip
+def test_a_bad_head_says_what_to_write(arguments, mend):
+    with pytest.raises(ValueError, match=mend):
+        SequenceModel(timescales.LSTM(I, H), Spec("real", I, 3, "last", horizon=5), **arguments)
+
+
+# --- relatives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gru_is_torchs(layers):
+    torch.manual_seed(7)
+    theirs = nn.GRU(I, H, layers)
+    torch.manual_seed(7)
+    ours = timescales.GRU(I, H, layers)
+    for k, cell in enumerate(ours.layers):
+        for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            assert torch.equal(getattr(cell, key), getattr(theirs, f"{key}_l{k}"))
+    theirs.double()
+    h = torch.randn(layers, B, H, dtype=torch.float64)
+    expected, end = theirs(x(), h)
+    converted = timescales.GRU.from_torch(theirs)
+    output, state = converted(x(), [cell.State(h[k]) for k, cell in enumerate(converted.layers)])
+    close(output, expected)
+    close(torch.stack([s.h for s in state]), end)
+    close(converted.to_torch()(x(), h)[0], expected)
+    with pytest.raises(ValueError, match=r"torch\.nn\.GRU with biases"):
+        timescales.GRU.from_torch(nn.GRU(I, H, bidirectional=True))
+    with pytest.raises(ValueError, match=r"equal hidden_size"):
+        timescales.GRU(I, [H, 2], 2).to_torch()
+
+
+def test_janet_is_a_gru_without_a_reset_gate():
+    """Gu et al. 2020, footnote 5: with beta = 0."""
+    janet = timescales.JANET(I, H, T_max=20, beta=0.0).double()
+    gru = timescales.GRU(I, H).double()
+    with torch.no_grad():
+        for name in ("weight_ih", "weight_hh"):
+            for gate in ("forget", "cell"):
+                getattr(gru.layers[0], name)[gru.layers[0].rows(gate)] = getattr(janet.layers[0], name)[
+                    janet.layers[0].rows(gate)
+                ]
+        gru.layers[0].bias_hh.zero_()
+        gru.layers[0].bias_ih.copy_(torch.cat([torch.full((H,), 1e3, dtype=torch.float64), janet.layers[0].bias]))
+    close(gru(x())[0], janet(x())[0])
+
+
+def test_janets_init():
+    """Chrono in the forget gate, 0 in the candidate; without T_max torch's default."""
+    torch.manual_seed(0)
+    cell = timescales.JANET(1, 1151, T_max=50).layers[0]
+    same_law(cell.bias_total("forget").detach().exp(), stats.uniform(1, 48).cdf)
+    assert not cell.bias_total("cell").any()
+    assert timescales.JANET(1, 9, T_max=None).layers[0].bias_total("cell").all()
+
+
+@pytest.mark.parametrize("hidden", [1, 2, 7, 64])
+@pytest.mark.parametrize("law", ["cayley", "henaff"])
+def test_exprnn_is_orthogonal_as_torchs_parametrization(law, hidden):
+    torch.manual_seed(hidden)
+    cell = ExpRNNCell(I, hidden, skew_init=law).double()
+    with torch.no_grad():
+        cell.skew.add_(torch.randn_like(cell.skew))
+    W = cell.weights().hh
+    close(W @ W.T, torch.eye(hidden, dtype=torch.float64), 1e-10)
+    theirs = nn.Linear(hidden, hidden, bias=False).double()
+    nn.utils.parametrizations.orthogonal(theirs, orthogonal_map="matrix_exp", use_trivialization=False)
+    lower = torch.zeros(hidden, hidden, dtype=torch.float64)
+    j, k = torch.tril_indices(hidden, hidden, -1)
+    lower[j, k] = cell.skew.detach()
+    with torch.no_grad():
+        theirs.parametrizations.weight.original.copy_(lower)
+    close(W, theirs.weight, 1e-10)
+    assert sum(p.numel() for p in cell.parameters()) == hidden * (I + 1) + hidden * (hidden - 1) // 2
+
+
+@pytest.mark.parametrize(("law", "low", "high"), [("cayley", 0.0, 1.0), ("henaff", -math.pi, math.pi)])
+def test_exprnns_angles(law, low, high):
+    torch.manual_seed(0)
+    A = torch.zeros(2001, 2001)
+    cell = ExpRNNCell(1, 2001, skew_init=law)
+    j, k = torch.tril_indices(2001, 2001, -1)
+    A[j, k] = cell.skew.detach()
+    angles = A[A != 0]
+    assert len(angles) == 1000  # the odd one out has none
+    assert 0.009 < cell.bias.abs().max() <= 0.01
+    assert torch.equal(A.diagonal(-1)[::2], angles)
+    if law == "henaff":
+        same_law(angles.double(), stats.uniform(low, high - low).cdf)
+    else:  # s = sqrt((1 - cos v) / (1 + cos v)) = tan(v / 2), v ~ U(0, pi / 2)
+        same_law(angles.double(), lambda s: 4 / math.pi * np.arctan(s))
+
+
+def test_exprnn_in_other_types():
+    torch.manual_seed(0)
+    x = torch.randn(6, B, I)
+    plain = timescales.ExpRNN(I, H)
+    half = copy.deepcopy(plain).bfloat16()
+    torch.testing.assert_close(half(x.bfloat16())[0].float(), plain(x)[0], rtol=0.05, atol=0.05)
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = timescales.ExpRNN(I, H)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert wide.layers[0].weights().hh.dtype == torch.float64
+
+
+def test_exprnn_keeps_a_states_length():
+    """Without input and threshold nothing is lost in 300 steps, forward or backward."""
+    rnn = timescales.ExpRNN(I, H).double()
+    with torch.no_grad():
+        rnn.layers[0].bias.zero_()
+    h = torch.randn(B, H, dtype=torch.float64, requires_grad=True)
+    _, (after,) = rnn(torch.zeros(300, B, I, dtype=torch.float64), [rnn.layers[0].State(h)])
+    close(after.h.norm(dim=-1), h.norm(dim=-1), 1e-10)
+    probe = torch.randn(B, H, dtype=torch.float64)
+    (back,) = torch.autograd.grad((after.h * probe).sum(), h)
+    close(back.norm(dim=-1), probe.norm(dim=-1), 1e-10)
+    assert torch.isinf(rnn.timescales()[0]).all()
+
+
+def test_pgru_forgets_by_plstms_gate():
+    """The same reset pre-activations, age and dt give the same f, i and age; unit steps are dt = 1.
+
+    Up to the last bit: the cells' rows lie differently in memory, and vectors round otherwise than what is left over.
+    """
+    torch.manual_seed(0)
+    gru, lstm = PGRUCell(I, H, power=0.4).double(), PLSTMCell(I, H, power=0.4).double()
+    pre, age = torch.randn(2, B, 3 * H, dtype=torch.float64), 5 * torch.rand(B, H, dtype=torch.float64)
+    h = torch.randn(B, H, dtype=torch.float64)
+    dt = torch.tensor([[0.0], [0.3], [4.0]], dtype=torch.float64)
+    for time in (1.0, dt):
+        ours, theirs = gru.act(*pre, gru.State(h, age), time), lstm.act(*pre, lstm.State(h, h, age), time)
+        for name in ("reset", "forget", "input", "age"):
+            close(getattr(ours, name), getattr(theirs, name), 1e-15)
+
+
+def test_pgru_decays_as_a_power_of_time():
+    cell = PGRUCell(1, 1, power=0.4, epsilon=1e-12).double()
+    with torch.no_grad():
+        for p in cell.parameters():
+            p.zero_()
+        cell.bias[0] = -1e4
+        one = torch.ones(1, 1, dtype=torch.float64)
+        zero = torch.zeros(50, 1, 1, dtype=torch.float64)
+        output, state = eager.run(cell, zero, cell.weights(), cell.State(one, 0 * one))
+        late, _ = eager.run(cell, zero[:1], cell.weights(), cell.State(one, 0 * one), dt=50 * torch.ones(1, 1))
+    close(output.flatten(), torch.arange(2.0, 52.0, dtype=torch.float64) ** -0.4, 1e-10)
+    assert state.age.item() == 50.0
+    close(late, output[-1:], 1e-10)  # one step of 50 from a reset is as long as fifty of 1
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mend"),
+    [
+        ({"gate": "urr"}, "gate must be one of -, c, o, u, r, om, um, or, ur; not 'urr'"),
+        ({"core": "rnn"}, "core must be lstm or gru"),
+        ({"gate": "om", "downsize": 4}, "hidden_size 6 must be a multiple of downsize 4, or give downsize=1"),
+        ({"downsize": 0}, "downsize must be a whole number"),
+        ({"T_max": "auto"}, "hidden_size, unknown, or a number above 2"),
+        ({"T_max": 2}, "hidden_size, unknown, or a number above 2"),
+        ({"gate": "c", "T_max": True}, "hidden_size, unknown, or a number above 2"),
+        ({"forget_bias": math.nan, "gate": "-"}, "finite number"),
+        ({"gru_form": "update"}, "core=gru"),
+        ({"core": "gru", "gru_form": "keep"}, "forget or update"),
+        ({"core": "gru", "zoneout_c": 0.5}, "use zoneout_h"),
+        ({"zoneout_h": 1.0}, "zoneout_h must be at least 0 and below 1"),
+        ({"zoneout_c": -0.1}, "zoneout_c must be at least 0 and below 1"),
+    ],
+    ids=str,
+)
+def test_refused(arguments, mend):
+    with pytest.raises(ValueError, match=mend):
+        timescales.GatedRNN(I, H, **arguments)
+
+
+def test_layers_of_different_widths_share_arguments():
+    rnn = timescales.GatedRNN(I, [32, 16], 2, gate="om")
+    assert [cell.height("master_forget") for cell in rnn.layers] == [2, 1]
+    assert rnn(torch.randn(3, 2, I))[0].shape == (3, 2, 16)
+    assert isinstance(rnn, RNN)

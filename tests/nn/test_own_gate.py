@@ -1,0 +1,68 @@
+"""A gate of one's own: the tutorial's file and yaml train with the README's command."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+MINE = "docs/tutorial"
+(COMMAND,) = re.findall(r"^PYTHONPATH=.*$", (ROOT / "README.md").read_text(), re.M)
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / MINE, tmp_path / MINE)
+    monkeypatch.syspath_prepend(str(tmp_path / MINE))
+    yield tmp_path
+    sys.modules.pop("decay", None)
+
+
+def test_it_trains(mine, train):
+    words = COMMAND.split()
+    assert words[:3] == [f"PYTHONPATH={MINE}", ".venv/bin/python", "train.py"]
+    small = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=5"]
+    done = train(*words[3:], *small, "loop.max_steps=2", "logger=none", "device=cpu", "run_dir=out")
+    assert done.status == 0, done
+    record = json.loads((mine / "out" / "record.json").read_text())
+    assert (record["status"], record["stopped"]) == ("finished", "max_steps")
+    assert record["config"]["model"] == {"_target_": "decay.Decay", "name": "decay", "hidden_size": 5, "num_layers": 1,
+                                         "dropout": 0.0, "rate": 1.0}  # fmt: skip
+    start, end = (record["timescales"][when][0] for when in ("start", "end"))
+    assert start == pytest.approx([1.0] * len(start), rel=1e-4)
+    assert end != start
+
+
+def test_it_keeps_the_contract(mine):
+    """Time, masks and gradients, without a line of its own for them."""
+    rnn = importlib.import_module("decay").Decay(3, 5).double()
+    x = torch.randn(6, 2, 3, dtype=torch.float64)
+    mask = torch.ones(6, 2)
+    mask[2:4, 0] = 0
+    output, (state,) = rnn(x, mask=mask)
+    assert torch.equal(output[3, 0], output[1, 0])
+    assert torch.equal(output[-1], state.h)
+    longer, _ = rnn(x, dt=torch.full((6, 2), 3.0))
+    assert not torch.equal(longer, rnn(x)[0])
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in rnn.parameters())
+
+
+@pytest.mark.parametrize(("words", "line"), [
+    (["model._target_=decay.Dekay"], "there is no decay.Dekay (module 'decay' has no attribute 'Dekay'"),
+    (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is no RNN"),
+    (["model.rate=fast"], "model.rate must be float, not 'fast'"),
+    (["model=decai"], "did you mean decay?"),
+    (["model.rat=1"], "did you mean model.rate?"),
+    (["table=decay_wave"], "did you mean decay_waves?"),
+])  # fmt: skip
+def test_its_mistakes_cost_one_line(mine, train, words, line):
+    done = train("--config-dir", MINE, "model=decay", "task=frequency", "logger=none", *words)
+    assert done.status == 1
+    assert line in done.err
+    assert len(done.err.strip().splitlines()) == 1

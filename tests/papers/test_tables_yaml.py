@@ -1,0 +1,189 @@
+"""Every conf/table/*.yaml: its runs exist, its cells are filled, its claims can be judged, shared runs are shared."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from timescales.config import compose, folders, identity
+from timescales.papers import claims, load, verdict
+from timescales.papers.table import check, expand, group, matches
+from timescales.reports import report
+
+FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+TABLES = {name: load.table(name) for name in NAMES}
+PROFILES = [None, "tiny"]
+
+
+@pytest.fixture(scope="module")
+def identities():
+    """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
+    known = {name: folders.choices(name) for name in ("task", "model", "optimizer")}
+    found = {}
+
+    with compose.composing() as composer:
+
+        def identities(name, profile=None):
+            if (name, profile) not in found:
+                ids = found[name, profile] = {}
+                for run in expand(TABLES[name], profile):
+                    exists = all(run.axes.get(key, known[key][0]) in known[key] for key in known)
+                    if exists and (key := group(run.axes)) not in ids:
+                        ids[key] = identity.identity(composer(run.overrides))
+            return found[name, profile]
+
+        yield identities
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_is_whole(name):
+    table = TABLES[name]
+    check(table)
+    assert table["name"] == name
+    assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
+    assert {"set", "claims", "minutes"} <= set(table["tiny"])
+    assert all(entry.get("said") for entry in table["assumed"].values())
+    assert all(set(entry) <= {"said", "try"} for entry in table["assumed"].values())
+    assert all({"label", "value", "source"} <= set(entry) for entry in table.get("cited", []))
+    places = [
+        json.dumps([cell.get("where", {}), cell.get("metric", table["metric"]), cell.get("compute")], sort_keys=True)
+        for cell in table["cells"]
+    ]
+    assert len(places) == len(set(places)), "two cells are one"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_can_be_judged(name, profile):
+    """On runs that all succeed, with next to the same numbers, no claim is open: each side has runs, and they pair."""
+    table = TABLES[name]
+    if profile == "tiny":
+        table = {**table, **{k: v for k, v in table["tiny"].items() if k in ("claims", "success", "n_min")}}
+    values = dict.fromkeys(verdict.metrics(table), 1.0)
+    if table.get("success"):
+        key, sign, _ = table["success"].split()
+        values[verdict.full_name(key, table)] = 1.0 if sign == ">" else 0.0
+    rows = [
+        {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False}
+        | {key: value + 1e-6 * (k + 100 * i) for i, (key, value) in enumerate(values.items())}  # a tie is no order
+        for k, run in enumerate(expand(table, profile))
+    ]
+    for said in table["claims"]:
+        assert claims.judge(said, table, []).verdict == "open"
+        assert claims.judge(said, table, rows).verdict != "open", said
+
+
+def decided_by_cells(table):
+    """Whether all that the table's claims are about is printed in its cells, run by run."""
+    printed = {cell.get("metric", table["metric"]) for cell in table["cells"]}
+    about = {
+        table["metric"] if isinstance(said, str) else said.get("metric", table["metric"]) for said in table["claims"]
+    }
+    return bool(printed) and about <= printed and not any("compute" in cell for cell in table["cells"])
+
+
+def test_what_is_no_score_is_neither_better_nor_worse():
+    """Of a mean of p, a count of late units, the parameter of a law neither direction is better."""
+    never = {
+        name for name in NAMES
+        if TABLES[name]["cells"] and all(cell.get("better") == "neither" for cell in TABLES[name]["cells"])
+    }  # fmt: skip
+    assert never == {"chien_reset_units", "mahto_figure1"}
+    assert not any(c.get("better") == "neither" for name in set(NAMES) - never for c in TABLES[name]["cells"])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if decided_by_cells(TABLES[name])])
+def test_the_papers_own_numbers_reproduce_it(name):
+    """Runs with exactly the printed means and spreads: every cell matches, no claim of the paper is lost."""
+    table = TABLES[name]
+    rows = []
+    for run in expand(table):
+        seed = run.axes["seed"]
+        row = {"axes": run.axes, "seed": seed, "status": "finished", "stale": False}
+        if table.get("success"):
+            key, sign, _ = table["success"].split()
+            row[verdict.full_name(key, table)] = 1.0 if sign == ">" else 0.0
+        for cell in table["cells"]:
+            if cell["value"] is None or not matches(run.axes, cell["where"]):
+                continue
+            sd = cell.get("sd") or (cell["se"] * cell["n"] ** 0.5 if cell.get("se") else 0.0)
+            seeds = sorted({r.axes["seed"] for r in expand(table) if matches(r.axes, cell["where"])})
+            places = [s - sum(seeds) / len(seeds) for s in seeds]
+            spread = (sum(p * p for p in places) / max(1, len(places) - 1)) ** 0.5 or 1.0
+            value = cell["value"] + sd * places[seeds.index(seed)] / spread
+            metric = verdict.full_name(cell.get("metric", table["metric"]), table)
+            row[metric] = value / verdict.scale(cell, table)
+        rows.append(row)
+    found = report.Report(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
+    wrong = [(c.printed["where"], c.verdict) for c in found.cells if c.verdict not in ("match", "blank")]
+    assert not wrong
+    # One run a side, whose claims are tested on the words themselves; maxima that are nearer than their tolerance.
+    single = table["n_min"] == 1 or table.get("reduce") == "max"
+    assert {c.verdict for c in found.claims} <= ({"holds", "in order"} if single else {"holds"}), [
+        (c.text, c.verdict) for c in found.claims
+    ]
+    assert found.verdict == ("in order, not significant" if single else "reproduced")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_table_measures_on_its_runs_exists(name):
+    """Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there."""
+    table = TABLES[name]
+    probes = table.get("probe", [])
+    for probe in probes:
+        assert callable(importlib.import_module(f"timescales.analysis.{probe}").measure)
+    assert {m.split("/")[1] for m in verdict.metrics(table) if m.startswith("probe/")} <= set(probes)
+    for cell in table["cells"]:
+        if "compute" in cell:
+            assert verdict.computed(cell["compute"], []) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tiny_is_small(name):
+    runs = expand(TABLES[name], "tiny")
+    assert 0 < len(runs) <= 18  # nine gates, LSTM and GRU
+    assert len({run.axes["seed"] for run in runs}) <= 2
+    assert TABLES[name]["tiny"]["minutes"] <= 30
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_has_an_identity_of_its_own(name, identities):
+    paper, tiny = (identities(name, profile) for profile in PROFILES)
+    for ids in (paper, tiny):
+        assert len(set(ids.values())) == len(ids), "two configurations of the table are one run"
+    assert not set(paper.values()) & set(tiny.values()), "a tiny run would fill a cell of the paper"
+
+
+SHARED = [
+    ("chien_generalisation", "chien_copy"),
+    ("chien_ablation", "chien_copy"),
+    ("chien_reset_units", "chien_copy"),
+    ("chien_async_curves", "chien_table3"),
+    ("mahto_table1", "mahto_table2"),
+    ("gu_figure6", "gu_table5"),
+]
+
+
+@pytest.mark.parametrize(("part", "whole"), SHARED)
+def test_shared_runs_are_the_same_runs(part, whole, identities):
+    assert set(identities(part).values()) <= set(identities(whole).values())
+    seeds = [{run.axes["seed"] for run in expand(TABLES[name])} for name in (part, whole)]
+    assert seeds[0] <= seeds[1]
+
+
+def test_a_table_shares_runs_with_the_command_line(identities):
+    """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
+    with compose.composing() as composer:
+        alone = identity.identity(composer(["model=plstm", "task=copy", "task.T=200"]))
+    assert alone == "13403dd51704"
+    assert alone in identities("chien_copy").values()
+
+
+def test_runs_that_tables_of_one_paper_have_in_common(identities):
+    """One language model is the baseline of table 1 and the model of figure 1; alpha = .56 is table 1's."""
+    table1 = set(identities("mahto_table1").values())
+    for name, common in (("mahto_figure1", 1), ("mahto_alpha", 2)):
+        assert len(table1 & set(identities(name).values())) == (common if table1 else 0)

@@ -1,0 +1,121 @@
+"""The views at W&B in their serialised form, as they would be sent."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timescales import plotting
+from timescales.config import compose, folders, identity
+from timescales.papers import load
+from timescales.reports import report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def dashboard():
+    pytest.importorskip("wandb_workspaces")
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import dashboard
+
+    return dashboard
+
+
+def built(dashboard, name, profile=None):
+    with compose.composing() as composer:
+        found = report.make(name, composer, local=False)
+        return dashboard.table_view("someone", "timescales", found, profile, composer)._to_model()
+
+
+def filtered(model):
+    """The values that a view's one filter allows, and the key it is about."""
+    (leaf,) = [f for f in walk(model.spec.section.run_sets[0].filters) if isinstance(f, dict) and f.get("op") == "IN"]
+    return leaf["key"], leaf["value"]
+
+
+def walk(node):
+    yield node
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from walk(inner)
+
+
+def by_type(model, kind):
+    sections = model.model_dump(by_alias=True)["spec"]["section"]["panelBankConfig"]["sections"]
+    return [panel["config"] for s in sections for panel in s["panels"] if panel["viewType"] == kind]
+
+
+def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
+    model = built(dashboard, "chien_table3")
+    key, groups = filtered(model)
+    assert key == {"section": "run", "name": "group"}
+    assert groups[-1] == "chien_table3"  # the run that carries its verdicts
+    assert len(groups) == 18 + 1  # 90 runs of five seeds
+    with compose.composing() as composer:
+        asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
+        cfg = composer(["table=chien_table3", *asked])
+        assert identity.group(identity.resolved(cfg)) in groups
+        cfg = composer(["table=chien_table3", *asked, "task.batch_size=77"])
+        assert identity.group(identity.resolved(cfg)) not in groups
+    assert not set(filtered(built(dashboard, "chien_table3", "tiny"))[1][:-1]) & set(groups)
+
+
+def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
+    model = built(dashboard, "chien_table3")
+    assert (model.display_name, model.entity, model.project) == ("chien_table3", "someone", "timescales")
+    (text,) = by_type(model, "Markdown Panel")
+    assert "| plstm | no | async | 92.57 (0.5) |" in text["value"]
+    assert "figure.png" not in text["value"]  # no file of W&B's
+    assert [bar["metrics"] for bar in by_type(model, "Bar Chart")] == [["last/test/accuracy"]]  # as the table selects
+    assert [bar["metrics"] for bar in by_type(built(dashboard, "chien_table1"), "Bar Chart")] == [["test/accuracy"]]
+    lines = by_type(model, "Run History Line Plot")
+    assert [config["metrics"] for config in lines[:2]] == [["valid/accuracy"], ["valid/loss"]]
+    assert {config["xAxis"] for config in lines} == {"global_step"}
+    assert model.spec.section.settings.x_axis == "global_step"
+    assert [key.name for key in model.spec.section.run_sets[0].grouping] == [
+        "model.value.name", "task.value.sampling", "task.value.time_input",
+    ]  # fmt: skip
+    assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
+
+
+@pytest.mark.parametrize("name", ["chien_copy", "chien_ablation"])  # steps to a threshold; a probe
+def test_what_no_summary_holds_gets_no_bars(dashboard, name):
+    model = built(dashboard, name)
+    assert by_type(model, "Bar Chart") == []
+    assert ["valid/loss"] in [config["metrics"] for config in by_type(model, "Run History Line Plot")]
+
+
+def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
+    """The front page and one view for each table, through the command line; W&B's own classes read them back."""
+    from wandb_workspaces.workspaces import Workspace, internal
+
+    def bare(name, composer):  # without its hundreds of runs, which other tests gather
+        return report.Report(load.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]})
+
+    monkeypatch.setattr(report, "make", bare)
+    monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])
+    dashboard.main()
+    written = {path.stem: path for path in (tmp_path / "views").iterdir()}
+    assert set(written) == {"timescales", *folders.choices("table")}
+    for name, path in written.items():
+        model = internal.View.model_validate(json.loads(path.read_text()))
+        assert Workspace._from_model(model).name == name
+        assert model.project == "mine"
+    front = internal.View.model_validate(json.loads(written["timescales"].read_text()))
+    (text,) = by_type(front, "Markdown Panel")
+    assert all(name in text["value"] for name in folders.choices("table"))
+
+
+def test_without_a_key_it_says_so_in_one_line(dashboard, tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_ENTITY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    command = [sys.executable, ROOT / "scripts" / "dashboard.py", "chien_imdb"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: W&B: No API key")
+    assert "--out DIR" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,356 @@
+"""Progress bar, curve.csv, W&B offline."""
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from timescales.paths import ROOT
+from timescales.runs import loggers, wandb_run
+
+QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
+         "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=2"]  # fmt: skip
+
+
+def rows(path):
+    """The rows of a curve.csv, without their checksums."""
+    with open(path, newline="") as file:
+        return [
+            {key: value for key, value in row.items() if key != loggers.Curve.CHECK} for row in csv.DictReader(file)
+        ]
+
+
+def test_curve_is_one_row_per_logged_step(tmp_path):
+    curve = loggers.Curve(tmp_path / "curve.csv", 0)
+    curve.log({"train/loss_nats": 2.0}, 1)
+    curve.log({}, 2)
+    curve.log({"train/loss_nats": 1.0, "valid/accuracy": 0.5}, 3)
+    assert rows(tmp_path / "curve.csv") == [
+        {"step": "1", "train/loss_nats": "2.0", "valid/accuracy": ""},
+        {"step": "3", "train/loss_nats": "1.0", "valid/accuracy": "0.5"},
+    ]
+
+
+def test_curve_drops_what_a_resume_will_write_again(tmp_path):
+    path = tmp_path / "curve.csv"
+    path.write_text("step,a\n1,1.0\n2,2.0\n3,3.0\n4,")  # killed while it wrote
+    loggers.Curve(path, 2).log({"a": 9.0}, 3)
+    assert rows(path) == [{"step": "1", "a": "1.0"}, {"step": "2", "a": "2.0"}, {"step": "3", "a": "9.0"}]
+
+
+def test_curve_begins_anew_where_the_run_does(tmp_path):
+    path = tmp_path / "curve.csv"
+    path.write_text("step,a\n0,1.0\n1,2.0\n")  # killed before the first checkpoint: nothing of it counts
+    loggers.Curve(path, 0).log({"a": 9.0}, 0)
+    assert rows(path) == [{"step": "0", "a": "9.0"}]
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b"a,b\n1,2\n", b"step,a\n1,2,3\n"])
+def test_a_damaged_curve_is_begun_anew(tmp_path, capsys, damage):
+    path = tmp_path / "curve.csv"
+    path.write_bytes(damage)
+    loggers.Curve(path, 5).log({"a": 9.0}, 6)
+    assert rows(path) == [{"step": "6", "a": "9.0"}]
+    assert "curve.csv is damaged" in capsys.readouterr().err
+
+
+def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy", 0.0945)
+    bar.log({"train/loss_nats": 1.25, "valid/accuracy": 0.5}, 30)
+    bar.bar.refresh()
+    bar.finish(None)
+    shown = capsys.readouterr().err
+    numbers = ("30/40", "epoch=3.0", "loss=1.2500 (chance 0.0945)", "valid/accuracy=0.5000", "step/s")
+    for word in ("copy plstm seed 0", *numbers):
+        assert word in shown
+    bar = loggers.Bar(0, 40, 10, "own task", "valid/accuracy", math.nan)
+    bar.log({"train/loss_nats": 1.25}, 10)
+    bar.bar.refresh()
+    bar.finish(None)
+    assert "chance" not in capsys.readouterr().err
+
+
+def test_wandb_offline(train_process, tmp_path, monkeypatch):
+    """A real offline run: one line says so, and W&B's own tool finds values, configuration and summary in it."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    directory = tmp_path / "my runs"
+    out, _ = train_process(*QUICK, "model=plstm", "logger=wandb", f"run_dir='{directory}'").communicate()
+    assert f"W&B: no key, logging offline; later: wandb login && wandb sync '{directory}'/wandb/offline-run-*" in out
+    (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
+    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
+    shown = subprocess.run(inspect, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):
+        assert word in shown, word
+    assert rows(directory / "curve.csv")[-1]["step"] == "4"
+
+
+def inspected(run):
+    """What W&B's own tool finds in an offline run: its records."""
+    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
+    lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def of_type(records, kind):
+    return [record[kind] for record in records if record["type"] == kind]
+
+
+def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
+    """Seeds share a group, other settings have another; a table's run carries its tag; the best is in the summary."""
+    found = []
+    for k, settings in enumerate((["seed=0"], ["seed=1", "++logger.table=chien_copy"], ["model.hidden_size=5"])):
+        assert train(*QUICK, *settings, "model=chrono", "logger=wandb", f"run_dir={tmp_path / str(k)}").status == 0
+        (run,) = (tmp_path / str(k) / "wandb").glob("offline-run-*/run-*.wandb")
+        found.append(inspected(run))
+    runs = [of_type(records, "run")[0] for records in found]
+    assert runs[0]["run_group"] == runs[1]["run_group"] != runs[2]["run_group"]
+    assert runs[0]["run_group"].startswith("copy-chrono-")
+    assert (runs[0]["tags"], runs[1]["tags"][3:]) == (["copy", "chrono", "chien"], ["chien_copy"])
+    record = json.loads((tmp_path / "0" / "record.json").read_text())
+    summary = [s["update"] for s in of_type(found[0], "summary") if "best" in s["update"]]
+    assert summary[-1]["best"] == record["best"]
+    assert summary[-1]["chance"] == record["chance"]
+    assert any(m.get("name") == "valid/accuracy" and m["summary"]["max"] for m in of_type(found[0], "metric"))
+    history = [h["item"] for h in of_type(found[0], "history")]
+    assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end
+    assert all(sum(h["timescale/layer1/log10_steps.values"]) == 4 for h in history)
+    again = [*QUICK, "seed=0", "model=chrono", "logger=csv", f"run_dir={tmp_path / '0'}", "force=true"]
+    assert train(*again).status == 0
+    assert json.loads((tmp_path / "0" / "record.json").read_text())["group"] == runs[0]["run_group"]
+
+
+def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, monkeypatch):
+    """Interrupted and continued, offline: two files of one W&B id, and the second curve begins where the first ends."""
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # ours is not the other process's
+    directory = tmp_path / "mine"
+    long = ["task.train_size=8000", "loop.max_steps=400", "loop.eval_every=50"]
+    arguments = [*QUICK, *long, "model=lstm", "logger=wandb", f"run_dir={directory}"]
+    process = train_process(*arguments)
+    deadline = time.monotonic() + 120
+    while not (directory / "curve.csv").is_file() or len(rows(directory / "curve.csv")) < 30:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert train(*arguments).status == 0
+    found = [inspected(run) for run in sorted((directory / "wandb").glob("offline-run-*/run-*.wandb"))]
+    assert len(found) == 2
+    runs = [of_type(records, "run")[0] for records in found]
+    names = [{key: run[key] for key in ("run_id", "run_group")} for run in runs]
+    assert names[0] == names[1]
+    assert [run.get("resume", False) for run in runs] == [False, True]
+    assert names[0]["run_id"] == json.loads((directory / "record.json").read_text())["id"]
+    first, second = ([h["item"]["global_step"] for h in of_type(records, "history")] for records in found)
+    assert first[0] == 0 < 50 < first[-1] < second[0] <= first[-1] + 50
+    assert second[-1] == 400
+
+
+class Sink:
+    """Stands in for a W&B run whose log takes a while."""
+
+    def __init__(self, seconds):
+        self.seconds, self.sent, self.summary = seconds, [], {}
+
+    def define_metric(self, *args, **kwargs):
+        pass
+
+    def log(self, values):
+        self.sent.append(values)
+        CLOCK[0] += self.seconds
+
+    def finish(self, exit_code):
+        pass
+
+
+CLOCK = [100.0]
+
+
+def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
+    """Steps of 1 ms, 0.5 ms to send: losses are sent about every 50 steps, validations always, the last loss too."""
+    sink = Sink(0.0005)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
+    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
+    log.log({"timescale/layer1/q50": 1.0}, 0)
+    for step in range(1, 2001):
+        CLOCK[0] += 0.001
+        log.log({"train/loss_nats": float(step)} | ({"valid/accuracy": 0.5} if step % 1000 == 0 else {}), step)
+    log.log({"train/loss_nats": 2001.0}, 2001)
+    log.finish(None)
+    assert 20 < len(sink.sent) < 45
+    assert log.spent < 0.01 * (CLOCK[0] - log.begun) + 2 * sink.seconds  # but for the newest, and a validation
+    assert [values["global_step"] for values in sink.sent if "valid/accuracy" in values] == [1000, 2000]
+    assert sink.sent[-1] == {"global_step": 2001, "train/loss_nats": 2001.0}
+    assert all(values.get("train/loss_nats", values["global_step"]) == values["global_step"] for values in sink.sent)
+
+
+def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
+    """Losses every 50 steps, a validation every 120, and a W&B too slow to take all."""
+    sink = Sink(0.01)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
+    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0])], 0)
+    for step in range(0, 601):
+        CLOCK[0] += 0.001
+        values = {"train/loss_nats": float(step)} if step % 50 == 0 else {}
+        log.log(values | ({"valid/accuracy": 0.5} if step % 120 == 0 else {}), step)
+    log.finish(None)
+    losses = [(v["train/loss_nats"], v["global_step"]) for v in sink.sent if "train/loss_nats" in v]
+    assert losses == [(float(step), step) for step in (0, 50, 100, 200, 350, 450, 600)]
+    assert [v["global_step"] for v in sink.sent if "valid/accuracy" in v] == [0, 120, 240, 360, 480, 600]
+
+
+def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
+    from timescales.training import loop
+
+    with monkeypatch.context() as broken:
+        broken.setattr(loop, "training", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train(*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}")
+    (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*/run-*.wandb")
+    last = {key: value for update in of_type(inspected(run), "summary") for key, value in update["update"].items()}
+    assert (last["status"], last["error"]) == ("failed", "ZeroDivisionError: division by zero")
+    assert "seconds" not in last
+
+
+def test_a_run_begun_anew_is_not_joined_to_the_old_one(train, tmp_path):
+    arguments = [*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}"]
+    assert train(*arguments).status == 0
+    assert train(*arguments, "force=true").status == 0
+    (run,) = (tmp_path / "mine" / "wandb").glob("offline-run-*/run-*.wandb")
+    records = inspected(run)
+    assert not of_type(records, "run")[0].get("resume")
+    summary = {key: value for update in of_type(records, "summary") for key, value in update["update"].items()}
+    record = json.loads((tmp_path / "mine" / "record.json").read_text())
+    assert summary["last/test/loss"] == record["last"]["test/loss"]
+
+
+@pytest.mark.parametrize(("key", "said", "mode"), [
+    (None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline"),
+    ("a" * 40, None, "online"), ("a" * 40, "offline", "offline"),
+])  # fmt: skip
+def test_wandbs_own_settings_and_keys_count(tmp_path, monkeypatch, key, said, mode):
+    """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)
+    netrc = tmp_path / "keys"
+    netrc.write_text(f"machine ml.uni.edu\n login user\n password {key}\n" if key else "")
+    netrc.chmod(0o600)
+    script = """
+import wandb
+from timescales.runs import wandb_run
+wandb.init = lambda **arguments: print("mode", arguments["mode"]) or type("R", (), {"define_metric": lambda *a, **k: 0})
+wandb_run._init({"project": "p", "entity": None}, wandb_run.Path("d"))
+"""
+    if said:
+        (tmp_path / "wandb").mkdir()
+        (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {said}\n")
+    env = {**os.environ, "NETRC": str(netrc), "WANDB_BASE_URL": "https://ml.uni.edu", "HOME": str(tmp_path),
+           "PYTHONPATH": str(ROOT)}  # fmt: skip
+    env.pop("WANDB_API_KEY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert f"mode {mode}\n" in done.stdout
+    assert ("no key, logging offline" in done.stderr) == (key is None and said is None)
+    assert ("has 5, logging offline" in done.stderr) == (key == "short")
+
+
+def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "Offline")
+    out, _ = train_process(*QUICK, "logger=wandb").communicate()
+    assert "error: W&B: 1 validation error for Settings mode Input should be 'online', 'offline'" in out
+    assert "Traceback" not in out
+
+
+def test_a_key_but_no_network_costs_no_training_and_no_noise(train_process, tmp_path, monkeypatch):
+    """W&B gives up after 20 seconds, once for all seeds of a process."""
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
+    monkeypatch.setenv("WANDB_API_KEY", 40 * "0")
+    for name in ("WANDB_SILENT", "WANDB_SERVICE"):  # the latter is this process's
+        monkeypatch.delenv(name, raising=False)
+    out, _ = train_process(
+        *QUICK, "logger=wandb", "seeds=2", "engine=eager", f"run_dir={tmp_path / 'mine'}"
+    ).communicate()
+    assert out.count("W&B: ") == 1
+    assert "logging offline under" in out
+    assert "Traceback" not in out
+    assert "wandb: " not in out
+    assert out.count("finished: test/accuracy") == 2
+    assert len(list(tmp_path.glob("mine/*/wandb/offline-run-*/run-*.wandb"))) == 2
+
+
+def test_histograms_count_every_unit_in_tenths_of_a_decade():
+    (found,) = wandb_run.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
+    counts, edges = found
+    assert len(edges) == len(counts) + 1
+    assert {round(edges[k], 1): count for k, count in enumerate(counts) if count} == {
+        -1.0: 1, -0.4: 1, 0.0: 1, 1.0: 1, 1.9: 1, 4.9: 2
+    }  # fmt: skip
+
+
+def test_pictures_go_to_the_run_they_are_of(train, tmp_path):
+    from matplotlib import image
+
+    runs = {}
+    for choice in ("wandb", "csv"):
+        assert train(*QUICK, f"logger={choice}", f"run_dir={tmp_path / choice}").status == 0
+        assert wandb_run.pictures(tmp_path / choice) == 0  # there are none yet
+        (tmp_path / choice / "analysis").mkdir()
+        image.imsave(tmp_path / choice / "analysis" / "gates.png", [[0.0, 1.0]])
+        (tmp_path / choice / "analysis" / "gates.csv").write_text("unit,T\n0,1.5\n")
+        runs[choice] = wandb_run.pictures(tmp_path / choice)
+    assert runs == {"wandb": 1, "csv": 0}
+    found = [inspected(run) for run in sorted((tmp_path / "wandb" / "wandb").glob("offline-run-*/run-*.wandb"))]
+    assert len({of_type(records, "run")[0]["run_id"] for records in found}) == 1
+    (item,) = [h["item"] for h in of_type(found[-1], "history")]
+    assert (item["global_step"], item["analysis/gates._type"]) == (4, "image-file")
+    newest = max((tmp_path / "wandb" / "wandb").glob("offline-run-*/files/analysis/gates.csv"))
+    assert newest.read_text() == "unit,T\n0,1.5\n"
+
+
+def test_a_table_is_an_artefact_with_its_verdicts(tmp_path):
+    (tmp_path / "table.md").write_text("# made_up\n")
+    logger = {"project": "timescales", "entity": None}
+    columns, body = ["what", "verdict"], [["model=lstm", "match"], ["plstm > lstm", None]]
+    at, files = tmp_path / "at", [tmp_path / "table.md"]
+    wandb_run.publish(logger, "made_up", at, columns, body, files, {"paper size": "open"})
+    (run,) = (tmp_path / "at" / "wandb").glob("offline-run-*/run-*.wandb")
+    records = inspected(run)
+    (one,) = of_type(records, "run")
+    assert (one["run_id"], one["run_group"], one["job_type"]) == ("report-made_up", "made_up", "report")
+    artefact = of_type(records, "artifact")[0]
+    assert (artefact["name"], artefact["type"]) == ("made_up", "table")
+    assert {entry["path"] for entry in artefact["manifest"]["contents"]} == {"table.md", "verdicts.table.json"}
+    assert {"paper size": "open"} in [s["update"] for s in of_type(records, "summary")]
+
+
+def test_without_wandb_it_says_so_and_writes_csv(train, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    outcome = train(*QUICK, "logger=wandb")
+    assert outcome.status == 0, outcome
+    assert "wandb is not installed, writing curve.csv alone" in outcome.err
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert (directory / "curve.csv").is_file()
+
+
+@pytest.mark.parametrize(("choice", "files"), [("csv", True), ("none", False)])
+def test_logger_choice(train, tmp_path, choice, files):
+    assert train(*QUICK, f"logger={choice}").status == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert (directory / "curve.csv").is_file() == files
+    assert json.loads((directory / "record.json").read_text())["status"] == "finished"

@@ -1,0 +1,157 @@
+"""Small files in the formats of the real data sets, so that every test runs without them."""
+
+import gzip
+import io
+import pickle
+import tarfile
+
+import numpy as np
+import texts
+
+
+def write_idx(path, array):
+    """An idx file of bytes: 0 0 8 and the number of dimensions, the sizes as big-endian words, the data."""
+    head = bytes([0, 0, 8, array.ndim]) + b"".join(int(n).to_bytes(4, "big") for n in array.shape)
+    data = head + array.tobytes()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+
+
+def write_mnist(folder, train=600, test=100, suffix=""):
+    """Images that know their own number: pixels 0-2 are it in base 256, and the label is its last digit.
+
+    Test images count from 100,000. The other pixels are noise, the same in every run.
+    """
+    rng = np.random.default_rng(0)
+    for prefix, n, first in (("train", train, 0), ("t10k", test, 100_000)):
+        number = np.arange(n) + first
+        images = np.tile(rng.integers(0, 256, (min(n, 100), 28, 28), np.uint8), (-(-n // 100), 1, 1))[:n]
+        for k in range(3):
+            images[:, 0, k] = number // 256**k % 256
+        write_idx(folder / f"{prefix}-images-idx3-ubyte{suffix}", images)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte{suffix}", (number % 10).astype(np.uint8))
+    return folder
+
+
+class _Python2Pickler(pickle._Pickler):
+    """Writes bytes as Python 2 wrote its strings: CIFAR-10's files are that old."""
+
+    def save_bytes(self, data):
+        self.write(pickle.BINSTRING + len(data).to_bytes(4, "little") + data)
+        self.memoize(data)
+
+    dispatch = {**pickle._Pickler.dispatch, bytes: save_bytes}
+
+
+def write_cifar(path, train=600, test=100):
+    """A tar as CIFAR-10's, of pictures that know their number: the first pixel's channels are it in base 256."""
+    rng = np.random.default_rng(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+
+        def add(name, data):
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+        add("readme.html", b"<meta HTTP-EQUIV>")
+        for name, numbers in [
+            *((f"data_batch_{k + 1}", np.arange(train)[k * train // 5 : (k + 1) * train // 5]) for k in range(5)),
+            ("test_batch", np.arange(test) + 100_000),
+        ]:
+            images = rng.integers(0, 256, (len(numbers), 3, 1024), np.uint8)
+            for channel in range(3):
+                images[:, channel, 0] = numbers // 256**channel % 256
+            content = {
+                b"batch_label": name.encode(), b"labels": [int(n) % 10 for n in numbers],
+                b"data": images.reshape(-1, 3072), b"filenames": [b"%d.png" % n for n in numbers],
+            }  # fmt: skip
+            buffer = io.BytesIO()
+            _Python2Pickler(buffer, 2).dump(content)
+            add(name, buffer.getvalue())
+    return path
+
+
+WORDS = ["the", "a", "film", "good", "bad", "It", "was", "not", "plot", "end", "Never", "see"]
+
+
+def reviews(split, label, n):
+    """Reviews of 1 to 40 words; "good" or "bad" is among them, and the last word is the review's own."""
+    rng = np.random.default_rng([split == "test", label])
+    for k in range(n):
+        words = rng.choice(WORDS, rng.integers(0, 39)).tolist()
+        yield " ".join([*words, ("bad", "good")[label], f"{split}{label}x{k}"][-40:])
+
+
+def write_imdb(path, train=600, test=100):
+    """A tar as the Large Movie Review Dataset's; train and test count both labels together."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        for split, n in (("train", train), ("test", test)):
+            for label, folder in enumerate(("neg", "pos")):
+                for k, text in enumerate(reviews(split, label, n // 2)):
+                    data = text.encode()
+                    member = tarfile.TarInfo(f"aclImdb/{split}/{folder}/{k}_{1 + 9 * label}.txt")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+            member = tarfile.TarInfo(f"aclImdb/{split}/unsup/0_0.txt")
+            tar.addfile(member, io.BytesIO(b""))
+    return path
+
+
+GLOVE = ["the", ",", "a", "film", "good", "bad", "was", "it"]  # lower case, as the real ones
+
+
+def write_glove(path):
+    """Vectors as GloVe's text file; row k is k + 1/100, k + 2/100, ..."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [" ".join([word, *(f"{k + n / 100:.2f}" for n in range(1, 101))]) for k, word in enumerate(GLOVE)]
+    data = "".join(f"{line}\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
+    return path
+
+
+def write_corpora(root):
+    """Every data set, small, under a data root."""
+    write_mnist(root / "MNIST" / "raw", train=400, test=50)
+    write_cifar(root / "cifar-10-python.tar.gz", train=400, test=50)
+    write_imdb(root / "aclImdb_v1.tar.gz", train=400, test=50)
+    write_glove(root / "glove.6B.100d.txt")
+    return texts.write_texts(root, lengths=(3000, 300, 200))
+
+
+# Without dropout, whose masks are not the same on every machine.
+DROPOUTS = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")
+WORD_MODEL = ["task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}",
+              *(f"task.{name}=0.0" for name in DROPOUTS)]  # fmt: skip
+
+# What makes a task small beside its number of sequences.
+SMALL = {
+    "copy": ["task.T=5"],
+    "variable_copy": ["task.low=2", "task.high=6"],
+    "adding": ["task.T=12"],
+    "scifar": ["task.allow_partial=true"],
+    "imdb": ["task.allow_partial=true", "task.steps=12"],
+    "ptb_char": ["task.allow_partial=true", "task.length=12"],
+    "text8": ["task.allow_partial=true", "task.length=12"],
+    "ptb_word": WORD_MODEL,
+    "wt2": WORD_MODEL,
+}
+
+
+def unpack(tar, folder):
+    """Unpack an archive that a test has made itself; Python before 3.11.4 knows no filters."""
+    tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+
+
+def sizes(task, train, valid=4, test=4):
+    """Overrides for so many sequences; a corpus of language modelling has the size it has."""
+    given = {"train_size": train, "valid_size": valid, "test_size": test}
+    of_its_own = ("ptb_char", "text8", "ptb_word", "wt2")
+    return [] if task in of_its_own else [f"task.{key}={n}" for key, n in given.items()]
+
+
+def stand_alone(monkeypatch, folder):
+    """Keep caches in folder, and split these reviews at spaces, which is all that spaCy would do with them."""
+    monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", lambda: folder)
+    monkeypatch.setattr("timescales.tasks.data.imdb.tokenizer", lambda: str.split)

@@ -1,0 +1,270 @@
+"""Corpora of language modelling: found, counted, numbered; what differs from the real ones is refused or marked."""
+
+import dataclasses
+import hashlib
+import os
+import sys
+import types
+import zipfile
+from collections import Counter
+
+import pytest
+import texts
+import torch
+
+from timescales.tasks.data import text
+from timescales.tasks.data.corpus import MissingData
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", lambda: tmp_path / "cache")
+
+
+def write(folder, contents, names=texts.PTB):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in zip(names, contents, strict=True):
+        (folder / name).write_text(content)
+    return folder
+
+
+SMALL = (" a b \n b <unk> N\n", "c  d\n", "\n a e")
+
+
+def test_words_are_numbered_in_order_of_first_sight(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    found = text.words("ptb", tmp_path, allow_partial=True)
+    assert found.symbols == ["a", "b", "<eos>", "<unk>", "N", "c", "d", "e"]
+    assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 1, 3, 4, 2], [5, 6, 2], [2, 0, 7, 2]]
+    assert found.train.dtype == torch.int32
+    assert found.partial == ["Penn Treebank subset: 7 of 929,589 words in train, 3 of 73,760 words in valid, "
+                             "4 of 82,430 words in test, 8 of 10,000 types"]  # fmt: skip
+
+
+def test_characters_are_made_from_the_words(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    found = text.ptb_characters(tmp_path, allow_partial=True)
+    read = ["".join(found.symbols[k] for k in split) for split in found[:3]]
+    assert read == ["a_b\nb_<unk>_N\n", "c__d\n", "\na_e\n"]
+    assert found.symbols == ["a", "_", "b", "\n", "<", "u", "n", "k", ">", "N", "c", "d", "e"]
+    assert "14 of 5,017,482 characters in train" in found.partial[0]
+
+
+def test_text8_is_cut_in_nineties_and_fives(tmp_path):
+    path = texts.write_text8(tmp_path / "text8" / "text8", 2000)
+    found = text.text8(tmp_path, allow_partial=True)
+    assert [len(split) for split in found[:3]] == [1800, 100, 100]
+    assert "".join(found.symbols[k] for split in found[:3] for k in split) == path.read_text()
+    assert found.symbols == list(" abcdefghijklmnopqrstuvwxyz")
+    assert found.partial == ["text8 subset: 2,000 of 100,000,000 characters"]
+    path.write_text(path.read_text()[:-1] + " \n")  # a last space is the text's, the line's end is not
+    found = text.text8(tmp_path, allow_partial=True)
+    assert (sum(map(len, found[:3])), int(found.test[-1])) == (2000, 0)
+    zipped = tmp_path / "other" / "text8.zip"
+    zipped.parent.mkdir()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.write(path, "text8")
+    assert all(map(torch.equal, text.text8(zipped.parent, allow_partial=True)[:3], found[:3]))
+
+
+@pytest.mark.parametrize(("corpus", "folder", "names"), [
+    ("ptb", "ptb", texts.PTB),
+    ("ptb", "ptb/simple-examples/data", texts.PTB),
+    ("ptb", ".", texts.PTB),
+    ("wt2", "wikitext-2", texts.WIKITEXT2),
+    ("wt2", ".", texts.WIKITEXT2),
+    ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
+])  # fmt: skip
+def test_where_words_may_lie(tmp_path, corpus, folder, names):
+    write(tmp_path / folder, SMALL, names)
+    assert text.words(corpus, tmp_path, allow_partial=True).sizes == {"train_size": 7, "valid_size": 3, "test_size": 4}
+
+
+@pytest.mark.parametrize("place", ["text8/text8", "text8/text8.prefix-2000", "text8.zip", "text8"])
+def test_where_text8_may_lie(tmp_path, place):
+    path = texts.write_text8(tmp_path / "made", 2000)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    if place.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / place, "w") as archive:
+            archive.write(path)
+    else:
+        path.rename(tmp_path / place)
+    assert text.text8(tmp_path, allow_partial=True).sizes["train_size"] == 1800
+
+
+@pytest.mark.parametrize(("load", "differs"), [
+    (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
+    (lambda root: text.words("wt2", root), "594 of 2,088,628 words in train"),
+    (text.ptb_characters, "of 5,017,482 characters in train"),
+    (text.text8, "4,000 of 100,000,000 characters"),
+])  # fmt: skip
+def test_another_size_is_refused(tmp_path, load, differs):
+    texts.write_texts(tmp_path, lengths=(540, 90, 80))
+    with pytest.raises(ValueError, match=r"is not the whole .*task\.allow_partial=true") as error:
+        load(tmp_path)
+    assert differs in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    counts = dict(zip(text.PTB.counts, (7, 3, 4, 8, "5c1930d7ed2f93aa"), strict=True))
+    monkeypatch.setitem(text.WORDS, "ptb", dataclasses.replace(text.PTB, counts=counts))
+    assert text.words("ptb", tmp_path).partial == []
+    changed = tmp_path / "ptb" / "ptb.valid.txt"
+    changed.write_text("d  c\n")  # as many words, of the same types
+    with pytest.raises(ValueError, match=r"as long, with another content \(digest"):
+        text.words("ptb", tmp_path)
+
+
+def test_what_is_damaged_is_named(tmp_path):
+    write(tmp_path / "ptb", SMALL)
+    (tmp_path / "ptb" / "ptb.test.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"ptb\.test\.txt cannot be read .*fetch it again"):
+        text.words("ptb", tmp_path, allow_partial=True)
+    (tmp_path / "ptb" / "ptb.test.txt").unlink()
+    for load in (lambda: text.words("ptb", tmp_path, True), lambda: text.ptb_characters(tmp_path, True)):
+        with pytest.raises(ValueError, match=r"ptb\.test\.txt"):
+            load()
+    for name, content in (("text8", b"Capitals"), ("text8.zip", b"no zip")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}.*(holds b'C'|cannot be read).*fetch it again"):
+            text.text8(tmp_path, True)
+        (tmp_path / name / name).unlink()
+
+
+def test_words_are_tokenised_once(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    first = text.words("ptb", tmp_path, allow_partial=True)
+    monkeypatch.setattr(text, "_tokenise", lambda paths: pytest.fail("again"))
+    again = text.words("ptb", tmp_path, allow_partial=True)
+    assert all(map(torch.equal, first[:3], again[:3]))
+    assert first[3:] == again[3:]
+
+
+def test_a_corpus_is_read_once_and_counted_from_that(tmp_path, monkeypatch):
+    write(tmp_path / "ptb", SMALL)
+    calls = Counter()
+
+    def counting(name, function):
+        def counted(*arguments):
+            calls[name] += 1
+            return function(*arguments)
+
+        monkeypatch.setattr(text, name, counted)
+
+    counting("_words", text._words)
+    counting("_characters", text._characters)
+    text.words("ptb", tmp_path, allow_partial=True)
+    text.ptb_characters(tmp_path, allow_partial=True)
+    assert calls == {"_words": 1, "_characters": 1}
+    path = text.PTB.find(tmp_path)
+    found = [list(corpus.count(path).items()) for corpus in (text.PTB, text.PTB_CHARACTERS)]
+    numbers = [("words", 7, 3, 4, 8, "5c1930d7ed2f93aa"), ("characters", 14, 5, 5, 13, "2d7bd85386884d0f")]
+    assert found == [list(text._counts(*of).items()) for of in numbers]
+
+
+def test_download(tmp_path, monkeypatch):
+    """Rows of the Hub become lines, empty ones too; text8's rows are one text. What is looked for is written last."""
+    asked, written = [], []
+
+    def load_dataset(name, *configuration, revision=None):
+        asked.append((name, *configuration, revision))
+        column = "sentence" if "ptb" in name else "text"
+        rows = [f"{k} words" for k in range(3)] if "text8" not in name else ["ab ", "cd"] * 20
+        return {split: {column: [*rows, "", f" {split} \n"][: 99 if "text8" not in name else -2]}
+                for split in ("train", "validation", "test")}  # fmt: skip
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr("timescales.tasks.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr(text, "write_atomic", lambda path, data: (written.append(path.name), path.write_bytes(data)))
+    for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
+        found = text.words(name, tmp_path, allow_partial=True)
+        assert found.symbols == ["0", "words", "<eos>", "1", "2", "train", "validation", "test"]
+        assert found.test.tolist() == [0, 1, 2, 3, 1, 2, 4, 1, 2, 2, 7, 2]
+        assert len(list((tmp_path / folder).iterdir())) == 3
+    assert text.text8(tmp_path, allow_partial=True).sizes == {"train_size": 270, "valid_size": 15, "test_size": 15}
+    assert asked == [
+        ("ptb-text-only/ptb_text_only", "penn_treebank", "refs/convert/parquet"),
+        ("Salesforce/wikitext", "wikitext-2-v1", None),
+        ("afmck/text8", None),
+    ]
+    assert written == [*reversed(texts.PTB), *reversed(texts.WIKITEXT2), "text8"]
+
+
+@pytest.mark.parametrize("load", [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root),
+                                  text.ptb_characters, text.text8])  # fmt: skip
+def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|text8)") as error:
+        load(tmp_path)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Mikolov's character files: every character, the line's end too, followed by a space.
+MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "1f9a2d1afe00f76e8bfbe09a65439681"]
+
+
+@pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="the real corpora are where TIMESCALES_DATA says")
+def test_the_real_corpora():
+    for corpus in text.WORDS:
+        assert text.words(corpus).partial == []
+    found = text.ptb_characters()
+    assert found.partial == []
+    for split, md5 in zip(found[:3], MD5, strict=True):
+        spaced = "".join(f"{found.symbols[k]} " for k in split.tolist())
+        assert hashlib.md5(spaced.encode()).hexdigest() == md5
+    assert text.text8(allow_partial=True).train.max() == 26
+
+
+def slow_bigrams(words):
+    """How often each word follows each other one; the first follows the last."""
+    return Counter(zip(words, [*words[1:], words[0]], strict=True))
+
+
+def test_the_markov_text_has_the_bigrams_and_nothing_else():
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randint(0, 4, (60,), generator=generator).int()  # 0 ends a sentence
+    made = text.markov(source, eos=0, n=200_000)
+    assert made.dtype == torch.int32
+    assert len(made) == 200_000
+    of, drawn = slow_bigrams(source.tolist()), slow_bigrams(made.tolist()[:-1])
+    assert set(drawn) <= set(of) | {(made[-2].item(), made[0].item())}
+    leaving = Counter(source.tolist())
+    first = Counter(made.tolist())
+    for (a, b), n in of.items():
+        assert drawn[a, b] / first[a] == pytest.approx(n / leaving[a], abs=0.012)
+    # Given the word before, the one before that says nothing: three words in a row, as often as a chain has them.
+    triples = Counter(zip(*(made.tolist()[k:] for k in range(3)), strict=False))
+    for (a, b, c), n in triples.most_common(20):
+        assert n / drawn[a, b] == pytest.approx(of[b, c] / leaving[b], abs=0.02)
+
+
+def test_the_markov_text_is_one_for_all_and_ends_anywhere():
+    source = torch.tensor([1, 2, 0, 2, 0, 3, 1, 1, 0], dtype=torch.int32)
+    assert text.markov(source, 0, 50).tolist() == text.markov(source, 0, 50).tolist()
+    assert text.markov(source, 0, 50).tolist() != text.markov(source, 0, 50, seed=1).tolist()
+    assert text.markov(torch.tensor([1, 0]), 0, 5).tolist() == [1, 0, 1, 0, 1]  # only one text is possible
+    assert text.markov(torch.tensor([0, 1, 2]), 2, 5).tolist() == [0, 1, 2, 0, 1]  # it begins a sentence
+    with pytest.raises(ValueError, match="without an end of sentence"):
+        text.markov(torch.tensor([1, 2]), 0, 5)
+
+
+def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
+    texts.write_texts(tmp_path)
+    real, made = (text.words(corpus, tmp_path, allow_partial=True) for corpus in ("ptb", "markov_ptb"))
+    assert made.sizes == real.sizes
+    assert made.symbols == real.symbols
+    assert made.partial == real.partial != []
+    assert not torch.equal(made.train, real.train)
+    whole = sum(map(len, real[:3]))
+    assert torch.equal(torch.cat(made[:3]), text.markov(real.train, real.symbols.index(text.EOS), whole, seed=0))
+    texts.write_texts(tmp_path / "changed", types=30)
+    assert int(text.words("markov_ptb", tmp_path / "changed", allow_partial=True).train.max()) == 29
+    monkeypatch.setattr(text, "markov", lambda *arguments: pytest.fail("again"))
+    again = text.words("markov_ptb", tmp_path, allow_partial=True)
+    assert all(map(torch.equal, made[:3], again[:3]))
+    with pytest.raises(ValueError, match=r"is not the whole Penn Treebank"):
+        text.words("markov_ptb", tmp_path)

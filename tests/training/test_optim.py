@@ -1,0 +1,186 @@
+"""NT-ASGD: when averaging begins, what is averaged, and what the loop asks of any optimizer."""
+
+import math
+
+import pytest
+import torch
+
+from timescales.optim import NTASGD
+from timescales.training import optimizers
+
+# Validation perplexities that the authors of Mahto et al. 2021 publish of their PTB run: it switched after epoch 45.
+PUBLISHED = {1: 408.87, 2: 221.98, 3: 176.70, 4: 159.99, 5: 137.53, 6: 131.30, 7: 118.89, 8: 112.72, 9: 108.37,
+             10: 107.16, 15: 89.97, 20: 82.91, 25: 79.31, 30: 77.56, 40: 75.14, 44: 74.47, 45: 75.56}  # fmt: skip
+
+
+def published_losses():
+    """Of all epochs up to 45, in nats; between the published ones on a straight line."""
+    losses = []
+    for epoch in range(1, 46):
+        low, high = max(k for k in PUBLISHED if k <= epoch), min(k for k in PUBLISHED if k >= epoch)
+        share = (epoch - low) / max(high - low, 1)
+        losses.append(math.log(PUBLISHED[low] * (1 - share) + PUBLISHED[high] * share))
+    return losses
+
+
+def switches_at(losses, nonmono=5):
+    """The rule once more, literally: worse than the best of all validations but the last `nonmono` ones before."""
+    best_val_loss = []
+    for epoch, val_loss in enumerate(losses, 1):
+        if len(best_val_loss) > nonmono and val_loss > min(best_val_loss[:-nonmono]):
+            return epoch
+        best_val_loss.append(val_loss)
+    return None
+
+
+def ours_switches_at(losses, nonmono=5):
+    optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], nonmono=nonmono)
+    for epoch, loss in enumerate(losses, 1):
+        optimizer.observe(loss)
+        if optimizer.param_groups[0]["averaging"]:
+            return epoch
+    return None
+
+
+def test_the_published_run_switches_after_epoch_45():
+    assert switches_at(published_losses()) == ours_switches_at(published_losses()) == 45
+
+
+@pytest.mark.parametrize("nonmono", [1, 2, 5])
+def test_trigger_equals_its_literal_twin(nonmono):
+    g = torch.Generator().manual_seed(0)
+    found = set()
+    for _ in range(50):
+        losses = (5 / torch.arange(1, 31) + 0.3 * torch.rand(30, generator=g)).tolist()
+        found.add(switches_at(losses, nonmono))
+        assert ours_switches_at(losses, nonmono) == switches_at(losses, nonmono)
+    assert len(found) > 4
+
+
+def test_averaging_never_ends_and_the_losses_stop_being_kept():
+    optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))])
+    for loss in (*range(10, 2, -1), 99, 1, 0.5):
+        optimizer.observe(loss)
+    assert optimizer.param_groups[0]["averaging"]
+    assert optimizer.param_groups[0]["losses"] == (*range(10, 2, -1), 99)
+
+
+def problem(kind, **arguments):
+    torch.manual_seed(0)
+    w = torch.nn.Parameter(torch.randn(5, 3, dtype=torch.float64))
+    unused = torch.nn.Parameter(torch.ones(2, dtype=torch.float64))
+    return w, unused, kind([w, unused], **arguments)
+
+
+def gradients(w, steps=12):
+    g = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        w.grad = torch.randn(w.shape, generator=g, dtype=w.dtype) + w.detach()
+        yield 0.5 + torch.rand((), generator=g).item()
+
+
+def test_before_averaging_it_is_sgd_to_the_bit():
+    w, _, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
+    v, _, theirs = problem(torch.optim.SGD, lr=0.1, weight_decay=0.01)
+    for a, b in zip(gradients(w), gradients(v), strict=True):
+        optimizers.step(ours, a)
+        optimizers.step(theirs, b)
+        assert torch.equal(w, v)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_averaging_is_torchs_asgd(scaled):
+    """Weights, averages, and the scaled rate that acts one step late."""
+    w, unused, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
+    v, _, theirs = problem(torch.optim.ASGD, lr=0.1, weight_decay=0.01, t0=0, lambd=0.0)
+    ours.param_groups[0]["averaging"] = True
+    path = []
+    for a, b in zip(gradients(w), gradients(v), strict=True):
+        optimizers.step(ours, a if scaled else None)
+        optimizers.step(theirs, b if scaled else None)
+        assert ours.param_groups[0]["lr"] == 0.1
+        path.append(v.detach().clone())
+        # torch keeps the weight of a step in the average as a 32-bit number.
+        torch.testing.assert_close(w, v, rtol=1e-6, atol=1e-7)
+        with ours.eval_weights():
+            torch.testing.assert_close(w.detach(), theirs.state[v]["ax"], rtol=1e-6, atol=1e-7)
+            mean = torch.stack(path[1:] or path).mean(0)  # the first step is left out once there is a second
+            torch.testing.assert_close(w.detach(), mean, rtol=1e-6, atol=1e-7)
+    assert torch.equal(unused, torch.ones(2, dtype=torch.float64))  # no gradient: no decay, no average
+
+
+def test_the_average_is_begun_once(monkeypatch):
+    w, _, optimizer = problem(NTASGD, lr=0.1)
+    optimizer.param_groups[0]["averaging"] = True
+    clones, original = [], torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda self: clones.append(self) or original(self))
+    for k, _ in enumerate(gradients(w)):
+        optimizer.step()
+        assert len(clones) == 1, k
+
+
+def test_weights_come_back_after_evaluation():
+    w, _, optimizer = problem(NTASGD, lr=0.1)
+    with optimizer.eval_weights():  # nothing averaged yet
+        pass
+    optimizer.param_groups[0]["averaging"] = True
+    for _ in gradients(w):
+        optimizer.step()
+    before = w.detach().clone()
+    with optimizer.eval_weights():
+        assert not torch.equal(w, before)
+    assert torch.equal(w, before)
+
+    def fails():
+        with optimizer.eval_weights():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert torch.equal(w, before)
+
+
+def test_a_resumed_optimizer_goes_on_as_if_never_stopped(tmp_path):
+    from timescales.training import checkpoint
+
+    def run(stop):
+        w, _, optimizer = problem(NTASGD, lr=0.1, nonmono=1)
+        for k, loss in enumerate([3, 2, 1, 5, 6, 7]):
+            for m in (2 * k, 2 * k + 1):
+                if m == stop:
+                    content = {"optimizer": optimizer.state_dict(), "w": w.detach()}
+                    checkpoint.save(tmp_path / "last.pt", content)
+                    w, _, optimizer = problem(NTASGD, lr=0.1, nonmono=1)
+                    kept = checkpoint.load(tmp_path / "last.pt")
+                    w.data.copy_(kept["w"])
+                    optimizer.load_state_dict(kept["optimizer"])
+                w.grad = torch.full_like(w, 0.1 * m) + w.detach()
+                optimizers.step(optimizer, 1.0 + 0.1 * m)
+            optimizers.observe(optimizer, loss)
+        assert optimizer.param_groups[0]["averaged"] == 4
+        with optimizer.eval_weights():
+            return w.detach().clone(), optimizer.param_groups[0]["losses"]
+
+    whole = run(None)
+    for stop in (2, 5, 9, 11):
+        found = run(stop)
+        assert torch.equal(found[0], whole[0])
+        assert found[1] == whole[1]
+
+
+def test_other_optimizers_are_left_alone():
+    w, _, optimizer = problem(torch.optim.Adam, lr=0.1)
+    next(gradients(w))
+    before = w.detach().clone()
+    optimizers.observe(optimizer, 1.0)
+    with optimizers.eval_weights(optimizer):
+        assert torch.equal(w, before)
+    optimizers.step(optimizer, 0.5)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    assert (w.detach() - before).abs().max().item() == pytest.approx(0.05, rel=1e-6)  # Adam's first step is lr in size
+
+
+@pytest.mark.parametrize("bad", [{"lr": -1}, {"weight_decay": -1e-3}, {"nonmono": 0}, {"lr": "fast"}])
+def test_bad_arguments_are_named(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be a number of at least"):
+        NTASGD([torch.nn.Parameter(torch.zeros(1))], **bad)

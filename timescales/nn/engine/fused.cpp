@@ -1,0 +1,873 @@
+// The time loop of a gated recurrent layer on the CPU: forward and exact backward, float32.
+//
+// Four parts: vectors and their functions; the cells (each cell's mathematics stands here once, forward and backward
+// next to each other); matrix products; the loops over time, written once for all cells.
+//
+// Everything a step needs is done while its numbers are in cache: for a group of units at a time, the product with the
+// weights writes the pre-activations of their gates, and the pointwise equations follow at once. Backward mirrors it,
+// and writes the gradients of the pre-activations over the saved activations. Threads own a slice of the batch for the
+// whole sequence and never wait for each other; only where the batch is small and the weights are large do they share
+// the units instead, with one barrier per step.
+//
+// Letters: S steps, B batch, I input, H hidden, G gates. A plain C interface at the end; no other library.
+
+#include <cstdint>
+#include <cstring>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+// ---------------------------------------------------------------------------------------------- vectors
+
+// One matrix tile keeps ROWS x 2 vectors of sums in registers; the rest of the registers hold the operands.
+#if defined(__AVX512F__)
+constexpr int LANES = 16, ROWS = 12;
+#elif defined(__AVX__)
+constexpr int LANES = 8, ROWS = 6;
+#else
+constexpr int LANES = 4, ROWS = 4;
+#endif
+constexpr int WIDTH = 2 * LANES;  // units per group, columns per tile
+constexpr int LINE = 16;          // floats per cache line
+
+typedef float Reg __attribute__((vector_size(4 * LANES)));
+typedef int32_t Int __attribute__((vector_size(4 * LANES)));
+
+#define INLINE inline __attribute__((always_inline))
+
+static INLINE Reg spread(float x) { return Reg{} + x; }
+
+// WIDTH units. The pointwise equations are a long chain of operations, each of which wants the result of the one
+// before: two registers fill each other's waiting. Functions of a vector are those of its registers.
+struct Vec {
+    Reg r[2];
+};
+#define OPERATOR(op)                                                                                           \
+    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; } \
+    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                \
+    static INLINE Vec operator op(float x, const Vec& y) { return {x op y.r[0], x op y.r[1]}; }
+OPERATOR(+)
+OPERATOR(-)
+OPERATOR(*)
+OPERATOR(/)
+#undef OPERATOR
+static INLINE Vec operator-(const Vec& x) { return {-x.r[0], -x.r[1]}; }
+
+static INLINE Reg load_reg(const float* p) {
+    Reg v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
+static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
+static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
+
+// The last group of a row of H numbers may be cut: only `n` of it exist.
+static INLINE Vec load_cut(const float* p, int64_t n) {
+    if (n >= WIDTH) return load(p);
+    float whole[WIDTH] = {};
+    std::memcpy(whole, p, n * sizeof(float));
+    return load(whole);
+}
+static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
+    if (n >= WIDTH) return store(p, v);
+    float whole[WIDTH];
+    store(whole, v);
+    std::memcpy(p, whole, n * sizeof(float));
+}
+
+// WIDTH numbers will be read soon: backward and the weight gradients go through memory too large for any near cache, in
+// jumps that no processor foresees.
+static INLINE void soon(const float* p) {
+    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
+}
+
+static INLINE Int bits(Reg v) { return (Int)v; }
+static INLINE Reg real(Int i) { return (Reg)i; }
+
+// a > b ? a : b and a < b ? a : b, so b where one is not a number. Compilers do not see the instruction in that.
+#if defined(__AVX512F__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
+static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
+#endif
+static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
+
+// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
+// Wanted together because 1 - f must not be computed from a rounded f when f is close to 1.
+static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
+    x = clamp(x, -87.0f, 87.0f);      // beyond: no infinities, and no denormals
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Reg shifted = x * 1.44269504f + magic;
+    Reg n = shifted - magic;
+    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
+    Reg small = poly * tt + t;  // exp(t) - 1
+    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
+    value = scale * small + scale;
+    minus_one = scale * small + (scale - 1.0f);
+}
+
+// log(1 + x) for x >= 0, to a few 1e-7 of itself at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
+// What is not a number stays so: its bits would give a number.
+static INLINE Reg log_one_plus(Reg x) {
+    Reg u = x + 1.0f;
+    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    Int offset = bits(u) - root, e = offset >> 23;
+    Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
+    f = (e == 0) ? x : f;
+    Reg exponent = __builtin_convertvector(e, Reg), ff = f * f;
+    Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
+    Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
+    Reg poly = high * (ff * ff) + low;
+    Reg value = exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
+    return (x == x) ? value : x;
+}
+
+static INLINE Reg at_least_zero(Reg x) { return maximum(Reg{}, x); }
+static INLINE Reg exp_of(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return value;
+}
+static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + exp_of(-x)); }
+static INLINE Reg hyperbolic_tangent(Reg x) {
+    Reg e, minus_one;
+    exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
+    return minus_one / (minus_one + 2.0f);
+}
+// What the weight gradients read is flushed well away from zero, so that products of it are not denormal either.
+static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
+
+#define FUNCTION(name) \
+    static INLINE Vec name(const Vec& x) { return {name(x.r[0]), name(x.r[1])}; }
+FUNCTION(exp_of)
+FUNCTION(log_one_plus)
+FUNCTION(sigmoid)
+FUNCTION(hyperbolic_tangent)
+FUNCTION(flushed)
+FUNCTION(at_least_zero)
+#undef FUNCTION
+static INLINE void exponential(const Vec& x, Vec& value, Vec& minus_one) {
+    for (int i = 0; i < 2; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
+}
+static INLINE Vec where_negative(const Vec& x, const Vec& yes, const Vec& no) {
+    return {x.r[0] < 0.0f ? yes.r[0] : no.r[0], x.r[1] < 0.0f ? yes.r[1] : no.r[1]};
+}
+
+// ---------------------------------------------------------------------------------------------- cells
+//
+// A cell has G gates, perhaps an age, and two functions on one vector of units.
+//   forward:  `a` holds the G pre-activations and leaves as what backward wants to know; returns the new c, age, h.
+//   backward: `a` holds what forward left and leaves as the G gradients of the pre-activations. Comes in with dh and
+//             the carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
+// h' = o tanh c' in all of them.
+
+struct Unit {  // what is constant over the sequence, and the step's time
+    Vec power;
+    float epsilon, floor, dt;
+};
+struct Before {
+    Vec c, age;
+};
+struct After {
+    Vec c, age, h;
+};
+struct Gradient {
+    Vec dh, dc, dage, dpower;
+};
+
+// Long short-term memory (Hochreiter & Schmidhuber 1997; Gers et al. 2000).
+//   i, f, o = sigmoid; g = tanh; c' = f c + i g
+struct LSTM {
+    static constexpr int G = 4;
+    static constexpr bool aged = false;
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
+        Vec i = a[0] = sigmoid(a[0]), f = a[1] = sigmoid(a[1]);
+        Vec g = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        Vec c = f * old.c + i * g;
+        return {c, Vec{}, o * hyperbolic_tangent(c)};
+    }
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
+        Vec i = a[0], f = a[1], g = a[2], o = a[3];
+        Vec tc = hyperbolic_tangent(f * old.c + i * g);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        a[0] = dc * g * i * (1.0f - i);
+        a[1] = dc * old.c * f * (1.0f - f);
+        a[2] = dc * i * (1.0f - g * g);
+        a[3] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * f;
+    }
+};
+
+// Refine gate (Gu et al. 2020, listing 2 and Eqs. 10-12).
+//   f, r, o = sigmoid; u = tanh; gate = 2 r f + (1 - 2 r) f^2; c' = gate c + (1 - gate) u
+struct Refine {
+    static constexpr int G = 4;
+    static constexpr bool aged = false;
+    static INLINE Vec gate(Vec f, Vec r) { return f * (2.0f * r + (1.0f - 2.0f * r) * f); }
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit&) {
+        Vec f = a[0] = sigmoid(a[0]), r = a[1] = sigmoid(a[1]);
+        Vec u = a[2] = hyperbolic_tangent(a[2]), o = a[3] = sigmoid(a[3]);
+        Vec keep = gate(f, r);
+        Vec c = keep * old.c + (1.0f - keep) * u;
+        return {c, Vec{}, o * hyperbolic_tangent(c)};
+    }
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit&, Gradient& d) {
+        Vec f = a[0], r = a[1], u = a[2], o = a[3];
+        Vec keep = gate(f, r);
+        Vec tc = hyperbolic_tangent(keep * old.c + (1.0f - keep) * u);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        Vec dkeep = dc * (old.c - u);
+        // d gate / df = 2 r + 2 (1 - 2 r) f;  d gate / dr = 2 f (1 - f)
+        a[0] = dkeep * 2.0f * (r + (1.0f - 2.0f * r) * f) * f * (1.0f - f);
+        a[1] = dkeep * 2.0f * f * (1.0f - f) * r * (1.0f - r);
+        a[2] = dc * (1.0f - keep) * (1.0f - u * u);
+        a[3] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * keep;
+    }
+};
+
+// Power-law LSTM in its age form (Chien et al. 2021, Eqs. 4-8 and appendix A.1; see timescales/nn/cells/plstm.py).
+//   r, o = sigmoid; q = 1 - r; g = tanh
+//   age'   = q (age + dt) + r floor
+//   before = q (age + 1)  + r floor + epsilon
+//   L = ln((age' + 1) / before) = ln(1 + (r + q dt - epsilon) / before), at least 0;   f = exp(-p L)
+//   i = 1 - f (coupled) or a sigmoid gate of its own;   c' = f c + i g
+template <bool coupled>
+struct PowerLaw {
+    static constexpr int G = coupled ? 3 : 4;
+    static constexpr bool aged = true;
+
+    // Both r and 1 - r are wanted exactly, however close to 0 they are (ages grow without bound while r is tiny, and
+    // a full reset leaves only 1 - r of them). So the smaller of the two is what is saved, 1 - r with a minus sign.
+    struct Reset {
+        Vec r, q;
+    };
+    static INLINE Reset reset_of(Vec x) {
+        Vec e = exp_of(-x), r = 1.0f / (1.0f + e);
+        return {r, e * r};
+    }
+    static INLINE Vec save(const Reset& s) { return where_negative(s.q - s.r, -s.q, s.r); }
+    static INLINE Reset saved(Vec v) { return {where_negative(v, 1.0f + v, v), where_negative(v, -v, 1.0f - v)}; }
+
+    struct Forgetting {
+        Vec age, before, excess, L, f, lost;  // lost = 1 - f
+    };
+    static INLINE Forgetting forget(const Reset& s, const Before& old, const Unit& unit) {
+        Forgetting y;
+        y.age = s.q * (old.age + unit.dt) + s.r * unit.floor;
+        y.before = s.q * (old.age + 1.0f) + (s.r * unit.floor + unit.epsilon);
+        y.excess = s.q * unit.dt + (s.r - unit.epsilon);
+        y.L = log_one_plus(at_least_zero(y.excess) / y.before);
+        Vec log_f = -unit.power * y.L, minus_lost;
+        exponential(log_f, y.f, minus_lost);
+        y.lost = -minus_lost;
+        return y;
+    }
+
+    static INLINE After forward(Vec (&a)[G], const Before& old, const Unit& unit) {
+        Reset s = reset_of(a[0]);
+        Forgetting y = forget(s, old, unit);
+        a[0] = save(s);
+        Vec i = y.lost;
+        if constexpr (!coupled) i = a[1] = sigmoid(a[1]);
+        Vec g = a[G - 2] = hyperbolic_tangent(a[G - 2]), o = a[G - 1] = sigmoid(a[G - 1]);
+        Vec c = y.f * old.c + i * g;
+        return {c, y.age, o * hyperbolic_tangent(c)};
+    }
+    static INLINE void backward(Vec (&a)[G], const Before& old, const Unit& unit, Gradient& d) {
+        Reset s = saved(a[0]);
+        Forgetting y = forget(s, old, unit);
+        Vec g = a[G - 2], o = a[G - 1], i = y.lost;
+        if constexpr (!coupled) i = a[1];
+        Vec tc = hyperbolic_tangent(y.f * old.c + i * g);
+        Vec dc = d.dc + d.dh * o * (1.0f - tc * tc);
+        Vec df = coupled ? dc * (old.c - g) : dc * old.c;
+        if constexpr (!coupled) a[1] = dc * g * i * (1.0f - i);
+        a[G - 2] = dc * i * (1.0f - g * g);
+        a[G - 1] = d.dh * tc * o * (1.0f - o);
+        d.dc = dc * y.f;
+        Vec dlog = -df * y.f;  // gradient of p L
+        d.dpower = d.dpower + dlog * y.L;
+        Vec dL = where_negative(y.excess, Vec{}, dlog * unit.power);  // none where L is held at 0
+        Vec dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
+        // d age'/dr = floor - (age + dt), d before/dr = floor - (age + 1), dr/dz = r q
+        a[0] = -(s.r * s.q) * (dbefore * (old.age + (1.0f - unit.floor)) + dage * (old.age + (unit.dt - unit.floor)));
+        d.dage = s.q * (dbefore + dage);
+    }
+};
+
+// ---------------------------------------------------------------------------------------------- matrix products
+
+// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
+// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA: then UNROLL
+// steps of k get sums of their own.
+template <int R, bool packed>
+static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    Reg sum[UNROLL][R][2] = {};
+    if (accumulate)
+        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
+            s[i][0] += x * b0;
+            s[i][1] += x * b1;
+        }
+    };
+    int64_t k = 0;
+    for (; k + UNROLL <= K; k += UNROLL)
+#pragma GCC unroll 4
+        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
+    for (; k < K; k++) step(k, sum[0]);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) {
+        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
+        store_reg(c + i * ldc, sum[0][i][0]);
+        store_reg(c + i * ldc + LANES, sum[0][i][1]);
+    }
+}
+
+template <bool packed, int R = ROWS>
+static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
+    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The part of 0..n that is the k-th of `parts` nearly equal ones.
+struct Range {
+    int64_t from, to;
+    int64_t size() const { return to - from; }
+};
+static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
+
+// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k that leave b's block in the first-level cache.
+constexpr int64_t BLOCK = 256;
+static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
+    for (int64_t n = 0; n < blocks; n++) {
+        Range k = part(K, n, blocks);
+        for (int64_t m = 0; m < tiles; m++) {
+            Range r = part(rows, m, tiles);
+            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
+                           ldc, accumulate || n > 0);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- the interface's data
+
+// Tensors are contiguous unless strides are given; a null pointer is a tensor that is not there or not wanted.
+extern "C" struct Problem {
+    int64_t cell, threads, S, B, I, H, keep;  // keep: 1 if backward will follow
+    float epsilon, floor;
+    const float *x, *ih, *hh, *bias, *power;  // (S, B, I), (G*H, I), (G*H, H), (G*H), (H)
+    int64_t x_step, x_row;
+    const float *h, *c, *age;  // initial state, (B, H) each
+    const float* dt;           // (S, B)
+    const uint8_t* mask;       // (S, B)
+    const int64_t* order;      // (B): which of the batch is the loop's row b; with a mask alone, see fused.py
+    float *output, *h_last, *c_last, *age_last;
+    float* workspace;  // what forward leaves for backward, and scratch
+    // backward: gradients of the results, then of the arguments
+    const float* d_output;
+    int64_t d_output_step, d_output_row;
+    const float *d_h_last, *d_c_last, *d_age_last;
+    float *d_x, *d_ih, *d_hh, *d_bias, *d_power, *d_h, *d_c, *d_age;
+
+    // The workspace has the loop's rows, all tensors have the batch's.
+    int64_t place(int64_t b) const { return order ? order[b] : b; }
+    bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
+};
+
+// Where things lie in the workspace. Rows are an odd number of cache lines long: rows a power of two apart would
+// compete for the same few places in the cache.
+static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+
+constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
+
+// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of the
+// pre-activations is made ahead, for a window of steps at once, many rows to each fetch.
+static bool projects_ahead(const Problem& p) { return p.I >= 32 && p.B < 32 * p.threads; }
+
+struct Layout {
+    int64_t groups, units, columns;  // units: H rounded up to whole groups; columns: G * units
+    int64_t in;                      // length of [h, x, 1], what a step multiplies with the weights
+    int64_t act_row, unit_row, in_row, grad_row;
+    int64_t window, slots;        // steps of a window; steps whose activations have a place: the next take it over
+    int64_t act_step, unit_step;  // unit_step: 0 where only the current step is kept
+    int64_t time_parts;           // of the weight gradients' sum over S and B
+    // Kept from forward to backward: (slots, B, columns), (S + 1, B, units), the same.
+    float *act, *c, *age;
+    // Forward: two of (B, in); weights in tiles; see `project_ahead`.
+    float *inputs, *weights, *ahead;
+    // Backward: weights in tiles; (B, units) three times; (threads, units); see `sum_gradients`, `input_gradient`.
+    float *weights_back = nullptr, *dh = nullptr, *dc = nullptr, *dage = nullptr, *dpower = nullptr;
+    float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;
+    int64_t floats = 0;
+
+    Layout(const Problem& p, int G, bool aged) {
+        groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = G * units;
+        act_row = odd_lines(columns), unit_row = odd_lines(units);
+        in = p.H + p.I + 1, in_row = odd_lines(in), grad_row = odd_lines(columns);
+        act_step = p.B * act_row, unit_step = p.keep ? p.B * unit_row : 0;
+        window = projects_ahead(p) ? p.threads * CHUNK / p.B : 1;
+        slots = p.keep ? p.S : window;
+        for (time_parts = p.threads; time_parts > 4 && time_parts % 2 == 0;) time_parts /= 2;
+        int64_t states = (p.keep ? p.S : 1) + 1;
+        act = take(p, slots * p.B * act_row);
+        c = take(p, states * p.B * unit_row);
+        age = take(p, aged ? states * p.B * unit_row : 0);
+        int64_t kept = floats;
+        inputs = take(p, 2 * p.B * in_row);
+        weights = take(p, columns * in);
+        ahead = take(p, projects_ahead(p) ? p.threads * CHUNK * ahead_row(p) : 0);
+        int64_t forward = floats;
+        floats = kept;  // backward's scratch takes the place of forward's
+        if (p.keep) {
+            weights_back = take(p, columns * (units + ceil_div(p.I, WIDTH) * WIDTH));
+            dh = take(p, p.B * unit_row), dc = take(p, p.B * unit_row), dage = take(p, p.B * unit_row);
+            dpower = take(p, p.threads * units);
+            gradient = take(p, time_parts * in * grad_row);
+            left = take(p, p.threads * left_size()), right = take(p, p.threads * BLOCK * WIDTH);
+            dx = take(p, p.threads * CHUNK * dx_row(p));
+        }
+        if (forward > floats) floats = forward;
+    }
+    static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
+    static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
+    int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
+
+ private:
+    float* take(const Problem& p, int64_t n) {
+        float* place = p.workspace ? p.workspace + floats : nullptr;
+        floats += ceil_div(n, LINE) * LINE;
+        return place;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------- threads
+
+// Denormal numbers make every multiplication crawl, and vanishing gradients are full of them: they are zero in here.
+struct Flush {
+#if defined(__SSE__)
+    unsigned before = _mm_getcsr();
+    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
+    ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+    uint64_t before;
+    Flush() {
+        asm volatile("mrs %0, fpcr" : "=r"(before));
+        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
+    }
+    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
+#endif
+};
+
+static int thread_number() {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+static int team_size() {
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+static void barrier() {
+#pragma omp barrier
+}
+
+// One thread's rows of the batch and groups of units. `sharers` threads have the same rows and must meet every step.
+struct Share {
+    Range rows, groups;
+    int64_t sharer, sharers;
+};
+
+// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step. A barrier
+// costs little while every thread has a core to itself, but milliseconds when something else runs there too; so units
+// are shared only where a step is long: few rows and many units.
+static Share share(const Problem& p, const Layout& w, int G) {
+    int64_t team = team_size(), best = 1;
+    double least = 1e300;
+    for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
+        if (team % sharers) continue;
+        double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * G * w.in;
+        double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
+        double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or beyond
+        double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
+        if (cost < least) least = cost, best = sharers;
+    }
+    int64_t slices = team / best, me = thread_number();
+    return {part(p.B, me / best, slices), part(w.groups, me % best, best), me % best, best};
+}
+
+// ---------------------------------------------------------------------------------------------- forward
+
+// Weights in tiles: for each group of units and each gate, (in, WIDTH); units beyond H are zero.
+template <class Cell>
+static void pack_weights(const Problem& p, const Layout& w) {
+    Range mine = part(w.groups * Cell::G, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        int64_t first = n / Cell::G * WIDTH, gate = n % Cell::G;
+        float* to = w.weights + n * w.in * WIDTH;
+        for (int64_t l = 0; l < WIDTH; l++) {
+            bool exists = first + l < p.H;
+            int64_t row = gate * p.H + first + l;
+            for (int64_t k = 0; k < p.H; k++) to[k * WIDTH + l] = exists ? p.hh[row * p.H + k] : 0.0f;
+            for (int64_t k = 0; k < p.I; k++) to[(p.H + k) * WIDTH + l] = exists ? p.ih[row * p.I + k] : 0.0f;
+            to[(w.in - 1) * WIDTH + l] = exists ? p.bias[row] : 0.0f;
+        }
+    }
+}
+
+static void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) {
+    float* in = w.inputs + (t % 2) * p.B * w.in_row;
+    for (int64_t b = rows.from; b < rows.to; b++) {
+        std::memcpy(in + b * w.in_row + p.H, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
+        in[b * w.in_row + w.in - 1] = 1.0f;
+    }
+}
+
+// My units of a (B, H) tensor into rows of the workspace, zeros if there is no tensor; `pad`: zeros beyond H.
+static void fetch_units(const Problem& p, const Share& me, const float* tensor, float* to, int64_t to_row, bool pad) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < (pad ? last : end); u++)
+            to[b * to_row + u] = tensor && u < end ? tensor[p.place(b) * p.H + u] : 0.0f;
+}
+// And back.
+static void leave_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* tensor) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
+}
+
+// How many of a thread's rows take part in a step's products: all up to the last that exists.
+static int64_t taking_part(const Problem& p, int64_t t, Range rows) {
+    int64_t last = rows.to;
+    while (last > rows.from && !p.exists(t, last - 1)) last--;
+    return last - rows.from;
+}
+
+template <class Cell>
+static void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    const float *in = w.inputs + (t % 2) * p.B * w.in_row, *c_old = w.c + t * w.unit_step,
+                *age_old = w.age + t * w.unit_step;
+    float *next = w.inputs + ((t + 1) % 2) * p.B * w.in_row, *act = w.act + t % w.slots * w.act_step;
+    float *c_new = w.c + (t + 1) * w.unit_step, *age_new = w.age + (t + 1) * w.unit_step;
+    int64_t u = group * WIDTH;
+    Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        int64_t at = b * w.unit_row + u;
+        Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+        After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
+        if (p.exists(t, b)) {  // a step that does not exist holds the whole state
+            if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
+            float* z = act + b * w.act_row + u;
+            Vec a[Cell::G];
+            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+            now = Cell::forward(a, old, unit);
+            for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
+        }
+        store(c_new + at, now.c);
+        if (Cell::aged) store(age_new + at, now.age);
+        store_cut(next + b * w.in_row + u, now.h, p.H - u);
+        store_cut(p.output + (t * p.B + p.place(b)) * p.H + u, now.h, p.H - u);
+    }
+}
+
+// The inputs' share of the pre-activations of a window of steps, `first` and those after it.
+static void project_ahead(const Problem& p, const Layout& w, int G, int64_t first) {
+    int64_t row = Layout::ahead_row(p);
+    float* in = w.ahead + thread_number() * CHUNK * row;
+    float* act = w.act + first % w.slots * w.act_step;
+    int64_t steps = p.S - first < w.window ? p.S - first : w.window;
+    Range mine = part(steps * p.B, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
+        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
+        for (int64_t r = 0; r < n; r++) {
+            const float* x = p.x + (first + (from + r) / p.B) * p.x_step + p.place((from + r) % p.B) * p.x_row;
+            std::memcpy(in + r * row, x, p.I * sizeof(float));
+            in[r * row + p.I] = 1.0f;
+        }
+        for (int64_t k = 0; k < w.groups * G; k++)
+            product(n, p.I + 1, in, row, w.weights + (k * w.in + p.H) * WIDTH,
+                    act + from * w.act_row + k % G * w.units + k / G * WIDTH, w.act_row, false);
+    }
+}
+
+template <class Cell>
+static void forward(const Problem& p) {
+    bool ahead = projects_ahead(p);
+    Layout w(p, Cell::G, Cell::aged);
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w, Cell::G);
+        Range my_inputs = part(me.rows.size(), me.sharer, me.sharers);
+        my_inputs = {me.rows.from + my_inputs.from, me.rows.from + my_inputs.to};
+        pack_weights<Cell>(p, w);
+        fetch_units(p, me, p.h, w.inputs, w.in_row, false);
+        fetch_units(p, me, p.c, w.c, w.unit_row, true);
+        if (Cell::aged) fetch_units(p, me, p.age, w.age, w.unit_row, true);
+        put_input(p, w, 0, my_inputs);
+        for (int64_t t = 0; t < p.S; t++) {
+            if (t == 0 || (ahead && t % w.window == 0)) barrier();
+            if (ahead && t % w.window == 0) {
+                project_ahead(p, w, Cell::G, t);
+                barrier();
+            }
+            const float* in = w.inputs + (t % 2) * p.B * w.in_row + me.rows.from * w.in_row;
+            int64_t rows = taking_part(p, t, me.rows);
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                for (int64_t g = 0; g < Cell::G; g++) {
+                    float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + g * w.units
+                             + group * WIDTH;
+                    const float* tiles = w.weights + (group * Cell::G + g) * w.in * WIDTH;
+                    product(rows, ahead ? p.H : w.in, in, w.in_row, tiles, z, w.act_row, ahead);
+                }
+                pointwise_forward<Cell>(p, w, me, t, group);
+            }
+            if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
+            if (me.sharers > 1) barrier();
+        }
+        leave_units(p, me, w.inputs + p.S % 2 * p.B * w.in_row, w.in_row, p.h_last);
+        leave_units(p, me, w.c + p.S * w.unit_step, w.unit_row, p.c_last);
+        if (Cell::aged) leave_units(p, me, w.age + p.S * w.unit_step, w.unit_row, p.age_last);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- backward
+
+// weights_back: hh in tiles (columns, WIDTH) for each group of units, then ih the same way for groups of inputs: what
+// the gradients of the pre-activations are multiplied with.
+template <class Cell>
+static void pack_weights_back(const Problem& p, const Layout& w) {
+    int64_t tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
+    Range mine = part(tiles, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        bool recurrent = n < w.groups;
+        const float* from = recurrent ? p.hh : p.ih;
+        int64_t length = recurrent ? p.H : p.I, first = (recurrent ? n : n - w.groups) * WIDTH;
+        for (int64_t k = 0; k < w.columns; k++) {
+            int64_t unit = k % w.units, row = k / w.units * p.H + unit;
+            float* to = w.weights_back + (n * w.columns + k) * WIDTH;
+            for (int64_t l = 0; l < WIDTH; l++)
+                to[l] = unit < p.H && first + l < length ? from[row * length + first + l] : 0.0f;
+        }
+    }
+}
+
+template <class Cell>
+static void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    const float *c_old = w.c + t * w.unit_step, *age_old = w.age + t * w.unit_step;
+    float *act = w.act + t * w.act_step, *dpower = w.dpower + thread_number() * w.units;
+    int64_t u = group * WIDTH;
+    Unit unit{p.power ? load_cut(p.power + u, p.H - u) : Vec{}, p.epsilon, p.floor, 1.0f};
+    Vec power_sum = load(dpower + u);
+    int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);  // rows whose gradients are
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        int64_t at = b * w.unit_row + u;
+        float* z = act + b * w.act_row + u;
+        if (t > 0 && p.exists(t - 1, b)) {
+            for (int g = 0; g < Cell::G; g++) soon(z - w.act_step + g * w.units);
+            soon(c_old - w.unit_step + at);
+            if (Cell::aged) soon(age_old - w.unit_step + at);
+        }
+        Vec a[Cell::G], dh = load(w.dh + at);
+        if (p.d_output)
+            dh = dh + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
+        if (!p.exists(t, b)) {  // the state was held: its gradient passes through
+            store(w.dh + at, dh);
+            if (b < read)
+                for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
+            continue;
+        }
+        if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
+        Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
+        Gradient d{dh, load(w.dc + at), Cell::aged ? load(w.dage + at) : Vec{}, power_sum};
+        for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+        Cell::backward(a, old, unit, d);
+        for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
+        store(w.dh + at, Vec{});  // the product with the weights comes on top
+        store(w.dc + at, d.dc);
+        if (Cell::aged) store(w.dage + at, d.dage);
+        power_sum = d.dpower;
+    }
+    store(dpower + u, power_sum);
+}
+
+// dh += dz_t U for one group of units.
+static void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    product(taking_part(p, t, me.rows), w.columns, w.act + t * w.act_step + me.rows.from * w.act_row, w.act_row,
+            w.weights_back + group * w.columns * WIDTH, w.dh + me.rows.from * w.unit_row + group * WIDTH, w.unit_row,
+            true);
+}
+
+// gradient (in, columns) = sum over steps and batch of [h_before, x, 1]^T dz: the gradients of hh, ih and bias at once.
+// Threads share out the rows that exist and the columns; each part of the rows is summed into a matrix of its own.
+static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
+    float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
+    float* line = left + w.left_size() - w.in_row - LINE;
+    float* gradient = w.gradient + time_part * w.in * w.grad_row;
+    int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) walks over all rows; `row`: a block's, which exist
+    auto walk = [&] {
+        if (++b == p.B) b = 0, t++;
+    };
+    for (; t < p.S; walk()) existing += p.exists(t, b);
+    Range mine = part(existing, time_part, w.time_parts);
+    t = b = 0;
+    for (int64_t before = 0; before < mine.from; walk()) before += p.exists(t, b);
+    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(mine.size(), BLOCK);
+    for (int64_t n = 0; n < blocks || n == 0; n++) {
+        Range block = blocks ? part(mine.size(), n, blocks) : Range{0, 0};
+        for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [h_before, x, 1], cut into the tiles' rows
+            while (!p.exists(t, b)) walk();
+            row[k] = t * p.B + b;
+            const float* before = t ? p.output + (t - 1) * p.B * p.H : p.h;
+            std::memcpy(line, before + p.place(b) * p.H, p.H * sizeof(float));
+            std::memcpy(line + p.H, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
+            line[w.in - 1] = 1.0f;
+            for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
+                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
+                            ROWS * sizeof(float));
+        }
+        for (int64_t j = panels.from; j < panels.to; j++) {
+            for (int64_t k = 0; k < block.size(); k++) {
+                if (k + 16 < block.size()) soon(w.act + row[k + 16] * w.act_row + j * WIDTH);
+                std::memcpy(right + k * WIDTH, w.act + row[k] * w.act_row + j * WIDTH, WIDTH * sizeof(float));
+            }
+            for (int64_t m = 0; m < tiles; m++) {
+                Range r = part(w.in, m, tiles);
+                tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
+                              gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
+            }
+        }
+    }
+}
+
+// Add up the parts and turn them: unit by unit into the rows of hh, ih and bias.
+static void write_gradients(const Problem& p, const Layout& w) {
+    Range mine = part(w.columns / WIDTH, thread_number(), team_size());
+    for (int64_t n = mine.from; n < mine.to; n++) {
+        int64_t gate = n * WIDTH / w.units, first = n * WIDTH % w.units;
+        for (int64_t k = 0; k < w.in; k++) {
+            const float* from = w.gradient + k * w.grad_row + n * WIDTH;
+            for (int64_t l = 0; l < WIDTH && first + l < p.H; l++) {
+                float sum = 0.0f;
+                for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
+                int64_t row = gate * p.H + first + l;
+                if (k < p.H) p.d_hh[row * p.H + k] = sum;
+                else if (k < p.H + p.I) p.d_ih[row * p.I + k - p.H] = sum;
+                else p.d_bias[row] = sum;
+            }
+        }
+    }
+}
+
+// dx = dz W for all steps at once.
+static void input_gradient(const Problem& p, const Layout& w) {
+    int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
+    float* dx = w.dx + thread_number() * CHUNK * row;
+    Range mine = part(rows, thread_number(), team_size());
+    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
+        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
+        for (int64_t j = 0; j < panels; j++)
+            product(n, w.columns, w.act + from * w.act_row, w.act_row,
+                    w.weights_back + (w.groups + j) * w.columns * WIDTH, dx + j * WIDTH, row, false);
+        for (int64_t r = 0; r < n; r++) {
+            int64_t to = (from + r) / p.B * p.B + p.place((from + r) % p.B);
+            std::memcpy(p.d_x + to * p.I, dx + r * row, p.I * sizeof(float));
+        }
+    }
+}
+
+template <class Cell>
+static void backward(const Problem& p) {
+    Layout w(p, Cell::G, Cell::aged);
+    std::memset(w.dpower, 0, p.threads * w.units * sizeof(float));
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w, Cell::G);
+        pack_weights_back<Cell>(p, w);
+        fetch_units(p, me, p.d_h_last, w.dh, w.unit_row, true);
+        fetch_units(p, me, p.d_c_last, w.dc, w.unit_row, true);
+        if (Cell::aged) fetch_units(p, me, p.d_age_last, w.dage, w.unit_row, true);
+        barrier();
+        for (int64_t t = p.S - 1; t >= 0; t--) {
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
+                pointwise_backward<Cell>(p, w, me, t, group);
+            }
+            if (me.sharers > 1) barrier();
+        }
+        if (p.d_h) {
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group);
+            leave_units(p, me, w.dh, w.unit_row, p.d_h);
+        }
+        if (p.d_c) leave_units(p, me, w.dc, w.unit_row, p.d_c);
+        if (p.d_age) leave_units(p, me, w.dage, w.unit_row, p.d_age);
+        barrier();
+        if (p.d_hh) {
+            int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;
+            for (int64_t n = thread_number(); n < w.time_parts * column_parts; n += team)
+                sum_gradients(p, w, n / column_parts, part(w.columns / WIDTH, n % column_parts, column_parts));
+            barrier();
+            write_gradients(p, w);
+        }
+        if (p.d_x) input_gradient(p, w);
+    }
+    if (p.d_power)
+        for (int64_t u = 0; u < p.H; u++) {
+            p.d_power[u] = 0.0f;
+            for (int64_t k = 0; k < p.threads; k++) p.d_power[u] += w.dpower[k * w.units + u];
+        }
+}
+
+// ---------------------------------------------------------------------------------------------- the interface
+
+// Calls `use` with the cell that `p.cell` numbers; fused.py has the same list.
+template <class Use>
+static auto with_cell(const Problem& p, Use use) {
+    switch (p.cell) {
+        case 0: return use(LSTM{});
+        case 1: return use(Refine{});
+        case 2: return use(PowerLaw<true>{});
+        default: return use(PowerLaw<false>{});
+    }
+}
+
+// Floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
+extern "C" int64_t timescales_workspace(const Problem* p) {
+    Problem q = *p;
+    q.workspace = nullptr;
+    return with_cell(q, [&](auto cell) { return Layout(q, decltype(cell)::G, decltype(cell)::aged).floats; });
+}
+extern "C" void timescales_forward(const Problem* p) {
+    with_cell(*p, [&](auto cell) { forward<decltype(cell)>(*p); });
+}
+// Uses up what forward left in the workspace.
+extern "C" void timescales_backward(const Problem* p) {
+    with_cell(*p, [&](auto cell) { backward<decltype(cell)>(*p); });
+}

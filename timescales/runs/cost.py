@@ -1,0 +1,89 @@
+"""What a run will cost before it is begun: from a few measured steps. Results in results/speed.csv, by kind of run."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from timescales import paths
+from timescales.files import csv_rows, csv_text, write_atomic
+from timescales.runs import provenance
+
+COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
+STEPS = 3
+
+
+def rows(results: Path | None = None) -> list[dict[str, str]]:
+    """What was measured, on any machine; results: the folder of speed.csv, results/ by default."""
+    return csv_rows((results or paths.RESULTS) / "speed.csv")
+
+
+def known() -> dict[str, float]:
+    """Seconds that a run takes at most, by kind (`schema.kind`): as measured on this machine, else on another."""
+    here = provenance.processor()
+    ordered = sorted(rows(), key=lambda row: row["machine"] == here)
+    return {row["kind"]: float(row["seconds"]) for row in ordered}
+
+
+def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None = None) -> dict[str, float]:
+    """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
+    from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
+    """
+    ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
+    found = {row["kind"]: float(row["seconds"]) for row in ordered}
+    spent: dict[str, float] = {}
+    for kind, row in runs:
+        if row["status"] == "finished" and not row["partial"]:
+            spent[kind] = max(row["seconds"], spent.get(kind, 0.0))
+    return found | spent
+
+
+def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
+
+    `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
+    """
+    import torch
+
+    from timescales.config import schema
+    from timescales.training import build, loop
+
+    model, task, optimizer = build.build(config)
+    settings = schema.Loop(**config["loop"])
+    seconds: list[float] = []
+    for batch in itertools.islice(endless(task), STEPS + 1):
+        begun = time.monotonic()
+        loop.take(loop.Step(len(seconds), model, task, optimizer, settings, batch, None, loop.Clock()))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        seconds.append(time.monotonic() - begun)
+        if len(seconds) > 1 and sum(seconds[1:]) > 3.0:
+            break
+    begun = time.monotonic()
+    loop.evaluate(model, task, "valid", 1)
+    validation = (time.monotonic() - begun) * task.n_batches("valid")
+    step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
+    steps = settings.last_step(task.start_of(settings.max_epochs))
+    whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
+    origin = provenance.provenance(config["device"])
+    return {
+        "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],
+        "threads": origin["threads"], "steps": steps, "seconds_per_step": f"{step:.4g}",
+        "seconds_per_validation": f"{validation:.4g}", "seconds": f"{whole:.4g}",
+    }  # fmt: skip
+
+
+def endless(task: Any) -> Iterator[Any]:
+    """Training batches, epoch after epoch."""
+    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
+
+
+def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:
+    """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
+    same = ("kind", "machine", "threads")
+    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(results), *measured]}
+    lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
+    write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -1,0 +1,166 @@
+"""Where a run's values go: the progress bar, curve.csv, W&B (`wandb_run.py`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from timescales.config.schema import Loop
+from timescales.files import append, write_atomic
+from timescales.runs.wandb_run import Timescales, Wandb
+
+
+class Bar:
+    """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
+
+    Without a terminal a line every half minute.
+    """
+
+    def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str, chance: float) -> None:
+        self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
+        self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
+        quiet = not sys.stderr.isatty()
+        self.bar = tqdm(
+            total=last_step, initial=start, desc=label, unit="step", dynamic_ncols=True, file=sys.stderr,
+            mininterval=30.0 if quiet else 0.2, smoothing=0.1,
+        )  # fmt: skip
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, "")):
+            if key in values:
+                self.words[word] = f"{values[key]:.4f}{note}"
+        if values:
+            words = {"epoch": f"{step / self.per_epoch:.1f}", **self.words}
+            self.bar.set_postfix(words, refresh=False)
+        self.bar.update(step - self.bar.n)
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        self.bar.close()
+
+
+class Curve:
+    """curve.csv: one row per logged step, one column per value, and the row's checksum.
+
+    Rows after `step` of an earlier try are dropped. every: there should be a row at least every so many steps.
+    """
+
+    CHECK = "crc32"
+
+    def __init__(self, path: Path, step: int, every: int | None = None) -> None:
+        self.path = path
+        self.columns: list[str] = ["step"]
+        self.rows: list[dict[str, Any]] = []
+        if step:
+            self._read(step)
+            last = int(self.rows[-1]["step"]) if self.rows else 0
+            if every and last < step - step % every:
+                print(f"{self.path} ends at step {last}: rows up to step {step} are lost", file=sys.stderr)
+        self._rewrite()
+
+    def _read(self, step: int) -> None:
+        """Take over what an earlier try wrote up to `step`; a damaged file is begun anew."""
+        try:
+            text = self.path.read_bytes().decode()
+            whole = text[: text.rfind("\n") + 1]  # a kill or a full disk may leave half a row
+            reader = csv.DictReader(io.StringIO(whole, newline=""))
+            rows = list(reader)
+            if "step" not in (reader.fieldnames or ()) or any(None in row for row in rows):
+                raise csv.Error("columns do not fit")
+            for row in rows:
+                given = row.pop(self.CHECK, None)
+                _ = [float(value) for value in row.values() if value]  # raises ValueError for what is no number
+                if given != self._check(row) and self.CHECK in (reader.fieldnames or ()):
+                    raise csv.Error(f"the row of step {row['step']} is not as it was written")
+            self.columns = [c for c in reader.fieldnames or () if c != self.CHECK]
+            self.rows = [row for row in rows if int(row["step"]) <= step]
+        except FileNotFoundError:
+            return
+        except (csv.Error, ValueError) as error:
+            print(f"{self.path} is damaged ({error}): begun anew from step {step}", file=sys.stderr)
+
+    def _check(self, row: dict[str, Any]) -> str:
+        """The checksum of a row and its columns' names; the x keeps it from being read as a number."""
+        fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
+        return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
+
+    def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, [*self.columns, self.CHECK], lineterminator="\n")
+        if header:
+            writer.writeheader()
+        writer.writerows(row | {self.CHECK: self._check(row)} for row in rows)
+        return text.getvalue()
+
+    def _rewrite(self) -> None:
+        write_atomic(self.path, self._text(self.rows, header=True).encode())
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        if not values:
+            return
+        row = {"step": step, **values}
+        if self.rows and self._check(row) == self._check(self.rows[-1]):
+            return  # the run was killed between this row and its record
+        self.rows.append(row)
+        if new := [key for key in values if key not in self.columns]:
+            self.columns += new
+            self._rewrite()
+        else:
+            append(self.path, self._text(self.rows[-1:], header=False))
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        pass
+
+
+class Loggers:
+    """All of a run's loggers as one: the training loop's log(values, step). It calls `check` before them."""
+
+    def __init__(self, loggers: list[Any], check: Callable[[], None]) -> None:
+        self.all, self.check = loggers, check
+
+    def __call__(self, values: dict[str, float], step: int) -> None:
+        self.check()
+        for logger in self.all:
+            logger.log(values, step)
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        for logger in self.all:
+            logger.finish(record)
+
+
+def open_all(
+    config: dict[str, Any],
+    directory: Path,
+    step: int,
+    settings: Loop,
+    task: Any,
+    chance: float,
+    timescales: Timescales,
+    check: Callable[[], None],
+) -> Loggers:
+    """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped.
+
+    `check` is called before anything is logged or saved: it raises where the run is not ours any more.
+    """
+    by_epochs = task.start_of(settings.max_epochs)
+    last_step = settings.last_step(by_epochs)
+    label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
+    found: list[Any] = []
+    choice = config["logger"]["name"]
+    if choice != "none":
+        found.append(Curve(directory / "curve.csv", step, settings.log_every))
+    if choice == "wandb":
+        try:
+            found.append(Wandb(directory, task.spec.select, timescales, step))
+        except ImportError:
+            print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
+    shown = f"valid/{task.spec.select[0]}"
+    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, chance))
+    return Loggers(found, check)

@@ -1,0 +1,212 @@
+"""Weights & Biases: a run's values, its pictures, and a table's verdicts. The only place that knows wandb."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from timescales.errors import ConfigError
+from timescales.runs import record
+
+Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
+
+
+class Wandb:
+    """A run at Weights & Biases: grouped by configuration without its seed, `global_step` as the axis.
+
+    Each validation brings a histogram of every layer's time scales. Training losses are held back while sending has
+    taken more than SHARE of the time, and the newest replaces those that wait (curve.csv has them all).
+    select: the selection metric and its direction; timescales: gives a (H,) tensor of steps for each layer.
+    """
+
+    SHARE = 0.01
+
+    def __init__(self, directory: Path, select: tuple[str, str], timescales: Timescales, step: int) -> None:
+        self.run = _open(directory, "allow" if step else None)  # None: what an earlier try has sent is replaced
+        metric, direction = select
+        self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
+        self.timescales, self.step = timescales, step
+        self.waiting: dict[str, float] = {}
+        self.spent, self.begun = 0.0, 0.0
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        if not values:
+            return
+        now = time.monotonic()
+        if self.waiting.keys() - values.keys():
+            self._send({})  # with its own step: nothing newer replaces it
+        self.waiting, self.step = dict(values), step
+        looked = any(key.startswith(("valid/", "timescale/")) for key in values)
+        if looked or self.spent <= self.SHARE * (now - self.begun):
+            self._send(histograms(self.timescales()) if looked else {})
+            self.spent += time.monotonic() - now
+        if not self.begun:  # the first call loads what W&B needs, half a second that comes once
+            self.spent, self.begun = 0.0, time.monotonic()
+
+    def _send(self, counts: dict[str, tuple[list[int], list[float]]]) -> None:
+        import wandb
+
+        drawn = {name: wandb.Histogram(np_histogram=pair) for name, pair in counts.items()}  # type: ignore[arg-type]
+        self.run.log({"global_step": self.step, **self.waiting, **drawn})
+        self.waiting = {}
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        if self.waiting:
+            self._send({})
+        if record is not None:
+            names = ("best", "status", "stopped", "error", "seconds", "parameters", "chance")
+            kept = {key: record[key] for key in names if key in record and (key != "seconds" or record[key])}
+            last = {f"last/{name}": value for name, value in record.get("last", {}).items()}
+            self.run.summary.update({**record["metrics"], **last, **kept})
+        self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
+
+
+def _open(directory: Path, resume: str | None = "allow") -> Any:
+    """Begin a directory's run at W&B, or go on with it: its id is the record's, so a resume finds it again."""
+    found = record.read(directory)
+    assert found is not None, "a record is written before anything is logged"
+    config = found["config"]
+    words = [config["task"]["name"], config["model"]["name"]]
+    return _init(
+        config["logger"], directory, resume=resume, id=found["id"], config=config, job_type="train",
+        name="-".join([*words, f"s{found['seed']}", found["id"]]), group=found.get("group"),
+        tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
+    )  # fmt: skip
+
+
+def check(logger: dict[str, Any]) -> None:
+    """Raise ConfigError for settings of W&B's own with which it cannot even log offline."""
+    if logger["name"] == "wandb":
+        with contextlib.suppress(ImportError):
+            _mode()
+
+
+def _mode() -> str:
+    """What W&B's own settings say: WANDB_MODE, or `wandb offline` in this folder."""
+    os.environ.setdefault("WANDB_SILENT", "true")  # before its settings are read for the first time
+    import wandb
+
+    try:
+        return str(wandb.setup().settings.mode)
+    except ValueError as error:
+        raise ConfigError(f"W&B: {' '.join(str(error).split())}; logger=csv trains without it") from error
+
+
+_unreached: list[Path] = []  # directories whose run could not be begun online
+
+
+def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
+    """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
+    mode: Any = _mode()
+    import wandb
+
+    if mode == "online" and _unreached:  # by another seed of this process: it took its time to find that out
+        mode = "offline"
+    if mode == "online":
+        why = "no key"
+        try:
+            mode = "online" if wandb.login(prompt=False, verify=False) else "offline"
+        except wandb.errors.Error as error:
+            mode, why = "offline", str(error).splitlines()[0].rstrip(".")
+        if mode == "offline":
+            later = f"wandb login && wandb sync {shlex.quote(str(directory))}/wandb/offline-run-*"
+            print(f"W&B: {why}, logging offline; later: {later}", file=sys.stderr)
+    arguments |= {
+        "project": logger["project"], "entity": logger["entity"], "dir": str(directory),
+        "settings": wandb.Settings(init_timeout=20),
+    }  # fmt: skip
+    if wandb.run is not None:  # of another seed beside this one
+        arguments["reinit"] = "create_new"
+    try:
+        run = wandb.init(**arguments, mode=mode)
+    except wandb.errors.Error as error:
+        # A wrong key or no network must not cost the training.
+        print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
+        _unreached.append(directory)
+        if wandb.run is None:
+            wandb.teardown()  # its service takes the id for one in use
+        try:
+            run = wandb.init(**arguments, mode="offline")
+        except wandb.errors.Error as again:
+            raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
+        except Exception as again:  # of its service, which may be another process's and holds the id still
+            print(f"W&B: {again}: nothing is logged there, curve.csv has it all", file=sys.stderr)
+            run = wandb.init(mode="disabled")
+    # Steps of our own: W&B's start at 0 again when an offline run is resumed.
+    run.define_metric("global_step", hidden=True)
+    run.define_metric("*", step_metric="global_step")
+    return run
+
+
+# Edges of the histograms, decades of steps: the same at every validation, or W&B could not lay them side by side.
+DECADES = [k / 10 for k in range(-10, 51)]
+
+
+def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
+    """By layer, how many units have a time scale in each tenth of a decade of steps (beyond: the outermost): counts
+    and edges, the latter as log10."""
+    found = {}
+    low, high = DECADES[0], DECADES[-1]
+    for k, layer in enumerate(timescales, 1):
+        decades = layer.detach().cpu().double().log10().nan_to_num(nan=low).clamp(low, high)
+        counts = decades.histc(len(DECADES) - 1, low, high).int().tolist()
+        found[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
+    return found
+
+
+def pictures(directory: Path) -> int:
+    """Put RUN_DIR/analysis/*.png on the run's page at W&B, and their CSVs among its files; returns how many pictures.
+
+    0 for a run that is not logged there.
+    """
+    found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
+    if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
+        return 0
+    try:
+        import wandb
+    except ImportError:
+        print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
+        return 0
+    run = _open(directory)
+    images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
+    run.log({"global_step": found.get("steps", 0), **images})
+    for path in drawn:
+        if path.with_suffix(".csv").is_file():
+            run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")
+    run.finish()
+    return len(drawn)
+
+
+def publish(
+    logger: dict[str, Any], name: str, directory: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]],
+    files: Sequence[Path], summary: dict[str, Any],
+) -> None:  # fmt: skip
+    """A table with its verdicts at W&B: one run "report-<name>", and the artefact <name>, a version each time.
+
+    The artefact holds the files and, as "verdicts", the rows; `summary` is what the run says at a glance.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    run = _init(
+        logger, directory, resume="allow", id=f"report-{name}", name=f"report {name}", job_type="report", group=name,
+        tags=[name],
+    )  # fmt: skip
+    import wandb
+
+    table = wandb.Table(columns=list(columns), data=[list(map(str, row)) for row in rows])
+    artefact = wandb.Artifact(name, type="table", metadata=summary)
+    for path in files:
+        artefact.add_file(str(path))
+    artefact.add(table, "verdicts")
+    run.log_artifact(artefact)
+    shown = {path.stem: wandb.Image(str(path), caption=name) for path in files if path.suffix == ".png"}
+    run.log({"verdicts": table, **shown})
+    run.summary.update(summary)
+    run.finish()

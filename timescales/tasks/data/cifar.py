@@ -1,0 +1,102 @@
+"""CIFAR-10, read from its python tar or from the folder that is in it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import tarfile
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timescales.tasks.data.corpus import Corpus, members, reason, whole
+
+FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
+TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
+
+
+class Images(NamedTuple):
+    """Bytes: images (N, 3, 1024), red, green and blue, each row by row from the top; labels (N,)."""
+
+    train: Tensor
+    train_labels: Tensor
+    test: Tensor
+    test_labels: Tensor
+
+
+def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> tuple[Images, list[str]]:
+    """The images, and what is partial of them (`Corpus.check`). root: see `data_root`.
+
+    Raises MissingData if they are neither there nor to be had, ValueError if they are damaged or not all there.
+    """
+    path = CORPUS.locate(root)
+    images = read(path)
+    return images, CORPUS.check(path, _count(images), allow_partial)
+
+
+def read(path: Path) -> Images:
+    """The images of a tar or folder, however many it holds. Raises ValueError if it is damaged."""
+    try:
+        files = _files(path)
+        parts = [[_batch(files[name]) for name in names] for names in (TRAIN, TEST)]
+    except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError, tarfile.TarError, zlib.error) as error:
+        raise ValueError(
+            f"{path} cannot be read as CIFAR-10 ({reason(error)}): delete it and fetch it again"
+        ) from error
+    (train, train_labels), (test, test_labels) = ([torch.cat(t) for t in zip(*p, strict=True)] for p in parts)
+    return Images(train, train_labels, test, test_labels)
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    if path.is_dir():
+        return {name: (path / name).read_bytes() for name in (*TRAIN, *TEST)}
+    return {
+        Path(name).name: content for name, content in members(path, lambda name: Path(name).name in (*TRAIN, *TEST))
+    }
+
+
+class _Plain(pickle.Unpickler):
+    """Arrays and plain values; a file that asks for anything else is refused, not run."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
+            return getattr(np, name)
+        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
+            return np.empty(0).__reduce__()[0]
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+def _batch(data: bytes) -> tuple[Tensor, Tensor]:
+    """Images (N, 3, 1024) and labels of one file."""
+    content = _Plain(io.BytesIO(data), encoding="bytes").load()
+    if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
+        raise ValueError("a file of it holds no images")
+    return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
+
+
+def _count(images: Images) -> dict[str, int | str]:
+    return {"training images": len(images.train), "test images": len(images.test)}
+
+
+def _download(base: Path) -> None:
+    from torchvision.datasets import CIFAR10
+    from torchvision.datasets.utils import download_url
+
+    with whole(base / ARCHIVE) as folder:
+        download_url(CIFAR10.url, str(folder), ARCHIVE, CIFAR10.tgz_md5)
+
+
+CORPUS = Corpus(
+    name="cifar10",
+    title="CIFAR-10",
+    patterns=(ARCHIVE, FOLDER, f"*/{ARCHIVE}", f"*/{FOLDER}"),
+    counts={"training images": 50_000, "test images": 10_000},
+    count=lambda path: _count(read(path)),
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+    download=_download,
+)

@@ -1,0 +1,255 @@
+"""Corpora of language modelling as whole numbers: Penn Treebank by words and by characters, WikiText-2, text8."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timescales.files import checked, write_atomic
+from timescales.tasks.data.cache import cached, content_hash
+from timescales.tasks.data.corpus import Corpus, digest, reason
+
+SPLITS = ("train", "valid", "test")
+EOS = "<eos>"  # what a line's end is, as a word
+MARKOV_SEED = 0  # one text for all runs, whatever their seed
+TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
+
+
+class Text(NamedTuple):
+    """The three splits as whole numbers, (N,) each; what each number stands for; what is missing, in words."""
+
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    symbols: list[str]
+    partial: list[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How long each split is, as train_size and so on."""
+        return {f"{split}_size": len(getattr(self, split)) for split in SPLITS}
+
+
+def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    """ "ptb" or "wt2" by words, int32: what stands between white space, and `<eos>` at every line's end.
+
+    The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code).
+    "markov_ptb" is a text as long and with the same vocabulary, whose words follow each other as PTB's do: `markov`
+    of its training split. root: see `data_root`. Raises MissingData, saying where it looked, if the files are not
+    there and cannot be downloaded, and ValueError for a corpus of another size or content than the real one's, unless
+    allow_partial.
+    """
+    source = WORDS[corpus.removeprefix("markov_")]
+    path = source.locate(root)
+    made = _words(path)
+    partial = source.check(path, _count("words", **made), allow_partial)
+    splits = made["splits"]
+    if corpus != source.name:
+        key = {"files": _hashes(path), "seed": MARKOV_SEED, "version": 1}
+        splits = cached("markov", key, lambda: _markov(splits, made["symbols"].index(EOS)))["splits"]
+    train, valid, test = splits
+    return Text(train, valid, test, made["symbols"], partial)
+
+
+def _words(path: Path) -> dict[str, Any]:
+    return cached("words", {"files": _hashes(path), "version": 1}, lambda: _tokenise(_splits(path)))
+
+
+def _hashes(path: Path) -> list[str]:
+    paths = _splits(path)
+    for missing in (p for p in paths if not p.is_file()):
+        raise ValueError(f"{missing} is missing beside {path}: delete that and fetch both again")
+    return [content_hash(p) for p in paths]
+
+
+def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, Any]:
+    made = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
+    # Clones: a part of a tensor would be saved with the whole of it.
+    return {"splits": [part.clone() for part in made.split([len(split) for split in splits])]}
+
+
+def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
+    """A text of n words drawn from the bigram probabilities of another, (N,); it begins a sentence.
+
+    Source: Mahto et al. 2021, section 3.2.1 (Markov-PTB); how they drew it is not said. The word after w is the one
+    that follows a place of w in the text, each place as likely as the others; the last place is followed by the first.
+    So every word leads to an end of sentence sooner or later, and what comes after that depends on no word before:
+    sentences are drawn side by side. Raises ValueError for a text without `eos`.
+    """
+    if not bool((words == eos).any()):
+        raise ValueError("a text without an end of sentence cannot be drawn anew")
+    after = words.roll(-1).numpy()
+    places = words.argsort(stable=True).numpy()  # of word 0, then of word 1, ...
+    count = np.bincount(words.numpy())
+    first = count.cumsum() - count
+    generator, texts, length = np.random.default_rng(seed), [], 0
+    at_once = -(-n // max(1, len(words) // int(count[eos])))  # so many sentences make about n words
+    while length < n:
+        word, who, steps = np.full(at_once, eos), np.arange(at_once), []
+        while len(who):
+            word = after[places[first[word] + generator.integers(0, count[word])]]
+            steps.append((who, word))
+            word, who = word[word != eos], who[word != eos]
+        owners, drawn = (np.concatenate(column) for column in zip(*steps, strict=True))
+        texts.append(drawn[owners.argsort(kind="stable")])  # each sentence in its own order
+        length += len(drawn)
+    return torch.from_numpy(np.concatenate(texts)[:n].astype(np.int32))
+
+
+def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
+    number: dict[str, int] = {}
+    splits = []
+    for path in paths:
+        read = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
+        splits.append(torch.from_numpy(np.array(read, np.int32)))
+    return {"splits": splits, "symbols": list(number)}
+
+
+def _count(unit: str, splits: Sequence[Tensor], symbols: Sequence[str]) -> dict[str, int | str]:
+    """What a text holds, as `_counts` puts it."""
+    return _counts(unit, *map(len, splits), len(symbols), digest((tokens.numpy() for tokens in splits), symbols))
+
+
+def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    r"""PTB by characters, int16, made from the word files: a line's spaces become `_`, and its end is one `\n`.
+
+    This is Mikolov's character corpus, symbol by symbol. Raises as `words` does.
+    """
+    path = PTB.locate(root)
+    splits, symbols = _characters(path)
+    partial = PTB_CHARACTERS.check(path, _count("characters", splits, symbols), allow_partial)
+    train, valid, test = splits
+    return Text(train, valid, test, symbols, partial)
+
+
+def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
+    texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in _lines(split)) for split in _splits(path)]
+    symbols = list(dict.fromkeys("".join(texts)))
+    return [_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts], symbols
+
+
+def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
+    """text8 by characters (space and a to z, numbered so), int16, cut into 90, 5 and 5 million.
+
+    A part of it, where allowed, is cut in the same shares. Raises as `words` does.
+    """
+    path = TEXT8.locate(root)
+    data = _read_text8(path)
+    partial = TEXT8.check(path, {"characters": len(data)}, allow_partial)
+    numbers = _numbers(data, TEXT8_SYMBOLS, "u1")
+    train, valid = len(data) * 9 // 10, len(data) // 20
+    first, second, third = numbers.split([train, valid, len(data) - train - valid])
+    return Text(first, second, third, list(TEXT8_SYMBOLS), partial)
+
+
+def _read_text8(path: Path) -> bytes:
+    try:
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(checked(path)) as archive:
+                data = archive.read(archive.namelist()[0])
+        else:
+            data = path.read_bytes()
+    except (OSError, ValueError, IndexError) as error:
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+    data = data.rstrip(b"\n")
+    if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
+        raise ValueError(f"{path} is not text8, it holds {strange!r}: delete it and fetch it again")
+    return data
+
+
+def _splits(path: Path) -> list[Path]:
+    """The three files of a corpus, of which the training split's is given."""
+    return [path.with_name(path.name.replace("train", split)) for split in SPLITS]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _numbers(data: bytes, symbols: Sequence[str], dtype: str) -> Tensor:
+    """Characters, given by their code points in an array of the dtype, as their places in symbols."""
+    table = np.zeros(max(map(ord, symbols), default=0) + 1, np.int16)
+    table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
+    return torch.from_numpy(table[np.frombuffer(data, dtype)])
+
+
+def _rows(hub: str, *configuration: str, revision: str | None = None, column: str = "text") -> list[list[str]]:
+    """The three splits of a data set on the Hugging Face Hub, row by row."""
+    from datasets import load_dataset
+
+    found = load_dataset(hub, *configuration, revision=revision)
+    return [list(found[split][column]) for split in ("train", "validation", "test")]
+
+
+def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(f"{row.removesuffix(end)}{end}" if end else row for row in rows).encode())
+
+
+def _download_ptb(base: Path) -> None:
+    splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
+    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):  # train, which is looked for, comes last
+        _write(base / "ptb" / f"ptb.{name}.txt", rows)
+
+
+def _download_wikitext2(base: Path) -> None:
+    splits = _rows("Salesforce/wikitext", "wikitext-2-v1")
+    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):
+        _write(base / "wikitext-2" / f"wiki.{name}.tokens", rows)
+
+
+def _download_text8(base: Path) -> None:
+    _write(base / "text8" / "text8", [row for rows in _rows("afmck/text8") for row in rows], end="")
+
+
+def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
+    return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types", "digest"), counts, strict=True))
+
+
+HUB = "https://huggingface.co/datasets"
+PTB = Corpus(
+    name="ptb",
+    title="Penn Treebank",
+    patterns=("ptb*/**/ptb.train.txt", "PTB*/**/ptb.train.txt", "ptb.train.txt"),
+    counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
+    count=lambda path: _count("words", **_words(path)),
+    url=f"{HUB}/ptb-text-only/ptb_text_only",
+    download=_download_ptb,
+)
+PTB_CHARACTERS = dataclasses.replace(
+    PTB,
+    counts=_counts("characters", 5_017_482, 393_042, 442_423, 50, "a753085ae8d7f938"),
+    count=lambda path: _count("characters", *_characters(path)),
+)
+WIKITEXT2 = Corpus(
+    name="wt2",
+    title="WikiText-2",
+    patterns=("wikitext-2*/**/wiki.train.tokens", "wiki.train.tokens", "wikitext-2*/**/train.txt"),
+    counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
+    count=lambda path: _count("words", **_words(path)),
+    url=f"{HUB}/Salesforce/wikitext",
+    download=_download_wikitext2,
+)
+TEXT8 = Corpus(
+    name="text8",
+    title="text8",
+    patterns=("text8*/**/text8", "text8*/**/text8.zip", "text8*/**/text8.*", "text8.zip", "text8"),
+    counts={"characters": 100_000_000},
+    count=lambda path: {"characters": len(_read_text8(path))},
+    url=f"{HUB}/afmck/text8",
+    download=_download_text8,
+)
+WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2)}
+OF_WORDS = (*WORDS, "markov_ptb")  # what `words` takes

@@ -1,0 +1,78 @@
+"""The word-level language model of AWD-LSTM: dropout everywhere, and tied weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from timescales.nn.rnn import RNN
+from timescales.tasks.task import Batch, Spec
+from timescales.training.model import Output, SequenceModel
+
+
+class LockedDropout(nn.Module):
+    """Dropout of x (S, B, H) with one mask for all steps (Gal & Ghahramani 2016; Merity et al. 2018, section 4.2)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x with a mask of shape (1, B, H), in training."""
+        return x * F.dropout(x.new_ones(1, *x.shape[1:]), self.p) if self.training and self.p else x
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class AWDModel(SequenceModel):
+    """Embedding, RNN and readout with the dropouts of `spec.awd` (`timescales.tasks.AWD`).
+
+    Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped anew
+    in every forward pass (`Cell.weight_drop`); a word dropped from the embedding is dropped wherever it stands in the
+    batch; all other masks are `LockedDropout`.
+    Init: embedding and readout uniform on +-0.1, the readout's bias 0.
+    recurrent="frozen": the recurrent weights get no gradient, so no optimizer moves or decays them.
+    """
+
+    def __init__(self, rnn: RNN, spec: Spec) -> None:
+        assert spec.awd is not None
+        super().__init__(rnn, spec)
+        self.awd = spec.awd
+        if self.awd.tied and rnn.hidden_size != spec.width:
+            raise ValueError(
+                f"tied weights need a last layer of {spec.width} units like the embedding, not {rnn.hidden_size}: "
+                f"give model.hidden_size={spec.width} (or a list that ends so), or task.tied=false"
+            )
+        if rnn.dropout:
+            raise ValueError("the dropout between layers is task.dropout_hidden here: leave model.dropout at 0")
+        readout = self.readout
+        assert isinstance(readout, nn.Linear)
+        nn.init.uniform_(self.vectors, -0.1, 0.1)
+        nn.init.uniform_(readout.weight, -0.1, 0.1)
+        nn.init.zeros_(readout.bias)
+        if self.awd.tied:
+            readout.weight = self.vectors
+        rnn.between = LockedDropout(self.awd.hidden)
+        self.before, self.after = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
+        for cell in rnn.layers:
+            if cell.weight_hh is None and (self.awd.weight or self.awd.recurrent != "trained"):
+                raise ValueError(
+                    f"{type(cell).__name__} has no recurrent weights to drop or freeze: give task.weight_drop=0 and "
+                    "task.recurrent=trained"
+                )
+            cell.weight_drop = self.awd.weight
+            if cell.weight_hh is not None:
+                cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
+
+    def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
+        """Logits for a batch of words (S, B), from the given state or from zeros."""
+        x = F.embedding(batch.x, self.vectors)
+        if self.training and self.awd.embedding:
+            x = x * F.dropout(x.new_ones(len(self.vectors), 1), self.awd.embedding)[batch.x]
+        raw, after = self.rnn(self.before(x), state)
+        dropped = self.after(raw)
+        return Output(self.readout(dropped), after, raw, dropped)

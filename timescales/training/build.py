@@ -1,0 +1,161 @@
+"""From a configuration to objects: task, model, optimizer. What cannot be built is a ConfigError of one line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from timescales.errors import ConfigError, nearest
+from timescales.nn import engine
+from timescales.nn.rnn import RNN
+from timescales.tasks import Task
+from timescales.training.awd import AWDModel
+from timescales.training.model import SequenceModel
+
+# Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.
+HEAD: dict[str, float | None] = {"head_size": None, "head_dropout": 0.0}
+KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
+
+
+def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
+    """Task, model and optimizer of a resolved configuration, on its device. Sets torch's seed and precision.
+
+    The model is built on the CPU and moved, so the same seed gives the same weights everywhere. "auto" in
+    config["device"] and config["model"]["T_max"] is replaced by what it came to.
+    Raises ConfigError.
+    """
+    config["device"] = pick_device(config["device"])
+    # Before anything runs in parallel: threads that exist already would not take it over.
+    torch.set_flush_denormal(True)
+    torch.set_float32_matmul_precision({"fp32": "highest", "tf32": "high"}[config["precision"]])
+    torch.backends.cudnn.allow_tf32 = config["precision"] == "tf32"  # torch's default would be true
+    if config["deterministic"]:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
+    torch.use_deterministic_algorithms(config["deterministic"])
+    torch.manual_seed(config["seed"])
+
+    shared = {"seed": config["seed"], "device": config["device"], "data_root": config["data_root"]}
+    task = construct("task", config["task"], **shared)
+    masked = config["engine"] == "cudnn" and next(task.batches("train")).mask is not None  # others take masks
+    fill_horizon(config["model"], task.spec.horizon)
+    torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
+    own = {key: value for key, value in config["model"].items() if key not in HEAD}
+    rnn = construct("model", own, input_size=task.spec.width, engine=config["engine"])
+    head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
+    kind = AWDModel if task.spec.awd else SequenceModel
+    model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    try:
+        for cell in rnn.layers if config["engine"] != "auto" else ():
+            engine.pick(config["engine"], cell, torch.zeros(2, 1, cell.input_size, device=config["device"]), masked)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    one_kernel = {"fused": True} if config["device"].startswith("cuda") and "fused" not in config["optimizer"] else {}
+    optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **one_kernel)
+    return model, task, optimizer
+
+
+def fill_horizon(node: Any, horizon: int) -> None:
+    """Put the task's horizon wherever a model's configuration says T_max: auto, also inside forget_init."""
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        fill_horizon(inner, horizon)
+    if isinstance(node, dict) and node.get("T_max") == "auto":
+        node["T_max"] = horizon
+
+
+def pick_device(name: str) -> str:
+    """The device to use for a configuration's word; "auto" is a GPU if there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device={name}: torch sees no GPU here; use device=cpu or device=auto")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"device={name}: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def construct(group: str, config: dict[str, Any], **shared: Any) -> Any:
+    """Call config["_target_"] with the other keys as arguments, and those of `shared` that it takes."""
+    arguments = {key: value for key, value in config.items() if key not in ("_target_", "name")}
+    return call(group, locate(group, config["_target_"]), arguments, config.get("name"), **shared)
+
+
+def call(group: str, target: Callable, arguments: dict[str, Any], name: str | None = None, **shared: Any) -> Any:
+    """Call a class with arguments from a configuration group and those of `shared` that it takes, all checked."""
+    parameters = inspect.signature(target).parameters
+    where = f"{target.__module__}.{target.__qualname__}"
+    if "batch_first" in arguments:
+        raise ConfigError(f"{group}.batch_first: every task gives steps first, (S, B, ...): leave it out")
+    for key in arguments:
+        if key not in parameters or key in shared:
+            known = [p for p in parameters if p not in shared]
+            raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, known)}")
+    hints = typing.get_type_hints(target.__init__)
+    for key, value in arguments.items():
+        if not _fits(value, hints.get(key, Any)):
+            raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")
+    arguments |= {key: value for key, value in shared.items() if key in parameters}
+    try:
+        inspect.signature(target).bind(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"{group}: {error} (of {where})") from error
+    try:
+        return target(**arguments)
+    except ValueError as error:  # for people: says what is wrong and how to mend it
+        raise ConfigError(f"{group}={name}: {error}") from error
+
+
+def _words(hint: Any) -> str:
+    """A type as people say it: int or list of int."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_words(part) for part in typing.get_args(hint) if part is not torch.Tensor)
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (Sequence, list):
+        return "a list" + (f" of {_words(inner[0])}" if inner and inner[0] is not Any else "")
+    if kind is tuple:
+        return f"a list of {len(inner)}"
+    return {type(None): "null", str: "a word", Any: "anything"}.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def locate(group: str, target: str) -> Callable:
+    """The class a configuration names: an RNN, a Task or an Optimizer, of this package, torch or one's own module."""
+    module, _, name = target.rpartition(".")
+    if not module or not all(part.isidentifier() for part in target.split(".")):
+        raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
+        raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
+    if not (isinstance(found, type) and issubclass(found, KINDS[group])):
+        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
+    return found
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value from YAML can be an argument of this type; for a type that is not named here it can."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        plain = [part for part in typing.get_args(hint) if part is not torch.Tensor]  # no yaml holds a tensor
+        return any(_fits(value, part) for part in plain)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    kind = typing.get_origin(hint) or hint
+    checks = {int: number and isinstance(value, int), float: number, bool: isinstance(value, bool),
+              str: isinstance(value, str), type(None): value is None}  # fmt: skip
+    if kind in checks:
+        return bool(checks[kind])
+    if kind in (Sequence, list, tuple):
+        inner = typing.get_args(hint)
+        fixed = kind is tuple and inner and inner[-1] is not Ellipsis
+        if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):
+            return False
+        kinds = inner if fixed else (inner or (Any,))[:1] * len(value)
+        return all(_fits(v, k) for v, k in zip(value, kinds, strict=True))
+    return True

@@ -1,0 +1,80 @@
+"""SequenceModel: encoder + RNN + readout, sized by the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from timescales.nn.engine.eager import project
+from timescales.nn.rnn import RNN
+from timescales.tasks.task import Batch, Spec
+
+
+class Output(NamedTuple):
+    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
+    raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
+    task's penalty."""
+
+    logits: Tensor
+    state: tuple[Any, ...]
+    raw: Tensor | None = None
+    dropped: Tensor | None = None
+
+
+class Linear(nn.Linear):
+    """nn.Linear that also takes several seeds stacked: x (..., R, B, I) with a weight (R, C, I)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
+
+
+class SequenceModel(nn.Module):
+    """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
+
+    head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
+    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout). Raises ValueError for values out of range.
+    """
+
+    def __init__(self, rnn: RNN, spec: Spec, head_size: int | None = None, head_dropout: float = 0.0) -> None:
+        super().__init__()
+        if head_size is not None and head_size < 1:
+            raise ValueError(f"head_size must be at least 1, or null for no head; not {head_size}")
+        if not 0.0 <= head_dropout < 1.0:
+            raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
+        if head_dropout and head_size is None:
+            raise ValueError("head_dropout is for the head: give head_size too")
+        self.rnn = rnn
+        self.head: nn.Module = nn.Identity()
+        if head_size is not None:
+            self.head = nn.Sequential(Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
+        self.readout = Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
+        if isinstance(spec.embedding, int):
+            self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
+        elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
+            self.register_buffer("vectors", spec.embedding, persistent=False)
+        self.spec = spec
+
+    def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
+        """Logits for a batch, from the given state or from zeros."""
+        dtype = self.readout.weight.dtype
+        x = batch.x
+        if self.spec.input == "one_hot":
+            x = F.one_hot(x, self.spec.input_size)
+        elif self.spec.input == "tokens":
+            x = embedded(x, self.vectors)
+        output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
+        # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
+        read = output if self.spec.readout == "all" else after[-1].h
+        return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)
+
+
+def embedded(x: Tensor, vectors: Tensor) -> Tensor:
+    """The vectors (V, E) of the tokens x (...); with several seeds stacked (R, V, E) and x (..., R, B)."""
+    if vectors.dim() == 3:
+        replicas, types, _ = vectors.shape
+        x = x + types * torch.arange(replicas, device=x.device).unsqueeze(1)
+    return F.embedding(x, vectors.flatten(0, -2))
