@@ -86,7 +86,7 @@ def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> S
     return SmallTable(**vars(table) | own | {"runs": grids, "cells": (), "sets": sets, "claims": claims})
 
 
-def _measured(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node's values by field, with those that it inherits; what decides verdicts is checked."""
     own = checked(kind, node, where, inherited or {})
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
@@ -99,7 +99,7 @@ def _measured(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | 
     return {**(inherited or {}), **own}
 
 
-def checked(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def checked(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node's values by field of the class `kind`, each of the field's type.
 
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
@@ -107,7 +107,7 @@ def checked(kind: type, node: Any, where: str, inherited: Mapping[str, Any] | No
     if not isinstance(node, Mapping):
         raise ConfigError(f"{where} must be {TYPES[dict]}, not {node!r}")
     known = {f.metadata.get("key", f.name): f for f in fields(kind)}
-    known = {key: known[key] for key in kind.KEYS}  # type: ignore[attr-defined]  # each class of table.py has them
+    known = {key: known[key] for key in kind.KEYS}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
     if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
         verb = "is missing" if len(missing) == 1 else "are missing"

@@ -112,7 +112,7 @@ class Measure:
 class Cell(Measure):
     """A printed value."""
 
-    KEYS: ClassVar = (
+    KEYS: ClassVar[tuple[str, ...]] = (
         *("value", "where", "sd", "se", "n", "failed", "n_min", "better", "metric", "unit", "tolerance"),
         *("label", "compute"),
     )
@@ -143,7 +143,7 @@ class Claim(Measure):
     runs) and "plstm never fails" are about the table's `success`.
     """
 
-    KEYS: ClassVar = ("claim", "metric", "than", "unit", "better", "tolerance", "times", "failures")
+    KEYS: ClassVar[tuple[str, ...]] = ("claim", "metric", "than", "unit", "better", "tolerance", "times", "failures")
     claim: str
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
@@ -180,7 +180,7 @@ class Claim(Measure):
 class Cited:
     """A value of somebody else's model that the paper cites; it is never measured here."""
 
-    KEYS: ClassVar = ("label", "value", "source", "sd", "se")
+    KEYS: ClassVar[tuple[str, ...]] = ("label", "value", "source", "sd", "se")
     label: str
     value: Number
     source: str
@@ -192,7 +192,7 @@ class Cited:
 class Assumption:
     """A setting that the paper does not state."""
 
-    KEYS: ClassVar = ("said", "try")
+    KEYS: ClassVar[tuple[str, ...]] = ("said", "try")
     said: str  # what is assumed, and by which source
     # In the file: `try`, other values (see reports/sensitivity.py).
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
@@ -202,7 +202,7 @@ class Assumption:
 class Figure:
     """A panel of figure.png."""
 
-    KEYS: ClassVar = ("kind", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale")
+    KEYS: ClassVar[tuple[str, ...]] = ("kind", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale")
     kind: Literal["cells", "curves", "line", "probe"]
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
@@ -218,7 +218,7 @@ class Figure:
 class Table(Measure):
     """A paper's table or figure."""
 
-    KEYS: ClassVar = (
+    KEYS: ClassVar[tuple[str, ...]] = (
         *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
         *("claims", "reduce", "success", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
     )
@@ -246,7 +246,7 @@ class Table(Measure):
 class SmallTable(Table):
     """The small-scale version of a table, for a CPU: the same grids with other settings, and claims of its own."""
 
-    KEYS: ClassVar = ("set", "claims", "minutes", "success", "n_min", "select", "metric")
+    KEYS: ClassVar[tuple[str, ...]] = ("set", "claims", "minutes", "success", "n_min", "select", "metric")
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
     # In the file: `set`, settings, or a list of such, each of which makes grids of its own.
     sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})

@@ -115,8 +115,8 @@ class Report:
     @functools.cached_property
     def verdict(self) -> Verdict:
         """The table's verdict, at the paper's size."""
-        each = ([result.verdict for result in results] for results in (self.cells, self.claims))
-        found = verdict.judge_table(*each, complete=self.complete("paper"))
+        cells, claimed = ([result.verdict for result in results] for results in (self.cells, self.claims))
+        found = verdict.judge_table(cells, claimed, self.complete("paper"))
         return replace(found, partial=found.word != verdict.Word.OPEN and verdict.partial(self.rows["paper"]))
 
     @functools.cached_property

@@ -110,7 +110,8 @@ def _state(run: Run, cfg: DictConfig, committed: Mapping[str, Row], runs: Path) 
     """What there is of a run: its record counts more than what was committed."""
     slug = identity.slug(cfg)
     found, row = record.read(runs / slug), committed.get(identity.id_of(slug))
-    word, outcome = "missing", None
+    word = "missing"
+    outcome: Row | None = None
     if found is not None:
         word = "stale" if record.stale(found) else found["status"]
         outcome = found if found["status"] in record.ENDED else None
