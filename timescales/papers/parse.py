@@ -62,7 +62,7 @@ def parse(node: Mapping[str, Any]) -> Table:
     tiny = values.pop("tiny", None)
     measure = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
     values["runs"] = tuple(_grid(f"{where}.runs[{k}]", grid) for k, grid in enumerate(values["runs"]))
-    values["cells"] = tuple(_cell(f"{where}.cells[{k}]", cell, measure) for k, cell in enumerate(values["cells"]))
+    values["cells"] = tuple(parse_cell(f"{where}.cells[{k}]", cell, measure) for k, cell in enumerate(values["cells"]))
     values["cited"] = tuple(_cited(f"{where}.cited[{k}]", entry) for k, entry in enumerate(values.get("cited", [])))
     values["figure"] = tuple(_figure(f"{where}.figure[{k}]", e) for k, e in enumerate(_listed(values, "figure")))
     values["assumed"] = _assumed(f"{where}.assumed", values.get("assumed", {}))
@@ -174,7 +174,8 @@ def _check_spread(where: str, values: Mapping[str, Any], of_runs: bool) -> None:
             raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
 
-def _cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
+def parse_cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
+    """A cell of its mapping; measure: what it takes from its table. Raises ConfigError."""
     values = _measured(Cell, node, where, measure)
     _check_spread(where, values, of_runs=True)
     if values["better"] == "neither":
