@@ -10,13 +10,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
-from timescales import analysis
+from timescales import analysis, paths
 from timescales.config import folders, messages
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError, nearest
 from timescales.papers.parse import parse
 from timescales.papers.table import Run, Table, expand
-from timescales.paths import conf, own
 
 
 def table(name: str) -> Table:
@@ -25,8 +24,8 @@ def table(name: str) -> Table:
     Raises ConfigError if there is none, or one that cannot be judged or reported.
     """
     folders.check_own()
-    paths = (folder / "table" / f"{name}.yaml" for folder in (conf(), *own()))
-    path = next((path for path in paths if path.is_file()), None)
+    places = (folder / "table" / f"{name}.yaml" for folder in (paths.conf(), *paths.own()))
+    path = next((path for path in places if path.is_file()), None)
     if path is None:
         raise ConfigError(folders.no_such("table", name))
     found = parse(_node(path))
