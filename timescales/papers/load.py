@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from timescales import analysis, paths
@@ -72,3 +74,11 @@ def runs(table: Table, profile: str | None, composer: Composer) -> tuple[list[tu
                 raise
             wrong.append(line)
     return composed, wrong
+
+
+def configuration(run: Run, composer: Composer) -> DictConfig | None:
+    """The configuration of a run; None if one of its settings is no key of its model or task."""
+    try:
+        return composer(run.overrides)
+    except (OmegaConfBaseException, ConfigCompositionException):
+        return None

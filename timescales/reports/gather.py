@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from timescales import errors
 from timescales.config import identity
 from timescales.config.compose import Composer
@@ -43,7 +41,7 @@ def asked_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Asked]]
     return asked, list(dict.fromkeys(missing))
 
 
-def _asked(run: Run, cfg: DictConfig) -> Asked:
+def _asked(run: Run, cfg: Any) -> Asked:
     return Asked(run.axes, identity.slug(cfg), identity.kind(cfg))
 
 

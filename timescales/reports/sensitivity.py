@@ -11,13 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import ConfigCompositionException
-from omegaconf.errors import OmegaConfBaseException
-
 from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.files import write_atomic
-from timescales.papers import claims
+from timescales.papers import claims, load
 from timescales.papers.table import Row, Run, SmallTable, columns, expand, run_of
 from timescales.reports import markdown
 from timescales.runs import record, store
@@ -50,10 +47,10 @@ def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list
     runs = []
     for run in expand(table):
         changed = run_of(table, run.axes | {variation.key: variation.value}) if variation.key else run
-        try:
-            runs.append((changed, identity.slug(composer(changed.overrides))))
-        except (OmegaConfBaseException, ConfigCompositionException):  # no key of this model
-            runs.append((run, identity.slug(composer(run.overrides))))
+        cfg = load.configuration(changed, composer)
+        if cfg is None:
+            changed, cfg = run, composer(run.overrides)
+        runs.append((changed, identity.slug(cfg)))
     return runs
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.papers import load
@@ -31,7 +29,7 @@ class State:
     """
 
     run: Run
-    config: DictConfig
+    config: Any
     slug: str
     kind: str  # the same for runs that cost the same
     word: str
@@ -54,7 +52,7 @@ class Status:
         return [state for state in self.states if state.outcome is None]
 
     @property
-    def unknown(self) -> dict[str, DictConfig]:
+    def unknown(self) -> dict[str, Any]:
         """A configuration of each kind of run whose cost is not known."""
         return {state.kind: state.config for state in self.todo if state.kind not in self.seconds}
 
@@ -106,7 +104,7 @@ def status(name: str, composer: Composer, results: Path, runs: Path, absent: Seq
         yield found
 
 
-def _state(run: Run, cfg: DictConfig, committed: Mapping[str, Row], runs: Path) -> State:
+def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs: Path) -> State:
     """What there is of a run: its record counts more than what was committed."""
     slug = identity.slug(cfg)
     found, row = record.read(runs / slug), committed.get(identity.id_of(slug))
