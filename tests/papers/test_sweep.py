@@ -228,3 +228,11 @@ def test_a_metric_that_no_run_has_is_named(quick, train, table_text):
         "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
         "none of its 4 runs here has valid/los; did you mean valid/loss?",
     ]
+
+
+def test_a_tables_configuration_is_its_plan(quick, train):
+    """--cfg would show the configuration of one run, which is none of the table's."""
+    outcome = train("table=quick", "--cfg", "job")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "make plan TABLE=quick" in outcome.err
+    assert "task:" in train("task=copy", "--cfg", "job").out
