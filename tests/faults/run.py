@@ -128,7 +128,6 @@ class Torture:
 
         def before() -> None:
             paths.RESULTS = Path.cwd() / "results"
-            paths.ROOT = Path.cwd()
             import report as script
 
             script.ROOT = Path.cwd()
