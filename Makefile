@@ -5,7 +5,7 @@ MINUTES ?= 9
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm faults lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm faults lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ reproduce: .venv/installed ## run a table at the paper's size and write its repo
 tiny: .venv/installed ## run the small-scale version of a table on a CPU and write its report: TABLE=chien_table3
 	$(PY) train.py table=$(REQUIRED_TABLE) profile=tiny $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
+
+plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--profile tiny seed=0")
+	$(PY) scripts/status.py $(REQUIRED_TABLE) --list $(ARGS)
 
 status: .venv/installed ## show which runs of each table are done and what the rest costs (TABLE=... MEASURE=1)
 	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
