@@ -52,7 +52,7 @@ from timescales.runs import metrics
         (rows([0.91, 0.92, 0.90]), {"se": 0.9, "n": 5}, {}, "match"),
         (rows([0.5, 0.903, 0.7]), {}, {"reduce": "max"}, "match"),
     ],
-)  # fmt: skip
+)
 def test_verdict_of_a_cell(found, printed, table, word):
     assert judged(found, printed, **table).verdict == word
 
