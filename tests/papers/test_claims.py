@@ -125,8 +125,10 @@ def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     assert judge("plstm never fails", table, found, asked).verdict == "holds (2 of 3 groups)"
     # The number is the fewest of a group, p that of the group which says least.
-    groups = [rows(v, T=T) + rows([0.8, 0.81, 0.82][: len(v)], "lstm", T=T)
-              for T, v in ((200, [0.9, 0.91, 0.93]), (500, [0.99, 0.991]))]  # fmt: skip
+    groups = [
+        rows(v, T=T) + rows([0.8, 0.81, 0.82][: len(v)], "lstm", T=T)
+        for T, v in ((200, [0.9, 0.91, 0.93]), (500, [0.99, 0.991]))
+    ]
     each = [judge("plstm > lstm", TABLE, found) for found in groups]
     together = [row for found in groups for row in found]
     both = judge("plstm > lstm", TABLE, together)

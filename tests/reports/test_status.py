@@ -19,9 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_status_counts_what_is_committed():
     """In a folder without runs the committed ones are seen, however many, and what is missing has its price."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "status.py"), "chien_table3"], cwd=ROOT / "tests",
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / "scripts" / "status.py"), "chien_table3"],
+        cwd=ROOT / "tests",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     head, paper, _ = done.stdout.splitlines()[:3]
     assert head.split()[:7] == ["table", "profile", "done", "committed", "missing", "begun", "stale"]
@@ -37,8 +40,11 @@ def test_status_counts_what_is_committed():
 def test_status_knows_a_folder_of_ones_own(tmp_path):
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "status.py"), "--config-dir", str(ROOT / "docs" / "tutorial")],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     lines = [line.split()[:5] for line in done.stdout.splitlines()[1:3]]
     assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "tiny", "0", "0", "4"]]

@@ -17,6 +17,8 @@ from timescales.papers.verdict import CellResult, ClaimResult, Verdict
 from timescales.reports import gather
 from timescales.runs.metrics import Censored
 
+SIZES = {None: "paper", "tiny": "tiny"}  # by profile
+
 
 @dataclass(frozen=True)
 class OpenRuns:
@@ -198,9 +200,6 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
         own=own,
         unread=gather.unread(table, asked, runs) if runs else [],
     )
-
-
-SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
 
 def varying_axes(rows: Sequence[Row]) -> list[str]:
