@@ -115,7 +115,7 @@ shell(f"python scripts/report.py --config-dir {MINE} decay_waves")
 
 # %%
 report = (MINE / "results" / "decay_waves" / "table.md").read_text()
-print("## " + report.split("\n## ")[2])  # after "Paper size": the small-scale result
+print(report[report.index("## Small-scale result") :])
 
 # %% [markdown]
 # Two seeds of a small network are an indication, not more. Without `profile=tiny` the table has three seeds at the
