@@ -59,41 +59,42 @@ def gather(
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            found = _local(run, committed.get(run.id), runs)
-            row = _row(table, run, size, found, committed.get(run.id))
-            if row is not None and row["status"] in record.ENDED:
-                folder = results / table.name / "blocks"
-                blocks = (
-                    folder / f"{row['id']}.csv" if runs is None or found is None else runs / run.slug / "blocks.csv"
-                )
-                row["blocks"] = blocks.read_text() if blocks.is_file() else None
-                rows[size].append(row)
+            row = _local_row(table, run, size, runs, committed.get(run.id)) if runs else None
+            row = row or _committed_row(table, run, results, committed.get(run.id))
+            if row is not None:
+                more = {"axes": run.axes, "profile": size, "stale": store.stale(row)}
+                rows[size].append(row | more)
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local(run: Planned, committed: Row | None, runs: Path | None) -> dict[str, Any] | None:
-    """The record of a run that has ended in `runs`; not of one that is committed on more data."""
-    found = record.read(runs / run.slug) if runs else None
+def _local_row(table: Table, run: Planned, size: str, runs: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run that has ended in `runs`; not of one that is committed on more data."""
+    found = record.read(runs / run.slug)
     if found is None or found["status"] not in record.ENDED:
         return None
-    return None if committed is not None and found["partial"] and not committed["partial"] else found
-
-
-def _row(
-    table: Table, run: Planned, size: str, found: Mapping[str, Any] | None, committed: Row | None
-) -> dict[str, Any] | None:
-    """A run's row from its record, else from what was committed: the values that this table reads, and no others."""
-    names = columns(table)
-    prefixes = tuple(f"probe/{name}/" for name in table.probe)
-    if found is not None:
-        names += [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(prefixes)]
-        row = store.row(found, run.axes, size, dict.fromkeys(names)) | {"curve": found["curve"]}
-    elif committed is not None:
-        names += [key for key in committed if key.startswith(prefixes)]
-        row = {key: committed.get(key) for key in (*store.COLUMNS, *dict.fromkeys(names))}
-    else:
+    if committed is not None and found["partial"] and not committed["partial"]:
         return None
-    return row | {"axes": run.axes, "profile": size, "stale": store.stale(row)}
+    further = [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
+    row = store.row(found, run.axes, size, dict.fromkeys([*columns(table), *further]))
+    return row | {"curve": found["curve"], "blocks": _text(runs / run.slug / "blocks.csv")}
+
+
+def _committed_row(table: Table, run: Planned, results: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run as it was committed: the values that this table reads, and no others."""
+    if committed is None or committed["status"] not in record.ENDED:
+        return None
+    further = [key for key in committed if key.startswith(_prefixes(table))]
+    row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
+    return row | {"blocks": _text(results / table.name / "blocks" / f"{run.id}.csv")}
+
+
+def _prefixes(table: Table) -> tuple[str, ...]:
+    """What the columns of a table's analyses begin with."""
+    return tuple(f"probe/{name}/" for name in table.probe)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.is_file() else None
 
 
 def open_runs(
