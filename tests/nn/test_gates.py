@@ -13,7 +13,7 @@ from torch import nn
 import timescales
 from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
 from timescales.nn.cells import ExpRNNCell, GatedGRUCell, GatedLSTMCell, PGRUCell, PLSTMCell
-from timescales.nn.cells.gates import cumax, mastered, refined
+from timescales.nn.cells.gates import cumax, with_master_gates, refined
 from timescales.nn.engine import eager
 from timescales.nn.inits import ChronoUnknown, Uniform
 from timescales.nn.rnn import RNN
@@ -197,14 +197,14 @@ def test_average_of_the_master_gates_is_5_6():
     """Proposition 3: ordered master gates and even fine gates give forget + input = 5/6 on average, not 1."""
     f_master = torch.arange(1.0, 10_001.0, dtype=torch.float64) / 10_000
     half = torch.full_like(f_master, 0.5)
-    f, i = mastered(f_master, 1 - f_master, half, half)
+    f, i = with_master_gates(f_master, 1 - f_master, half, half)
     assert (f + i).mean().item() == pytest.approx(5 / 6, abs=1e-4)
 
 
 def test_rescaled_tied_master_gates_are_a_refine_gate():
     """Proposition 4: tied (I = 1 - F, i = 1 - f) and with 2 before the fine gates, Eqs. 21-24."""
     f_master, f = torch.rand(2, 1000, dtype=torch.float64)
-    forget, enter = mastered(f_master, 1 - f_master, 2 * f, 2 * (1 - f))
+    forget, enter = with_master_gates(f_master, 1 - f_master, 2 * f, 2 * (1 - f))
     close(forget, refined(f_master, f))
     close(enter, refined(1 - f_master, 1 - f))
     close(forget + enter, torch.ones_like(f))

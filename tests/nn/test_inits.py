@@ -16,7 +16,7 @@ from timescales.nn.inits import (
     InverseGamma,
     Uniform,
     bias_of_timescale,
-    forget_law,
+    forget_initializer,
     inverse_gamma_isf,
     timescale_of_bias,
 )
@@ -30,7 +30,7 @@ def draws(width, one):
     return torch.cat([one().detach().double().flatten() for _ in range(-(-1151 // width))]).numpy()
 
 
-def same_law(sample, distribution):
+def same_distribution(sample, distribution):
     """Kolmogorov-Smirnov; a right law fails one seed in a thousand, and the seed is fixed."""
     result = stats.kstest(sample, distribution.cdf)
     assert result.pvalue > 1e-3, result
@@ -39,7 +39,7 @@ def same_law(sample, distribution):
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("T_max", [3, 30.5, 750])
 def test_chrono_is_the_log_of_a_uniform(width, T_max):
-    same_law(draws(width, lambda: Chrono(T_max).bias(width).exp()), stats.uniform(1, T_max - 2))
+    same_distribution(draws(width, lambda: Chrono(T_max).bias(width).exp()), stats.uniform(1, T_max - 2))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -47,8 +47,8 @@ def test_chrono_reaches_the_cells_biases(width):
     def cell():
         return LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
 
-    same_law(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
-    same_law(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
+    same_distribution(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
+    same_distribution(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -58,13 +58,13 @@ def test_uniform_gate_init(width):
     if width <= 2:
         assert abs(f - 0.5).max() < 1e-12
     else:
-        same_law(f, stats.uniform(1 / width, 1 - 2 / width))
+        same_distribution(f, stats.uniform(1 / width, 1 - 2 / width))
         assert f.min() >= 1 / width - 1e-12
         assert f.max() <= 1 - 1 / width + 1e-12
 
 
 def test_uniform_gate_init_of_a_small_layer():
-    same_law(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
+    same_distribution(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -74,7 +74,7 @@ def test_powers_are_uniform(width, low, high):
         return PLSTMCell(1, width, power_init=(low, high)).p
 
     p = draws(width, powers)
-    same_law(p, stats.uniform(low, high - low))
+    same_distribution(p, stats.uniform(low, high - low))
     assert p.min() >= max(low, 1e-4) * (1 - 1e-4)
     assert p.max() <= min(high, 1 - 1e-4) + 1e-6
 
@@ -95,7 +95,7 @@ def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
     for key in {key for key, _ in cells[0].named_parameters()} - {"power", "gate_bias"}:
         sample = torch.cat([getattr(cell, key).detach().flatten()[:4000] for cell in cells]).double().numpy()
         assert abs(sample).max() <= bound
-        same_law(sample, stats.uniform(-bound, 2 * bound))
+        same_distribution(sample, stats.uniform(-bound, 2 * bound))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -181,7 +181,7 @@ def test_eq5_and_its_inverse():
 def test_constant(b):
     cell = LSTMCell(2, 3, forget_init=b)
     assert cell.bias_total("forget").tolist() == [b] * 3
-    same_law(draws(3, lambda: LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5))
+    same_distribution(draws(3, lambda: LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5))
 
 
 # --- where the bias goes -----------------------------------------------------------------------------------------
@@ -320,14 +320,14 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
         (Chrono(9), Chrono(9)),
     ],
 )
-def test_forget_law_reads(spec, law):
-    assert forget_law(spec) == law
+def test_forget_initializer_reads(spec, law):
+    assert forget_initializer(spec) == law
 
 
 def test_a_law_without_arguments_is_the_papers():
-    assert forget_law("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
-    assert forget_law("assigned") == Assigned((3.0, 4.0), "eq5")
-    assert forget_law("constant") == Constant(1.0)
+    assert forget_initializer("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
+    assert forget_initializer("assigned") == Assigned((3.0, 4.0), "eq5")
+    assert forget_initializer("constant") == Constant(1.0)
 
 
 @pytest.mark.parametrize(
