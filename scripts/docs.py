@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "tutorial.py"
-KERNELS = "timescales.nn.engine.pointwise"  # Triton's; they have no signatures
+KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
 
 
 def cells(text: str) -> list[tuple[bool, str]]:

@@ -40,7 +40,7 @@ from harness import RUNS, SAME, Bench, Case, Report, compared, part_of, plain, r
 from tqdm import tqdm  # noqa: E402
 
 from timescales import files, paths  # noqa: E402
-from timescales.nn.engine.fused import build, is_whole, library  # noqa: E402
+from timescales.nn.engine.fused_library import build, is_whole, load  # noqa: E402
 from timescales.runs import provenance  # noqa: E402
 from timescales.tasks.data import imdb  # noqa: E402
 from timescales.training import checkpoint  # noqa: E402
@@ -362,7 +362,7 @@ class Torture:
 
     def _engine(self, report: Report) -> None:
         """Damaged libraries of the fused engine."""
-        if isinstance(library(), str):
+        if load().functions is None:
             report.words.append("No compiler here: the fused engine was left out.")
             return
         built = build()
@@ -401,7 +401,7 @@ def main() -> None:
         sys.exit(f"error: --only {wrong[0]}: no such part; there are {', '.join(PARTS)}")
     torch.set_num_threads(1)
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
-    library()  # once, for all forks, as what torch loads for its first optimizer
+    load()  # once, for all forks, as what torch loads for its first optimizer
     torch.optim.SGD([torch.zeros(1)])
     sections, commit = earlier(), provenance._commit()  # of the code that is loaded now
     faults: list[str] = []

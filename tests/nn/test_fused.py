@@ -14,7 +14,7 @@ import torch
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN, LSTMCell
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager, fused, fused_library, workspace
 from timescales.nn.rnn import RNN
 
 MODELS = {
@@ -172,7 +172,7 @@ def test_padding_is_left_out_of_the_products(name, side, threads):
 def test_longest_first(threads):
     """Every row once, in each thread's slice those with most steps first."""
     mask = torch.rand(20, 11) < torch.rand(11)
-    order, lengths = fused._longest_first(mask, threads), mask.sum(0)
+    order, lengths = fused.longest_first(mask, threads), mask.sum(0)
     assert order.sort().values.tolist() == list(range(11))
     for k in range(threads):
         mine = order[11 * k // threads : 11 * (k + 1) // threads]
@@ -444,16 +444,16 @@ def test_build_shared_by_processes_and_repaired(tmp_path):
 
 def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
     """A cache may be shared by machines of several kinds: what one can run, another may not."""
-    monkeypatch.setattr(fused, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(fused, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest()))
+    monkeypatch.setattr(fused_library, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(fused_library, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest()))
     (tmp_path / "other.cpp").touch()
-    names = [fused.build(), fused.build()]
+    names = [fused_library.build(), fused_library.build()]
     changes = {"SOURCE": tmp_path / "other.cpp", "FLAGS": ("-O2",), "processor": lambda: "another",
                "find_compiler": lambda: ["true"]}  # fmt: skip
     for name, value in changes.items():
         with monkeypatch.context() as changed:
-            changed.setattr(fused, name, value)
-            names.append(fused.build())
+            changed.setattr(fused_library, name, value)
+            names.append(fused_library.build())
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5]
 
 
@@ -482,14 +482,15 @@ for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit
 echo "$@" > "$out"
 """)
     compiler.chmod(0o755)
-    fused.compile_to(tmp_path / "fused.so", [str(compiler)])
+    fused_library.compile_to(tmp_path / "fused.so", [str(compiler)])
     used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
     assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
     assert not set(unknown) & set(used)
 
 
 def test_fused_by_name_says_why_it_cannot(monkeypatch):
-    monkeypatch.setattr(fused, "library", lambda: "no C++ compiler found (g++); install one or set CXX")
+    error = "no C++ compiler found (g++); install one or set CXX"
+    monkeypatch.setattr(fused_library, "load", lambda: fused_library.Library(None, error))
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     LSTM(3, 4)(torch.randn(2, 2, 3))
@@ -508,4 +509,4 @@ def test_called_directly_it_reads_no_other_type_as_float32(kind):
 
 def test_a_workspace_that_never_was_one_goes_quietly():
     """torch.compile makes objects without calling __init__, and drops them."""
-    fused.Workspace.__new__(fused.Workspace).release()
+    workspace.Workspace.__new__(workspace.Workspace).release()

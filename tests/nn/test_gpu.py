@@ -154,9 +154,9 @@ def test_cudnn_engine_at_full_size(size):
 
 
 @only_gpu
-@pytest.mark.parametrize("kind", pointwise.GATES)
+@pytest.mark.parametrize("kind", GATES)
 def test_every_kernel_passes_its_trial(kind):
-    assert graph.trial(kind, str(torch.empty(0, device=DEVICE).device)) == ""
+    assert graph.trial(kind, str(torch.empty(0, device=DEVICE).device)) is None
 
 
 @only_gpu

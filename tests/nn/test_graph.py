@@ -219,7 +219,7 @@ def standing_in(monkeypatch, recording):
     programs.side_stream.cache_clear()
 
 
-@pytest.mark.parametrize("kind", pointwise.GATES)
+@pytest.mark.parametrize("kind", GATES)
 def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
     """The real `capture`, with streams that do nothing and a recording that runs at once."""
     entered = []
@@ -285,7 +285,7 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
     try:
         torch.backends.cuda.matmul.fp32_precision = precision
         assert precision in programs.settings(torch.device("cpu"))
-        graph._try("coupled", torch.device("cpu"))
+        graph.compare_kernels("coupled", torch.device("cpu"))
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
@@ -300,8 +300,8 @@ def test_a_float64_default_leaves_the_buffers_float32():
     expected = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     torch.set_default_dtype(torch.float64)
     try:
-        for kind in pointwise.GATES:
-            graph._try(kind, torch.device("cpu"))
+        for kind in GATES:
+            graph.compare_kernels(kind, torch.device("cpu"))
         b = Buffers(graph.Kernel("coupled"), (1, 2, 3), 4, torch.device("cpu"), True, True)
         dtypes = {v.dtype for v in vars(b).values() if isinstance(v, torch.Tensor)}
         assert dtypes == {torch.float32, torch.uint8}
@@ -574,7 +574,7 @@ def test_auto_goes_on_with_eager_where_the_engine_fails(monkeypatch, capsys):
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(pointwise, "step_forward", broken)
-    monkeypatch.setattr(graph, "_said", set())
+    monkeypatch.setattr(graph, "_announced", set())
     model = PLSTM(3, 4)
     cell, x = model.layers[0], torch.randn(5, 2, 3)
     for _ in range(2):
@@ -696,7 +696,7 @@ def test_measurements_are_well_formed():
     with choice.MEASURED.open(newline="") as file:
         assert csv.DictReader(file).fieldnames == list(choice.Row._fields)
     for row in choice.measured():
-        assert row.cell in pointwise.GATES
+        assert row.cell in GATES
         assert row.engine in choice.DEFAULT
 
 
@@ -706,22 +706,22 @@ def test_choice_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H200")
     lstm, plstm, ordered = LSTM(3, 4).layers[0], PLSTM(3, 4).layers[0], GatedRNN(3, 4, gate="o").layers[0]
     x = torch.randn(5, 2, 3)
-    assert engines.on_gpu(lstm, x, masked=False) is cudnn.run
-    assert engines.on_gpu(lstm, x, masked=True) is graph.run_or_eager
-    assert engines.on_gpu(plstm, x, masked=False) is graph.run_or_eager
-    assert engines.on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
-    assert engines.on_gpu(ordered, x, masked=False) is eager.run
+    assert engines.pick_on_gpu(lstm, x, masked=False) is cudnn.run
+    assert engines.pick_on_gpu(lstm, x, masked=True) is graph.run_or_eager
+    assert engines.pick_on_gpu(plstm, x, masked=False) is graph.run_or_eager
+    assert engines.pick_on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
+    assert engines.pick_on_gpu(ordered, x, masked=False) is eager.run
     torch.use_deterministic_algorithms(True)
     try:
-        assert engines.on_gpu(lstm, x, masked=False) is graph.run_or_eager
+        assert engines.pick_on_gpu(lstm, x, masked=False) is graph.run_or_eager
     finally:
         torch.use_deterministic_algorithms(False)
-    monkeypatch.setattr(graph, "why_not", lambda cell, x: "Triton is broken")
-    assert engines.on_gpu(plstm, x, masked=False) is eager.run
+    monkeypatch.setattr(graph, "unsupported_reason", lambda cell, x: "Triton is broken")
+    assert engines.pick_on_gpu(plstm, x, masked=False) is eager.run
 
 
 def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
-    monkeypatch.setattr(pointwise, "triton", None)
+    monkeypatch.setattr(triton_kernels, "unavailable", None)
     monkeypatch.setattr(pointwise, "no_triton", "torch came without Triton; pip install triton")
     reason = graph.trial.__wrapped__("coupled", "cuda:0")
     assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
@@ -830,7 +830,7 @@ def test_the_bench_rehearses_whole_trainings(monkeypatch):
 # ------------------------------------------------------------------------------------------ compiling
 
 
-@pytest.mark.parametrize("kind", pointwise.GATES)
+@pytest.mark.parametrize("kind", GATES)
 def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     """The interpreter is lenient where the compiler is not. For the H100 and H200 (sm_90)."""
     triton = pytest.importorskip("triton")
@@ -838,11 +838,11 @@ def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     from triton.compiler import ASTSource
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    fixed = {"H": 100, "G": pointwise.GATES[kind], "KIND": kind, "BLOCK": pointwise.BLOCK}
-    if kind not in pointwise.AGED:
+    fixed = {"H": 100, "G": GATES[kind], "KIND": kind, "BLOCK": triton_kernels.BLOCK}
+    if kind not in AGED:
         fixed |= dict.fromkeys(("age", "dage", "dpower", "power"))
     for absent in ({}, {"dt": None, "mask": None, "d_output": None}):
-        for kernel in (pointwise.forward_kernel, pointwise.backward_kernel):
+        for kernel in (triton_kernels.forward_kernel, triton_kernels.backward_kernel):
             constants = {name: value for name, value in (fixed | absent).items() if name in kernel.arg_names}
             types = dict.fromkeys(("t", "S", "B", "rows"), "i32") | {"epsilon": "fp32", "floor": "fp32", "mask": "*u8"}
             types |= dict.fromkeys(constants, "constexpr")

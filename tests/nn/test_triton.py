@@ -31,10 +31,10 @@ def test_in_the_interpreter():
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
-    from timescales.nn.engine import buffers
+    from timescales.nn.engine import loops
 
     torch.manual_seed(1)
-    monkeypatch.setattr(buffers, "triton_runs", lambda b: True)
+    monkeypatch.setattr(loops, "uses_triton", lambda b: True)
 
 
 def compare(model, x, state=None, dt=None, mask=None, last=False):
@@ -79,15 +79,15 @@ def test_long_sequence(name):
 def test_replicas_equal_the_twins(name, monkeypatch):
     from test_graph import stacked
 
-    from timescales.nn.engine import buffers, graph
+    from timescales.nn.engine import graph, loops
 
     R, S, B, H = 3, 4, 5, 11
     cell, weights = stacked([MODELS[name](2, H).layers[0] for _ in range(R)])
     x, mask, factor = torch.randn(S, R, B, 2), torch.rand(S, R, B) < 0.7, torch.randn(S, R, B, H)
     leaves = [v.detach().requires_grad_() for v in (x, *weights) if v is not None]
     found = []
-    for triton_runs in (True, False):
-        monkeypatch.setattr(buffers, "triton_runs", lambda b, it=triton_runs: it)
+    for on_triton in (True, False):
+        monkeypatch.setattr(loops, "uses_triton", lambda b, it=on_triton: it)
         made = type(weights)(*leaves[1:])
         output, after = graph.run(cell, leaves[0], made, cell.initial_state(R, B), 2.0 * torch.ones(S, R, B), mask)
         found.append([output, *after, *torch.autograd.grad((output * factor).sum(), leaves)])
@@ -98,17 +98,17 @@ def test_replicas_equal_the_twins(name, monkeypatch):
 @inside
 def test_the_trial_finds_a_wrong_kernel(monkeypatch):
     """The kernels on small numbers, as on a GPU before they are used the first time."""
-    from timescales.nn.engine import buffers, graph, pointwise
+    from timescales.nn.engine import graph, loops, triton_kernels
 
     sides = itertools.cycle((False, False, True, True))  # forward and backward by the twins, then by the kernels
-    monkeypatch.setattr(buffers, "triton_runs", lambda b: next(sides))
-    for kind in pointwise.GATES:
-        graph._try(kind, torch.device("cpu"))
+    monkeypatch.setattr(loops, "uses_triton", lambda b: next(sides))
+    for kind in GATES:
+        graph.compare_kernels(kind, torch.device("cpu"))
         with monkeypatch.context() as patch:
-            real = pointwise.launch_backward
-            patch.setattr(pointwise, "launch_backward", lambda b, t: (real(b, t), b.dc.add_(1e-2)))  # noqa: B023
+            real = triton_kernels.launch_backward
+            patch.setattr(triton_kernels, "launch_backward", lambda b, t: (real(b, t), b.dc.add_(1e-2)))  # noqa: B023
             with pytest.raises(RuntimeError, match=f"its {kind} kernel is off by"):
-                graph._try(kind, torch.device("cpu"))
+                graph.compare_kernels(kind, torch.device("cpu"))
 
 
 @inside
@@ -120,7 +120,7 @@ if INTERPRETED:
     import triton
     import triton.language as tl
 
-    from timescales.nn.engine.pointwise import exp_minus_one, log_one_plus, tanh
+    from timescales.nn.engine.triton_kernels import exp_minus_one, log_one_plus, tanh
 
     @triton.jit
     def functions(x, out, N: tl.constexpr):
