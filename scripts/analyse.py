@@ -27,8 +27,12 @@ from timescales.runs import wandb_run  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
-    parser.add_argument("--only", metavar="NAME", help=f"one question: {', '.join(analysis.names('study'))}; "
-                        f"of several runs: {', '.join(analysis.names('compare'))}")  # fmt: skip
+    parser.add_argument(
+        "--only",
+        metavar="NAME",
+        help=f"one question: {', '.join(analysis.names('study'))}; "
+        f"of several runs: {', '.join(analysis.names('compare'))}",
+    )
     parser.add_argument("--svg", action="store_true", help="write NAME.svg too")
     parser.add_argument("--to", metavar="DIR", type=Path, help="where pictures of several runs go")
     options = parser.parse_args()

@@ -52,17 +52,27 @@ def workspace(
     """A view whose curves go over `global_step`."""
     settings = views.WorkspaceSettings(x_axis="global_step", max_runs=50)
     return views.Workspace(
-        name=name, entity=entity, project=project, sections=sections, settings=settings, runset_settings=runs,
+        name=name,
+        entity=entity,
+        project=project,
+        sections=sections,
+        settings=settings,
+        runset_settings=runs,
         auto_generate_panels=False,
-    )  # fmt: skip
+    )
 
 
 def line(*metrics: str, title: str = "", log: bool = False) -> panels.LinePlot:
     """Values over training: mean of a group, its range as a band."""
     return panels.LinePlot(
-        title=title or metrics[0], x="global_step", y=list(metrics), title_x="training steps", log_y=log,
-        groupby_aggfunc="mean", groupby_rangefunc="minmax",
-    )  # fmt: skip
+        title=title or metrics[0],
+        x="global_step",
+        y=list(metrics),
+        title_x="training steps",
+        log_y=log,
+        groupby_aggfunc="mean",
+        groupby_rangefunc="minmax",
+    )
 
 
 def times() -> views.Section:
@@ -84,14 +94,18 @@ def front_page(entity: str, project: str) -> views.Workspace:
     text = re.sub(links, r"\1", (paths.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
     sections = [
-        views.Section(name="Tables", is_open=True, panels=[
-            panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=16)),
-            panels.WeavePanelSummaryTable(table_name="verdicts"),
-        ]),
+        views.Section(
+            name="Tables",
+            is_open=True,
+            panels=[
+                panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=16)),
+                panels.WeavePanelSummaryTable(table_name="verdicts"),
+            ],
+        ),
         views.Section(name="Curves", is_open=True, panels=[line(metric) for metric in metrics]),
         times(),
         views.Section(name="Pictures", panels=[pictures("figure", "figures of tables")]),
-    ]  # fmt: skip
+    ]
     runs = runset([], ["task.name", "model.name"], ["run:state", "summary:best.value", "summary:best.step"])
     return workspace("timescales", entity, project, sections, runs)
 

@@ -8,9 +8,30 @@ from timescales.config import compose, identity, overrides, schema
 
 @pytest.mark.parametrize(
     "value",
-    [1, 1.5, 1e-05, -3, True, None, "ur", "-", "a b", "it's", "a,b", "null", "1.5", "", [1150, 1150, 400], [[1], []],
-     {"law": "chrono", "T_max": 750}, "a\\", "ünï", "$x", "a=b"],
-)  # fmt: skip
+    [
+        1,
+        1.5,
+        1e-05,
+        -3,
+        True,
+        None,
+        "ur",
+        "-",
+        "a b",
+        "it's",
+        "a,b",
+        "null",
+        "1.5",
+        "",
+        [1150, 1150, 400],
+        [[1], []],
+        {"law": "chrono", "T_max": 750},
+        "a\\",
+        "ünï",
+        "$x",
+        "a=b",
+    ],
+)
 def test_a_value_survives_being_spelled_as_an_override(value):
     with compose.composing() as composer:
         assert composer.parse(f"task.name={overrides.spell(value)}").value() == value
@@ -22,10 +43,11 @@ def test_composing_is_what_hydra_composes():
     from omegaconf import OmegaConf
 
     cases = [
-        ["model=plstm", "task=copy", "task.T=50", "seed=3"], ["task=frequency", "model=plstm", "optimizer=sgd"],
+        ["model=plstm", "task=copy", "task.T=50", "seed=3"],
+        ["task=frequency", "model=plstm", "optimizer=sgd"],
         ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
         ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
-    ]  # fmt: skip
+    ]
     with compose.composing() as composer:
         ours = [(composer(case), identity.identity(composer(case))) for case in cases]
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):

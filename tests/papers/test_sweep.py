@@ -48,8 +48,14 @@ def test_tiny_is_another_set_of_runs(train, quick):
 
 def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
     begun = time.monotonic()
-    outcome = train("table=quick", "loop.max_steps=100000", "task.train_size=10000", "seed=0", "logger=none",
-                    "hydra.sweeper.minutes=0.05")  # fmt: skip
+    outcome = train(
+        "table=quick",
+        "loop.max_steps=100000",
+        "task.train_size=10000",
+        "seed=0",
+        "logger=none",
+        "hydra.sweeper.minutes=0.05",
+    )
     assert time.monotonic() - begun < 60
     assert outcome.status == 0, outcome
     assert "0 of 2 runs done: the same command continues" in outcome.out
@@ -145,7 +151,7 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
         found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
         (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
     assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
-    assert {size: len(axes) for size, axes in found.asked.items()} == {"paper": 4, "tiny": 0}
+    assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4, "tiny": 0}
     assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
     text = markdown.table(found)
     assert "Small-scale result: **no small-scale version**" in text
@@ -165,8 +171,11 @@ def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
     assert groups == [2, 2]
     found = [json.loads(path.read_text()) for path in (quick / "runs").glob("*/record.json")]
     assert sorted((run["config"]["model"]["name"], run["seed"]) for run in found) == [
-        ("lstm", 0), ("lstm", 1), ("plstm", 0), ("plstm", 1)
-    ]  # fmt: skip
+        ("lstm", 0),
+        ("lstm", 1),
+        ("plstm", 0),
+        ("plstm", 1),
+    ]
     assert all("steps/parameters" in run["probes"] for run in found)
 
 
@@ -203,8 +212,11 @@ def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, ta
 
 def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monkeypatch):
     mine = quick / "mine"
-    for words, names in (("no such folder", ()), ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
-                         ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",))):  # fmt: skip
+    for words, names in (
+        ("no such folder", ()),
+        ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
+        ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",)),
+    ):
         for name in names:
             (mine / name).parent.mkdir(parents=True, exist_ok=True)
             (mine / name).write_text("{}")

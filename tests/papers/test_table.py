@@ -24,19 +24,25 @@ TABLE = parse(NODE)
 def test_a_table_is_the_union_of_its_grids():
     runs = expand(TABLE)
     assert [run.axes for run in runs] == [
-        {"task": "copy", "model": "lstm", "seed": 0}, {"task": "copy", "model": "lstm", "seed": 1},
-        {"task": "copy", "model": "plstm", "seed": 0}, {"task": "copy", "model": "plstm", "seed": 1},
+        {"task": "copy", "model": "lstm", "seed": 0},
+        {"task": "copy", "model": "lstm", "seed": 1},
+        {"task": "copy", "model": "plstm", "seed": 0},
+        {"task": "copy", "model": "plstm", "seed": 1},
         {"task": "smnist", "model": "lstm", "seed": 0},
-    ]  # fmt: skip
+    ]
     assert runs[3].overrides == ["table=t", "task=copy", "model=plstm", "seed=1"]
 
 
 def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
     tiny = expand(TABLE, "tiny")
     assert [(r.axes["task"], r.axes["model"], r.axes["task.T"], r.axes["seed"]) for r in tiny] == [
-        ("copy", "lstm", 3, 0), ("copy", "lstm", 4, 0), ("copy", "plstm", 3, 0), ("copy", "plstm", 4, 0),
-        ("smnist", "lstm", 3, 0), ("smnist", "lstm", 4, 0),
-    ]  # fmt: skip
+        ("copy", "lstm", 3, 0),
+        ("copy", "lstm", 4, 0),
+        ("copy", "plstm", 3, 0),
+        ("copy", "plstm", 4, 0),
+        ("smnist", "lstm", 3, 0),
+        ("smnist", "lstm", 4, 0),
+    ]
     assert {r.axes["task.T"] for r in expand(TABLE, "tiny", {"task.T": [9]})} == {9}
     both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
     pairs = [(r.axes["model"], r.axes["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
@@ -66,8 +72,11 @@ def test_narrowing(narrow, expected):
 def test_runs_of_a_table_are_the_runs_of_the_plain_command():
     """So a run is shared by every table that asks for it, and by who trained it by hand."""
     with compose.composing() as composer:
-        (run,) = expand(load.table("chien_table3"), None, {
-            "seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]})  # fmt: skip
+        (run,) = expand(
+            load.table("chien_table3"),
+            None,
+            {"seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]},
+        )
         by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
         assert identity.slug(composer(run.overrides)) == identity.slug(by_hand)
 
@@ -76,8 +85,10 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
 def test_each_sign_of_a_condition_means_itself(sign, counts):
     """Below, at and above the threshold; n: it holds there."""
     table = parse(NODE | {"success": f"valid/loss {sign} 0.5", "select": "best"})
-    found = {"curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
-             "config": {"loop": {"max_epochs": 4, "max_steps": None}}}  # fmt: skip
+    found = {
+        "curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
+        "config": {"loop": {"max_epochs": 4, "max_steps": None}},
+    }
     for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
         row = {"status": "finished", "best valid/loss": value}
         assert table.succeeded(row) is (means == "n")

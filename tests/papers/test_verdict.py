@@ -52,7 +52,7 @@ from timescales.runs import metrics
         (rows([0.91, 0.92, 0.90]), {"se": 0.9, "n": 5}, {}, "match"),
         (rows([0.5, 0.903, 0.7]), {}, {"reduce": "max"}, "match"),
     ],
-)  # fmt: skip
+)
 def test_verdict_of_a_cell(found, printed, table, word):
     assert judged(found, printed, **table).verdict == word
 
@@ -87,7 +87,7 @@ def test_a_cell_of_steps_says_which_runs_never_got_there():
     assert cell(printed, table, found).verdict == "open"
     found[1][name] = 300
     result = cell(printed, table, found)
-    assert result.verdict == "unstable (2 of 3 never got there)"  # a mean of at least 700
+    assert result.verdict == "unstable (2 of 3 never reached the threshold)"  # a mean of at least 700
     assert [markdown.number(value) for _, value in result.sample.values] == [">900", "300", ">900"]
 
 

@@ -75,8 +75,10 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     assert {config["xAxis"] for config in lines} == {"global_step"}
     assert model.spec.section.settings.x_axis == "global_step"
     assert [key.name for key in model.spec.section.run_sets[0].grouping] == [
-        "model.value.name", "task.value.sampling", "task.value.time_input",
-    ]  # fmt: skip
+        "model.value.name",
+        "task.value.sampling",
+        "task.value.time_input",
+    ]
     assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
 
 

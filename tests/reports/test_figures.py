@@ -15,8 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_a_picture_names_its_cells_and_reaches_over_decades():
     from matplotlib.figure import Figure
 
-    cells = [{"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
-             {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"}]  # fmt: skip
+    cells = [
+        {"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
+        {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"},
+    ]
     found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []})
     one = Figure().subplots()
     figures.KINDS["cells"](one, figures.Panel(found, "paper", found.table, PanelOf(kind="cells")))
@@ -29,8 +31,11 @@ def test_what_is_drawn_is_what_was_found():
 
     found = [*rows([0.5, 0.7], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
     for k, row in enumerate(found):
-        row |= {"curve": [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}],
-                "probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0}  # fmt: skip
+        row |= {
+            "curve": [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}],
+            "probe/decay/1": k + 1.0,
+            "probe/decay/10": k + 4.0,
+        }
     kinds = {
         "cells": {},
         "curves": {},

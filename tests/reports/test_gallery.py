@@ -131,12 +131,22 @@ def made(tmp_path):
         "notes": [EVIL],
     }
     row = dict.fromkeys(store.COLUMNS) | {
-        "id": "aa", "seed": 0, "axes": {"model": "lstm", "task": EVIL}, "seconds": 60.0, "stale": False, "threads": 1,
-        "status": "finished", "machine": EVIL, "partial": EVIL, "last test/accuracy": 0.9, "profile": "paper",
-        "run": "copy/lstm", "golden": None,
-    }  # fmt: skip
-    asked = {"paper": [row["axes"]], "tiny": []}
-    return report_of(table, {"paper": [row], "tiny": []}, asked, tmp_path / "results")
+        "id": "aa",
+        "seed": 0,
+        "axes": {"model": "lstm", "task": EVIL},
+        "seconds": 60.0,
+        "stale": False,
+        "threads": 1,
+        "status": "finished",
+        "machine": EVIL,
+        "partial": EVIL,
+        "last test/accuracy": 0.9,
+        "profile": "paper",
+        "run": "copy/lstm",
+        "golden": None,
+    }
+    planned = {"paper": [row["axes"]], "tiny": []}
+    return report_of(table, {"paper": [row], "tiny": []}, planned, tmp_path / "results")
 
 
 def test_text_stays_text(tmp_path):
@@ -157,8 +167,14 @@ def test_a_runs_analyses_are_shown(tmp_path):
     found = made(tmp_path)
     run = tmp_path / "copy-plstm-s0-1"
     (run / "analysis").mkdir(parents=True)
-    record = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}, "seconds": 3.0,
-              "config": {"model": {"name": "plstm"}}, "curve": [{"step": 5, "valid/accuracy": 0.5}]}  # fmt: skip
+    record = {
+        "id": "1",
+        "status": "finished",
+        "metrics": {"test/accuracy": 0.5},
+        "seconds": 3.0,
+        "config": {"model": {"name": "plstm"}},
+        "curve": [{"step": 5, "valid/accuracy": 0.5}],
+    }
     (run / "record.json").write_text(json.dumps(record))
     image.imsave(run / "analysis" / "reset_units.png", [[0.0, 1.0]])
     text = gallery.page([found], found.results, [run])
@@ -185,10 +201,15 @@ def test_a_curve_is_shown_as_its_run_left_it(tmp_path):
 
 def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     rows = [
-        {"run": f"{task}/gated", "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
-         "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)]}
-        for task in ("adding", "copy") for gate in plotting.GATES for seed in (0, 1)
-    ]  # fmt: skip
+        {
+            "run": f"{task}/gated",
+            "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
+            "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)],
+        }
+        for task in ("adding", "copy")
+        for gate in plotting.GATES
+        for seed in (0, 1)
+    ]
     drawn = charts.of_table(report_of(TABLE, {"paper": rows, "tiny": []}))
     looks = re.findall(r'<path class="line ([^"]+)"(?: stroke-dasharray="([^"]+)")? d="M0 5h26">', drawn)
     assert len(looks) == len(set(looks)) == 18

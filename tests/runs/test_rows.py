@@ -19,16 +19,22 @@ def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("best test/accuracy", 0.9), ("last test/accuracy", 0.8), ("last test/loss", None), ("probe/a/b", 3.0),
-        ("steps to valid/accuracy >= 0.5", 20), ("steps to valid/loss <= 0.1", 30),
+        ("best test/accuracy", 0.9),
+        ("last test/accuracy", 0.8),
+        ("last test/loss", None),
+        ("probe/a/b", 3.0),
+        ("steps to valid/accuracy >= 0.5", 20),
+        ("steps to valid/loss <= 0.1", 30),
         # never: all that it might have taken, not the 40 after which it ended
         ("steps to valid/accuracy >= 0.99", metrics.Censored(90)),
     ],
-)  # fmt: skip
+)
 def test_what_a_table_reads_from_a_record(name, value):
-    curve = [{"step": 10, "valid/accuracy": 0.1, "valid/loss": 1.0},
-             {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
-             {"step": 30, "epoch": 1.0, "valid/accuracy": 0.7, "valid/loss": 0.05}]  # fmt: skip
+    curve = [
+        {"step": 10, "valid/accuracy": 0.1, "valid/loss": 1.0},
+        {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
+        {"step": 30, "epoch": 1.0, "valid/accuracy": 0.7, "valid/loss": 0.05},
+    ]
     record = {
         "metrics": {"test/accuracy": 0.9},
         "last": {"test/accuracy": 0.8},

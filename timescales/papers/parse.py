@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -58,17 +58,17 @@ def parse(node: Mapping[str, Any]) -> Table:
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
     values = _measured(Table, node, where)
-    _check_texts(where, values)
-    tiny = values.pop("tiny", None)
-    measure = {f.name: values[f.name] for f in fields(Measure) if f.name in values}
-    values["runs"] = tuple(_grid(f"{where}.runs[{k}]", grid) for k, grid in enumerate(values["runs"]))
-    values["cells"] = tuple(parse_cell(f"{where}.cells[{k}]", cell, measure) for k, cell in enumerate(values["cells"]))
-    values["cited"] = tuple(_cited(f"{where}.cited[{k}]", entry) for k, entry in enumerate(values.get("cited", [])))
-    values["figure"] = tuple(_figure(f"{where}.figure[{k}]", e) for k, e in enumerate(_listed(values, "figure")))
-    values["assumed"] = _assumed(f"{where}.assumed", values.get("assumed", {}))
-    values["claims"] = _claims(f"{where}.claims", values["claims"], measure)
-    table = Table(**values)
-    _check_runs(where, table)
+    tiny, measure = values.pop("tiny", None), _inherited(values)
+    values |= {
+        "runs": _each(_grid, f"{where}.runs", values["runs"]),
+        "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
+        "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
+        "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
+        "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
+        "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
+    }
+    table = Table(**values | _texts(where, values))
+    _check_runs(file, table)
     if tiny is not None:
         table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
     _check_claims(file, table)
@@ -77,18 +77,30 @@ def parse(node: Mapping[str, Any]) -> Table:
 
 def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> SmallTable:
     """The small-scale version of a table."""
-    own = _measured(SmallTable, node, where, {**measure, "claims": []})
-    _check_texts(where, own)
-    sets = tuple(_grid(f"{where}.set", part) for part in _listed(own, "sets"))
-    measure = {f.name: own[f.name] for f in fields(Measure) if f.name in own}
-    claims = _claims(f"{where}.claims", own["claims"], measure)
-    grids = tuple(grid | part for part in sets for grid in table.runs)
-    return SmallTable(**vars(table) | own | {"runs": grids, "cells": (), "sets": sets, "claims": claims})
+    values = _measured(SmallTable, node, where, measure)
+    sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
+    values |= {
+        "runs": tuple(grid | part for part in sets for grid in table.runs),
+        "cells": (),
+        "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
+        "sets": sets,
+    }
+    return SmallTable(**vars(table) | values)
+
+
+def _inherited(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the cells and claims of a table take from its values."""
+    return {f.name: values[f.name] for f in fields(Measure) if f.name in values}
+
+
+def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: Any) -> tuple[Any, ...]:
+    """What `build` makes of each of a list's nodes."""
+    return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
 
 
 def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A node's values by field, with those that it inherits; what decides verdicts is checked."""
-    own = checked(kind, node, where, inherited or {})
+    own = checked(kind, node, where, inherited)
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
     for key in ("metric", "than"):
@@ -150,16 +162,18 @@ def _file(where: str) -> str:
     return where.partition(": ")[0]
 
 
-def _listed(values: Mapping[str, Any], key: str) -> list[Any]:
-    """The entries of a key that may also have a single one."""
-    entries = values.get(key, [])
-    return entries if isinstance(entries, list) else [entries]
+def _listed(node: Any) -> list[Any]:
+    """The nodes of a key that has a list of them, or a single one."""
+    return node if isinstance(node, list) else [node]
 
 
-def _check_texts(where: str, values: Mapping[str, Any]) -> None:
-    for key in ("notes", "needs", "probe"):
-        if wrong := [text for text in values.get(key, []) if not isinstance(text, str)]:
+def _texts(where: str, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The keys that hold lists of texts."""
+    lists = {key: tuple(values.get(key, ())) for key in ("notes", "needs", "probe")}
+    for key, texts in lists.items():
+        if wrong := [text for text in texts if not isinstance(text, str)]:
             raise ConfigError(f"{where}.{key}: quote what has a colon; {wrong[0]!r} is no text")
+    return lists
 
 
 def _check_spread(where: str, values: Mapping[str, Any], of_runs: bool) -> None:
@@ -201,7 +215,9 @@ def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
     others = assumed.get("select", {}).get("tries", [])
     if not all(other in SELECTS for other in others):
         raise ConfigError(f"{where}.select.try must be a list of best or last, not {others}")
-    return {key: Assumption(**values) for key, values in assumed.items()}
+    return {
+        key: Assumption(said=values["said"], tries=tuple(values.get("tries", ()))) for key, values in assumed.items()
+    }
 
 
 def _grid(where: str, node: Any) -> Grid:
@@ -218,14 +234,14 @@ def _grid(where: str, node: Any) -> Grid:
     return Grid(dict(node))
 
 
-def _check_runs(where: str, table: Table) -> None:
+def _check_runs(file: str, table: Table) -> None:
     """Raise ConfigError for a cell that no run can fill."""
     runs = expand(table)
     if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
-        raise ConfigError(f"{_file(where)}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
+        raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table.cells:
         if not any(matches(run.axes, cell.where) for run in runs):
-            raise ConfigError(f"{_file(where)}: no run fills the cell {dict(cell.where)}")
+            raise ConfigError(f"{file}: no run fills the cell {dict(cell.where)}")
 
 
 def _check_claims(file: str, table: Table) -> None:
@@ -236,10 +252,6 @@ def _check_claims(file: str, table: Table) -> None:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
                 raise ConfigError(f"{file}: {text}")
-
-
-def _claims(where: str, nodes: Sequence[Any], measure: Mapping[str, Any]) -> tuple[Claim, ...]:
-    return tuple(parse_claim(f"{where}[{k}]", node, measure) for k, node in enumerate(nodes))
 
 
 def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:

@@ -50,7 +50,7 @@ def _remarks(verdict: Verdict) -> list[str]:
     if verdict.failed:
         remarks.append("{} of {} failed".format(*verdict.failed))
     if verdict.censored:
-        remarks.append("{} of {} never got there".format(*verdict.censored))
+        remarks.append("{} of {} never reached the threshold".format(*verdict.censored))
     if verdict.spreads:
         remarks.append("sd {} against {}".format(*map(number, verdict.spreads)))
     few = [f"n={verdict.n}"] if verdict.few else []
@@ -106,7 +106,7 @@ def _runs(count: int) -> str:
 def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
-    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs are there.", ""]
+    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
     for origin in report.origins:
@@ -122,7 +122,10 @@ def _head(report: Report) -> list[str]:
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
     if any(name.startswith("steps to ") for name in columns(table)):
-        lines += ["`>N`: a run that never got there; it counts as all of the N steps it might have taken.", ""]
+        lines += [
+            "`>N`: a run that never reached the threshold; it counts as all of the N steps that it might have taken.",
+            "",
+        ]
     return lines
 
 
@@ -190,11 +193,10 @@ def _bootstrap(report: Report) -> list[str]:
     if not report.bootstrap:
         return []
     head = ["runs", "words", "LSTM minus MTS", "95 %", "authors' interval (99.9 %)"]
-    body = [
-        [settings(found.where), found.words, number(found.mean), *map(_interval, _intervals)]
-        for found in report.bootstrap
-        for _intervals in [(found.interval, found.authors_interval)]
-    ]
+    body = []
+    for found in report.bootstrap:
+        intervals = [_interval(found.interval), _interval(found.authors_interval)]
+        body.append([settings(found.where), found.words, number(found.mean), *intervals])
     return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
 
 
