@@ -201,7 +201,7 @@ def test_a_download_is_moved_into_place_whole(tmp_path, online):
 
 def test_counts_decide(tmp_path):
     assert toy().check(tmp_path, {"lines": 1200, "words": 3, "more": 1}, False) == []
-    with pytest.raises(ValueError, match=r"not the whole Toy: 7 of 1,200 lines\. .*fetch_data.py toy.*allow_partial"):
+    with pytest.raises(ValueError, match=r"not the complete Toy: 7 of 1,200 lines\. .*fetch_data.py toy.*allow_partial"):
         toy().check(tmp_path, {"lines": 7, "words": 3}, False)
     words = toy().check(tmp_path, {"lines": 1201, "words": 4}, True)
     assert words == ["Toy subset: 1,201 of 1,200 lines, 4 of 3 words"]
@@ -228,14 +228,14 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
             fetch_data.main()
         assert leaving.value.code == 1
         lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
-        assert "not whole: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
-        assert "not whole: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
+        assert "incomplete: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
+        assert "incomplete: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
         assert "delete it and fetch it again" in lines["cifar10"]
         assert f"not under {tmp_path}" in lines["glove"]
         assert ("HF_HUB_OFFLINE is set" in lines["glove"]) is not bool(check)  # a check asks no server
     (tmp_path / "toy.txt").write_text("x\n" * 1200)
-    assert fetch_data.look(toy(), str(tmp_path), True)
-    assert capsys.readouterr().out == f"toy: {tmp_path}/toy.txt: whole: 1,200 lines, 3 words\n"
+    assert fetch_data.check(toy(), str(tmp_path), download=False)
+    assert capsys.readouterr().out == f"toy: {tmp_path}/toy.txt: complete: 1,200 lines, 3 words\n"
     monkeypatch.setattr(fetch_data, "CORPORA", {"toy": toy(), "mnist": fetch_data.CORPORA["mnist"]})
     for names, status in ((["toy"], 0), (["toy", "mnist"], 1), (["all"], 1)):
         monkeypatch.setattr(sys, "argv", ["fetch_data.py", *names, "--check", "--root", str(tmp_path)])
@@ -357,7 +357,7 @@ def test_glove_vectors(tmp_path, place):
 
 def test_a_glove_file_of_another_size_is_named(tmp_path):
     (tmp_path / "glove.6B.100d.txt").write_text("film 1.0 2.0\n")
-    with pytest.raises(ValueError, match="has not 100 numbers a line"):
+    with pytest.raises(ValueError, match="does not have 100 numbers per line"):
         glove.vectors(["film"], tmp_path, allow_partial=True)
 
 
@@ -370,7 +370,7 @@ def test_a_damaged_file_of_vectors_is_named(tmp_path, capsys, change):
     said = rf"{re.escape(str(path))} cannot be read as GloVe \(.+\): delete it and fetch it again"
     with pytest.raises(ValueError, match=said):
         glove.vectors(["film"], tmp_path, allow_partial=True)
-    assert not fetch_data.look(glove.CORPUS, str(tmp_path), True)
+    assert not fetch_data.check(glove.CORPUS, str(tmp_path), download=False)
     assert re.fullmatch(rf"glove: {said}\n", capsys.readouterr().out)
     path.write_bytes(gzip.compress(b"film 1.0 two\n"))
     with pytest.raises(ValueError, match=said):

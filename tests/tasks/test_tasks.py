@@ -47,7 +47,7 @@ def digits_root(tmp_path_factory):
 
 @pytest.fixture
 def no_download(monkeypatch):
-    monkeypatch.setattr("timescales.tasks.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
     monkeypatch.setitem(sys.modules, "torchvision", None)
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)
 
@@ -632,7 +632,7 @@ def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
     assert mnist.partial(arrays) == []
     arrays[1][29] += 1
     (words,) = mnist.partial(arrays)
-    assert words.startswith("MNIST subset: as long, with another content")
+    assert words.startswith("MNIST subset: the right size, but another content")
 
 
 def test_files_that_do_not_belong_together(tmp_path):
@@ -664,7 +664,7 @@ def fake_torchvision(monkeypatch, MNIST):
     module.MNIST = MNIST
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.datasets", module)
-    monkeypatch.setattr("timescales.tasks.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
 
 
 def test_without_network_nothing_is_tried(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_where_text8_may_lie(tmp_path, place):
 ])  # fmt: skip
 def test_another_size_is_refused(tmp_path, load, differs):
     texts.write_texts(tmp_path, lengths=(540, 90, 80))
-    with pytest.raises(ValueError, match=r"is not the whole .*task\.allow_partial=true") as error:
+    with pytest.raises(ValueError, match=r"is not the complete .*task\.allow_partial=true") as error:
         load(tmp_path)
     assert differs in str(error.value)
     assert "\n" not in str(error.value)
@@ -113,7 +113,7 @@ def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
     assert text.words("ptb", tmp_path).partial == []
     changed = tmp_path / "ptb" / "ptb.valid.txt"
     changed.write_text("d  c\n")  # as many words, of the same types
-    with pytest.raises(ValueError, match=r"as long, with another content \(digest"):
+    with pytest.raises(ValueError, match=r"the right size, but another content \(digest"):
         text.words("ptb", tmp_path)
 
 
@@ -129,7 +129,7 @@ def test_what_is_damaged_is_named(tmp_path):
     for name, content in (("text8", b"Capitals"), ("text8.zip", b"no zip")):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name}.*(holds b'C'|cannot be read).*fetch it again"):
+        with pytest.raises(ValueError, match=rf"{name}.*(contains b'C'|cannot be read).*fetch it again"):
             text.text8(tmp_path, True)
         (tmp_path / name / name).unlink()
 
@@ -177,7 +177,7 @@ def test_download(tmp_path, monkeypatch):
                 for split in ("train", "validation", "test")}  # fmt: skip
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    monkeypatch.setattr("timescales.tasks.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
     monkeypatch.setattr(text, "write_atomic", lambda path, data: (written.append(path.name), path.write_bytes(data)))
     for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
         found = text.words(name, tmp_path, allow_partial=True)
@@ -266,5 +266,5 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "markov", lambda *arguments: pytest.fail("again"))
     again = text.words("markov_ptb", tmp_path, allow_partial=True)
     assert all(map(torch.equal, made[:3], again[:3]))
-    with pytest.raises(ValueError, match=r"is not the whole Penn Treebank"):
+    with pytest.raises(ValueError, match=r"is not the complete Penn Treebank"):
         text.words("markov_ptb", tmp_path)
