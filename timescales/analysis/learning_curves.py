@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from timescales import plotting
-from timescales.analysis.run import Group, Run, groups, titles
+from timescales.analysis.groups import Group, groups, titles
+from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.files import csv_rows
 from timescales.papers.printed import Printed, printed
@@ -82,7 +83,7 @@ def draw(figure: Any, found: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
         falling = name == "loss" or (name, "min") == first.task.spec.select
         if falling and heights and 0 < 10 * min(heights) < max(heights):
             one.set_yscale("log")
-            plotting.plain(one)
+            plotting.plain_ticks(one)
         one.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     lines = [one.get_legend_handles_labels() for one in panels]
     handles = {label: handle for both in lines for handle, label in zip(*both, strict=True)}  # each label once
