@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -80,7 +81,14 @@ def compare(options: argparse.Namespace) -> list[str]:
     names = choose(options.only, "compare", "--only")
     weights = "best" if any(map(analysis.weights_for, names)) else None
     runs = [analysis.load(directory, weights) for directory in options.run_dir]
-    return write_all(names, options.to, options, lambda name: analysis.compare_runs(runs, name))
+    return write_all(names, options.to, options, lambda name: analysis.compare_runs(runs, name, **extras(name)))
+
+
+def extras(name: str) -> dict[str, Any]:
+    """Further arguments of an analysis: learning curves are shown beside what papers print."""
+    from timescales.papers.printed import printed
+
+    return {"printed": printed} if name == "learning_curves" else {}
 
 
 def choose(name: str | None, kind: str, option: str) -> list[str]:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from timescales.analysis.run import Run, load
 from timescales.analysis.study import Study
@@ -93,11 +94,14 @@ def study_run(run: Run, name: str) -> Study:
     return replace(study, title=f"{study.title}\n{run.title}")
 
 
-def compare_runs(runs: Sequence[Run], name: str) -> Study:
-    """Compare several runs of one task. Raises ConfigError if the analysis is not made for them."""
+def compare_runs(runs: Sequence[Run], name: str, **options: Any) -> Study:
+    """Compare several runs of one task. options: further arguments of the module's `compare`.
+
+    Raises ConfigError if the analysis is not made for these runs.
+    """
     if len({run.config["task"]["name"] for run in runs}) > 1:
         raise ConfigError("runs of several tasks do not go into one picture: give runs of one task")
-    return _module(name).compare(runs)
+    return _module(name).compare(runs, **options)
 
 
 def _module(name: str) -> ModuleType:

@@ -18,7 +18,7 @@ from timescales.analysis.groups import Line, titles
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, progress
 from timescales.errors import ConfigError
-from timescales.tasks import Characters, Task, Words
+from timescales.tasks import Task
 from timescales.tasks.task import Batch
 from timescales.training.model import SequenceModel
 
@@ -75,10 +75,11 @@ def starts(model: SequenceModel, task: Task) -> Starts:
 
 def pieces(task: Task) -> Tensor:
     """At most PIECES pieces of the validation streams, evenly spaced over them, (STEPS + 1, pieces)."""
-    if not isinstance(task, Characters | Words) or not task.spec.carried:
-        setting = " with state=reset" if isinstance(task, Characters) else ""
+    streams: dict[str, Tensor] = getattr(task, "streams", {})
+    if not task.spec.carried:
+        setting = " with state=reset" if streams else ""
         raise ConfigError(f"this analysis is for models with a carried state, not for {type(task).__name__}{setting}")
-    stream = task.streams["valid"].long()
+    stream = streams["valid"].long()
     long_enough = len(stream) > STEPS
     text = stream.T.unfold(1, STEPS + 1, STEPS).flatten(0, 1) if long_enough else stream.new_empty(0, STEPS + 1)
     text = text[(text >= 0).all(1)]  # the last streams may be filled up

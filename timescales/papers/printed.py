@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from timescales.analysis.learning_curves import Printed
 from timescales.config import compose, folders, identity
 from timescales.papers import load, verdict
 from timescales.papers.table import expand, matches
@@ -13,14 +14,6 @@ from timescales.training import build
 
 # Of `loop`: how long, and how often it is looked at.
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
-
-
-class Printed(NamedTuple):
-    """A paper's value of a metric ("test/accuracy"), in a record's unit, and the table that has it."""
-
-    metric: str
-    value: float
-    table: str
 
 
 def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
