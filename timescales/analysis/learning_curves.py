@@ -1,7 +1,7 @@
 """Learning curves of several runs, beside the numbers that papers print.
 
-Chien et al. 2021, Fig. 3, shows copy runs so. Here any runs of one task can be shown: also runs that belong to no table,
-runs that have not ended, and runs of which only the record is kept.
+Chien et al. 2021, Fig. 3, shows copy runs so. Here any runs of one task can be shown: also runs that belong to no
+table, runs that have not ended, and runs of which only the record is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WEIGHTS = None
 
 
 class Printed(NamedTuple):
-    """The value that a paper prints for a metric ("test/accuracy"), in the unit of records, and the table that has it."""
+    """The value that a paper prints for a metric ("test/accuracy"), in the unit of records, and its table here."""
 
     metric: str
     value: float
