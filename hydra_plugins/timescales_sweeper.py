@@ -49,7 +49,7 @@ class Job(NamedTuple):
 class TimescalesSweeper(BasicSweeper):
     """Runs that are known by their identity: all combinations of the values given, or with table=NAME its runs.
 
-    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
+    A table is narrowed by overrides of its keys (`expand`), which `cli.narrowing` puts into `narrow`. One job at
     a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
     to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. After
     `minutes` it stops, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that
@@ -64,6 +64,7 @@ class TimescalesSweeper(BasicSweeper):
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
         self.elsewhere: list[Job] = []  # left to other processes
+        self.probes: Sequence[str] = ()  # the analyses that measure each finished run of a table
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
         assert self.hydra_context is not None
@@ -160,13 +161,14 @@ class TimescalesSweeper(BasicSweeper):
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         check.check(self.config)
         table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
+        self.probes = table.probe
         narrow = [self.compose.parse(text) for text in self.narrow]
         known = {key for run in expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
         runs = expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
-            raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
+            raise errors.ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
         if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
@@ -174,10 +176,10 @@ class TimescalesSweeper(BasicSweeper):
                 raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
             full = {self._identity(run) for run in expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
-                print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
+                print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
         # For W&B's tag alone; a logger's keys are no part of a run's identity.
-        return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
+        return [[*run.overrides, *alike, f"++logger.table={table.name}"] for run in runs]
 
     def _each_seed(self, overrides: Sequence[str]) -> list[list[str]]:
         """The overrides of each of the seeds that `seeds` asks for."""
@@ -228,15 +230,13 @@ class TimescalesSweeper(BasicSweeper):
 
     def _probe(self, jobs: list[Job]) -> None:
         """Put the table's questions to those of its runs that have not answered them."""
-        assert self.config is not None
-        names = (self.config.table or {}).get("probe", [])
-        for job in jobs if names else []:
-            for name in unanswered(job.directory, names):
+        for job in jobs if self.probes else []:
+            for name in unanswered(job.directory, self.probes):
                 from timescales import analysis
 
                 try:
                     with record.lock(job.directory):
-                        if name in unanswered(job.directory, names):
+                        if name in unanswered(job.directory, self.probes):
                             print(f"{name} of {job.directory}", flush=True)
                             analysis.measure_run(job.directory, name)
                 except lock.Elsewhere as error:

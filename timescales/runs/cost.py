@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from timescales import paths
@@ -15,9 +16,9 @@ COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "se
 STEPS = 3
 
 
-def rows() -> list[dict[str, str]]:
-    """What was measured, on any machine."""
-    return csv_rows(paths.RESULTS / "speed.csv")
+def rows(results: Path | None = None) -> list[dict[str, str]]:
+    """What was measured, on any machine; results: the folder of speed.csv, results/ by default."""
+    return csv_rows((results or paths.RESULTS) / "speed.csv")
 
 
 def known() -> dict[str, float]:
@@ -27,11 +28,11 @@ def known() -> dict[str, float]:
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
-def prices(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
+def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None = None) -> dict[str, float]:
     """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
     from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
     """
-    ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
+    ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
     found = {row["kind"]: float(row["seconds"]) for row in ordered}
     spent: dict[str, float] = {}
     for kind, row in runs:
@@ -49,18 +50,20 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
     from timescales.config import schema
     from timescales.training import build, loop
+    from timescales.training.run import TrainingRun
 
     model, task, optimizer = build.build(config)
     settings = schema.Loop(**config["loop"])
+    few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
+    run = TrainingRun(model, task, optimizer, lambda values, step: None, few, directory=None)
     seconds: list[float] = []
-    for batch in itertools.islice(endless(task), STEPS + 1):
+    while len(seconds) <= STEPS and sum(seconds[1:]) <= 3.0:
+        run.draw_batch()
         begun = time.monotonic()
-        loop.take(loop.Step(len(seconds), model, task, optimizer, settings, batch, None, loop.Clock()))
+        loop.fit_single(run, until=run.progress.step + 1)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)
-        if len(seconds) > 1 and sum(seconds[1:]) > 3.0:
-            break
     begun = time.monotonic()
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * task.n_batches("valid")
@@ -75,14 +78,9 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def endless(task: Any) -> Iterator[Any]:
-    """Training batches, epoch after epoch."""
-    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
-
-
-def write(measured: list[dict[str, Any]]) -> None:
+def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:
     """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
     same = ("kind", "machine", "threads")
-    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(), *measured]}
+    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(results), *measured]}
     lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
-    write_atomic(paths.RESULTS / "speed.csv", csv_text(lines, COLUMNS).encode())
+    write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -1,0 +1,155 @@
+"""The rows of a table's runs: from runs/, else as committed under results/. Never trains; imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timescales import errors
+from timescales.config import identity
+from timescales.config.compose import Composer
+from timescales.files import csv_rows
+from timescales.papers import load
+from timescales.papers.table import PROFILES, Row, Run, Table, columns, expand
+from timescales.runs import cost, record, store
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a table: its settings, the name of its directory, and its kind (runs of one kind cost the same)."""
+
+    axes: dict[str, Any]
+    slug: str
+    kind: str
+
+    @property
+    def id(self) -> str:
+        """The run's identity."""
+        return identity.id_of(self.slug)
+
+
+def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Planned]], list[str]]:
+    """The runs of a table by size ("paper", "tiny"), and a line for each that cannot be composed here."""
+    planned: dict[str, list[Planned]] = {}
+    missing: list[str] = []
+    for profile in PROFILES:
+        runs, wrong = load.runs(table, profile, composer)
+        planned[profile or "paper"] = [_planned(run, cfg) for run, cfg in runs]
+        missing += wrong
+    return planned, list(dict.fromkeys(missing))
+
+
+def _planned(run: Run, cfg: Any) -> Planned:
+    return Planned(run.axes, identity.slug(cfg), identity.kind(cfg))
+
+
+def gather(
+    table: Table, planned: Mapping[str, Sequence[Planned]], results: Path, runs: Path | None
+) -> tuple[dict[str, list[dict[str, Any]]], int]:
+    """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
+
+    A run counts by its id: as it lies in `runs` (None: nowhere), else as it was committed under `results`. One that
+    goes on or broke off with an error has no result yet: it is open.
+    """
+    own = {row["id"]: row for row in store.read_rows(results / table.name / "runs.csv")}
+    committed = store.committed(results) | own
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for size, of_size in planned.items():
+        rows[size] = []
+        for run in of_size:
+            row = _local_row(table, run, size, runs, committed.get(run.id)) if runs else None
+            row = row or _committed_row(table, run, results, committed.get(run.id))
+            if row is not None:
+                more = {"axes": run.axes, "profile": size, "stale": store.stale(row)}
+                rows[size].append(row | more)
+    return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
+
+
+def _local_row(table: Table, run: Planned, size: str, runs: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run that has ended in `runs`; not of one that is committed on more data."""
+    found = record.read(runs / run.slug)
+    if found is None or found["status"] not in record.ENDED:
+        return None
+    if committed is not None and found["partial"] and not committed["partial"]:
+        return None
+    further = [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
+    row = store.row(found, run.axes, size, dict.fromkeys([*columns(table), *further]))
+    return row | {"curve": found["curve"], "blocks": _text(runs / run.slug / "blocks.csv")}
+
+
+def _committed_row(table: Table, run: Planned, results: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run as it was committed: the values that this table reads, and no others."""
+    if committed is None or committed["status"] not in record.ENDED:
+        return None
+    further = [key for key in committed if key.startswith(_prefixes(table))]
+    row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
+    return row | {"blocks": _text(results / table.name / "blocks" / f"{run.id}.csv")}
+
+
+def _prefixes(table: Table) -> tuple[str, ...]:
+    """What the columns of a table's analyses begin with."""
+    return tuple(f"probe/{name}/" for name in table.probe)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.is_file() else None
+
+
+def open_runs(
+    planned: Sequence[Planned], rows: Sequence[Row], results: Path
+) -> list[tuple[dict[str, Any], float | None]]:
+    """The planned runs that are open: axes, and the seconds they will take if known (`cost.prices`).
+
+    Args:
+        rows: of those that have ended.
+    """
+    kinds = {run.id: run.kind for run in planned}
+    ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
+    seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results)
+    return [(run.axes, seconds.get(run.kind)) for run in planned if run.id not in ended]
+
+
+def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs: Path) -> list[str]:
+    """A line for each metric that a table reads and none of its runs has: perhaps a typing error.
+
+    Nothing is said of a size of which not all runs are in `runs`.
+    """
+    lines: dict[str, None] = {}
+    for profile, part in ((None, table), ("tiny", table.tiny)):
+        if part is not None:
+            records = [found for run in planned[profile or "paper"] if (found := record.read(runs / run.slug))]
+            complete = len(records) == len(expand(table, profile))
+            lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
+    return list(lines)
+
+
+def _unread(table: Table, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
+    columns_of_records = [name for name in columns(table) if not name.startswith("probe/")]
+    for name in dict.fromkeys(map(_metric, columns_of_records)):
+        if name not in have:
+            yield f"none of its {len(records)} runs here has {name}{errors.nearest(name, have)}"
+
+
+def _metric(column: str) -> str:
+    """The metric of a record that a column of runs.csv is made of."""
+    return column.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
+
+
+def curve(table: Table, row: Row, results: Path) -> list[dict[str, float]]:
+    """A run's curve: from its record, or as committed with any table."""
+    if row.get("curve"):
+        return list(row["curve"])
+    own = results / table.name / "curves" / f"{row['id']}.csv"
+    paths = [own, *sorted(results.glob(f"*/curves/{row['id']}.csv"))]
+    path = next((p for p in paths if p.is_file()), own)
+    return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
+
+
+def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:
+    """At most so many of a curve's points, evenly, the first and the last among them."""
+    if len(points) <= most:
+        return points
+    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)]
