@@ -76,7 +76,7 @@ def test_public_names_exist_and_say_what_they_are():
     modules = [importlib.import_module(f"timescales.nn.{name}") for name in ("cells", "rnn", "modules")]
     layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
     layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
-    assert {*layers, "__version__"} == set(timescales.__all__) == set(dir(timescales))
+    assert {*layers, "one_cell_per_layer", "__version__"} == set(timescales.__all__) == set(dir(timescales))
     for name in timescales.__all__:
         value = getattr(timescales, name)
         assert name == "__version__" or value.__doc__, name
