@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from timescales import cli, errors, paths
 from timescales.config import check, identity, schema
 from timescales.runs import lock, record
+from timescales.runs.decide import Action, decide
 
 identity.register()
 
@@ -32,14 +33,14 @@ class Run(NamedTuple):
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
     todo = [run for one in identity.each_seed(cfg) if (run := unfinished(one))]
-    with record.locks([run.directory for run in todo]) as ours:
+    with lock.hold_all([run.directory for run in todo]) as ours:
         todo = [run for run in todo if run.directory in ours]
         try:
             check.check(cfg)
             # It may have gone on or ended elsewhere since we looked.
             todo = [found for run in todo if (found := unfinished(run.cfg))]
             return train(todo, ours) if todo else "skipped"
-        except lock.Elsewhere:  # taken over: what lies there is another's
+        except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
         except errors.ConfigError:
             for run in todo:
@@ -50,10 +51,9 @@ def main(cfg: DictConfig) -> str:
 def unfinished(cfg: DictConfig) -> Run | None:
     """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
     directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
-    requeued = record.requeued(directory)  # then it goes on, whatever it was told at first
-    anew = record.anew(directory, cfg.force and not requeued)
-    if anew or not record.done(directory, run_id, cfg.task.get("allow_partial", True)):
-        return Run(cfg, run_id, identity.slug(cfg), directory, anew or not (cfg.resume or requeued))
+    action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
+    if action is not Action.SKIP:
+        return Run(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
     found = record.read(directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
@@ -61,7 +61,7 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run], ours: dict[Path, lock.Claim]) -> str:
+def train(runs: list[Run], ours: dict[Path, lock.Lock]) -> str:
     """Train one run, or several that differ in their seeds side by side."""
     from timescales.training import loop, stack  # here, not above: --help does not wait for torch
 
@@ -70,7 +70,7 @@ def train(runs: list[Run], ours: dict[Path, lock.Claim]) -> str:
     return ", ".join(sorted(set(found)))
 
 
-def training(config: dict[str, Any], run_id: str, held: lock.Claim, anew: bool) -> Generator[Any, Any, str]:
+def training(config: dict[str, Any], run_id: str, held: lock.Lock, anew: bool) -> Generator[Any, Any, str]:
     """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
     from timescales.runs import loggers, wandb_run
     from timescales.training import build, loop

@@ -45,7 +45,7 @@ def main() -> None:
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         try:
-            folders.check_own()
+            folders.check_user_folder()
             wanted = options.table or known
             own = options.config_dir is not None
             reports = [report.make(name, composer, local=not options.check, own=own) for name in wanted]

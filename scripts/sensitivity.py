@@ -85,7 +85,7 @@ def page(table: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> str:
         body.append([words, len(rows), *(f"{c.verdict}: {c.detail}" for c in claims)])
     name = table["name"]
     own = f"python scripts/sensitivity.py --config-dir FOLDER {name}"
-    command = own if paths.own() else f"make sensitivity TABLE={name}"
+    command = own if paths.user_folders() else f"make sensitivity TABLE={name}"
     return "\n".join([
         f"# {name}: does it hang on what the paper leaves open?", "",
         f"`{command}`: the tiny twin, one assumed setting changed at a time.", "",

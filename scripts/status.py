@@ -85,7 +85,7 @@ def main() -> None:
         names = options.table or known
         unknown: dict[str, Any] = {}
         try:
-            folders.check_own()
+            folders.check_user_folder()
             lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]
         except errors.ConfigError as error:
             sys.exit(f"error: {error}")

@@ -50,7 +50,7 @@ def test_wandb_is_known_to_one_file_alone():
 
 
 LIGHT = ["__init__.py", "cli.py", "errors.py", "paths.py", "files.py", "config", "papers", "runs/__init__.py"]
-LIGHT += [f"runs/{name}.py" for name in ("record", "lock", "store", "metrics", "provenance", "cost")]
+LIGHT += [f"runs/{name}.py" for name in ("record", "lock", "decide", "store", "metrics", "provenance", "cost")]
 
 
 @pytest.mark.parametrize("name", LIGHT)
@@ -134,7 +134,7 @@ def test_shown_commands_are_real(page):
         elif words[0].endswith("python") and words[1] == "train.py":
             arguments = [w.split(",")[0] for w in words[2:] if "=" in w and not w.startswith("-")]
             if any(argument.startswith("table=") for argument in arguments):
-                arguments = [a for a in cli.narrowing(arguments) if not a.startswith("hydra.sweeper")]
+                arguments = [a for a in cli.table_arguments(arguments) if not a.startswith("hydra.sweeper")]
             with initialize_config_dir(str(paths.conf()), version_base="1.3"):
                 check.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
         elif words[0].endswith("python"):

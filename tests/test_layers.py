@@ -16,7 +16,7 @@ LAYERS = (
     ("analysis",),
     ("papers",),
     ("reports",),
-    ("cli", ""),
+    ("cli", "sweep", ""),
     ("__main__",),
 )
 

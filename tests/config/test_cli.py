@@ -12,7 +12,8 @@ import pytest
 from timescales import cli
 from timescales.config import messages
 from timescales.errors import ConfigError
-from timescales.runs import record
+from timescales.runs import lock, record
+from timescales.runs.decide import Action, decide
 from timescales.tasks.copy import Copy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,18 +178,18 @@ def test_an_outcome_outlives_what_goes_wrong_after_it(tmp_path, before, after):
     record.write(tmp_path, {"id": "a", "status": before, "metrics": {}, "seconds": 0.0})
     record.failed(tmp_path, RuntimeError("the network is away"))
     assert record.read(tmp_path)["status"] == after
-    assert record.done(tmp_path, "a") is (before != "interrupted")
+    assert decide(tmp_path, "a") is (Action.RESUME if before == "interrupted" else Action.SKIP)
 
 
 def test_a_shortened_evaluation_is_part_of_the_record():
     assert record.partial({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
     assert record.partial({"loop": {"max_eval_batches": None}}) == []
-    assert record.lacking({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
+    assert record.missing_data({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
 
 
 def test_what_a_kill_left_goes_with_the_next_owner(tmp_path):
     (tmp_path / ".unfinished.last.pt.abc").touch()
-    with record.lock(tmp_path):
+    with lock.hold(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
@@ -238,16 +239,16 @@ def test_tasks_give_steps_first(train, tmp_path):
 
 def test_what_was_interrupted_is_told_how_it_goes_on():
     assert cli.continuing(["task=copy", "seed=1"]) == "the same command continues"
-    wants = "continues; what had not begun wants it again"
+    wants = "continues; runs that had not begun need it again"
     assert cli.continuing(["task=copy", "force=True"]) == f"the same command without force=True {wants}"
     assert cli.continuing(["resume=false", "force=stale"]) == f"the same command without resume=false {wants}"
 
 
 def test_a_run_going_on_elsewhere_is_named_and_left_alone(train, tmp_path):
-    from timescales.runs import record
+    from timescales.runs import lock
 
     directory = tmp_path / "mine"
-    with record.lock(directory):  # it has only just begun: nothing else lies there yet
+    with lock.hold(directory):  # it has only just begun: nothing else lies there yet
         for wrong in ([], ["task.T=-1"], ["force=true"], ["loop.max_steps=0"]):
             outcome = train(*QUICK, f"run_dir={directory}", *wrong)
             assert outcome.status == 1

@@ -35,6 +35,7 @@ from timescales.config import (  # noqa: E402
     compose,
     folders,
     identity,
+    keys,
     messages,
 )
 
@@ -130,7 +131,7 @@ class Composing:
         if tuple(groups) not in self.known:
             plain = OmegaConf.to_container(self.composer(groups), resolve=False)
             self.known[tuple(groups)] = [
-                key for key in messages.dotted(plain) if not key.startswith(("logger", "table"))
+                key for key in keys.dotted(plain) if not key.startswith(("logger", "table"))
             ]
         return self.known[tuple(groups)]
 

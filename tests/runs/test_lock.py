@@ -35,10 +35,10 @@ def of_another_machine(directory, silent, **more):
 
 def test_one_at_a_time_and_given_back(tmp_path):
     for _ in range(3):  # nothing is left that grows
-        with record.lock(tmp_path):
+        with lock.hold(tmp_path):
             assert "is being run" not in (lock.owner(tmp_path) or "")
-            with pytest.raises(lock.Elsewhere, match=f"is being run by process {os.getpid()} on .* right now"):
-                lock.Claim(tmp_path)
+            with pytest.raises(lock.RunningElsewhere, match=f"is being run by process {os.getpid()} on .* right now"):
+                lock.Lock(tmp_path)
         assert lock.owner(tmp_path) is None
         assert len(list(tmp_path.iterdir())) == 1
 
@@ -48,42 +48,42 @@ def test_a_full_disk_locks_nobody_out(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
         with pytest.raises(OSError, match="lock"):
-            lock.Claim(tmp_path)
+            lock.Lock(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.iterdir()) == []
-    held = lock.Claim(tmp_path)
+    held = lock.Lock(tmp_path)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(lock.GIVEN_BACK), limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(lock.RELEASED), limits[1]))
         held.release()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert lock.owner(tmp_path) is None
-    assert held.path.read_text() == lock.GIVEN_BACK
+    assert held.path.read_text() == lock.RELEASED
 
 
 def test_the_dead_of_this_machine_are_followed_at_once(tmp_path):
-    code = "import pathlib, sys; from timescales.runs import lock as claim\n"
-    code += "held = claim.Claim(pathlib.Path(sys.argv[1])); print(flush=True); input()"
+    code = "import pathlib, sys; from timescales.runs import lock\n"
+    code += "held = lock.Lock(pathlib.Path(sys.argv[1])); print(flush=True); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     process.stdout.readline()
-    with pytest.raises(lock.Elsewhere, match=f"process {process.pid} on"):
-        lock.Claim(tmp_path)
+    with pytest.raises(lock.RunningElsewhere, match=f"process {process.pid} on"):
+        lock.Lock(tmp_path)
     process.kill()
     process.wait()
     process.stdin.close(), process.stdout.close()
-    with record.lock(tmp_path):
+    with lock.hold(tmp_path):
         pass
 
 
 def test_another_machine_is_believed_until_it_was_silent(tmp_path):
-    of_another_machine(tmp_path, silent=lock.SILENCE - 30)
-    with pytest.raises(lock.Elsewhere, match=r"process 7 on far, last heard of 2\d\d s ago, right now"):
-        lock.Claim(tmp_path)
-    of_another_machine(tmp_path, silent=lock.SILENCE + 1)
-    with record.lock(tmp_path):
+    of_another_machine(tmp_path, silent=lock.TIMEOUT - 30)
+    with pytest.raises(lock.RunningElsewhere, match=r"process 7 on far, last heard of 2\d\d s ago, right now"):
+        lock.Lock(tmp_path)
+    of_another_machine(tmp_path, silent=lock.TIMEOUT + 1)
+    with lock.hold(tmp_path):
         assert [path.name for path in tmp_path.glob("lock*")] == ["lock.1"]
 
 
@@ -108,45 +108,45 @@ def test_without_locks_the_beat_alone_counts(tmp_path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    monkeypatch.setattr(lock, "BEAT", 0.05)
-    with record.lock(tmp_path):
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.05)
+    with lock.hold(tmp_path):
         path = tmp_path / "lock"
         os.utime(path, (0, 0))
         while path.stat().st_mtime == 0:  # until it is touched again
             time.sleep(0.01)
-        with pytest.raises(lock.Elsewhere, match="last heard of 0 s ago"):
-            lock.Claim(tmp_path)
-        monkeypatch.setattr(lock, "SILENCE", -1.0)
+        with pytest.raises(lock.RunningElsewhere, match="last heard of 0 s ago"):
+            lock.Lock(tmp_path)
+        monkeypatch.setattr(lock, "TIMEOUT", -1.0)
         assert lock.owner(tmp_path) is None
     assert lock.owner(tmp_path) is None
 
 
 def test_of_several_who_find_the_dead_one_gets_it(tmp_path, monkeypatch):
     """Even where nobody sees another's lock."""
-    monkeypatch.setattr(lock, "_held", lambda file: None)
-    of_another_machine(tmp_path, silent=2 * lock.SILENCE)
-    first = lock.Claim(tmp_path)
+    monkeypatch.setattr(lock, "_is_held", lambda file: None)
+    of_another_machine(tmp_path, silent=2 * lock.TIMEOUT)
+    first = lock.Lock(tmp_path)
     # A slow one, who looked before that.
     monkeypatch.setattr(lock, "owner", lambda directory: None)
     newest = lock._newest
     monkeypatch.setattr(lock, "_newest", lambda directory: 0)
-    with pytest.raises(lock.Elsewhere, match="has just taken it"):
-        lock.Claim(tmp_path)
+    with pytest.raises(lock.RunningElsewhere, match="has just taken it"):
+        lock.Lock(tmp_path)
     monkeypatch.setattr(lock, "_newest", newest)
     first.release()
     # And one who slept for so long that another came, went, and a third is there.
-    second = lock.Claim(tmp_path)
+    second = lock.Lock(tmp_path)
     seen = iter([0, 2])
     monkeypatch.setattr(lock, "_newest", lambda directory: next(seen))
-    with pytest.raises(lock.Elsewhere, match="has just taken it"):
-        lock.Claim(tmp_path)
+    with pytest.raises(lock.RunningElsewhere, match="has just taken it"):
+        lock.Lock(tmp_path)
     monkeypatch.setattr(lock, "_newest", newest)
     assert [path.name for path in tmp_path.glob("lock*")] == ["lock.2"]
     second.release()
 
 
 def test_who_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "BEAT", 0.01)
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
     directory = tmp_path / "mine"
     from timescales.runs import loggers
 
@@ -168,7 +168,7 @@ def test_who_was_taken_for_dead_writes_no_more(train, tmp_path, monkeypatch):
 
 
 def test_who_was_taken_for_dead_while_testing_leaves_no_result(train, tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "BEAT", 0.01)
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
     directory = tmp_path / "mine"
     from timescales.training import loop
 
@@ -189,12 +189,12 @@ def test_who_was_taken_for_dead_while_testing_leaves_no_result(train, tmp_path, 
 
 def test_who_slept_looks_before_it_writes(tmp_path, monkeypatch):
     """A machine that wakes up: what trains may be faster than what beats."""
-    with record.lock(tmp_path) as held:
+    with lock.hold(tmp_path) as held:
         held.check()
         (tmp_path / "lock.1").write_text("{}")
         held.check()  # the next beat is half a minute away
-        held.heard -= lock.SILENCE
-        with pytest.raises(lock.Elsewhere, match="was taken over by another process"):
+        held.last_beat -= lock.TIMEOUT
+        with pytest.raises(lock.RunningElsewhere, match="was taken over by another process"):
             held.check()
 
 
@@ -202,10 +202,10 @@ def test_a_file_system_that_is_away_is_no_one_who_took_over(tmp_path, monkeypatc
     def away(_):
         raise OSError(5, "Input/output error")
 
-    with record.lock(tmp_path) as held:
+    with lock.hold(tmp_path) as held:
         with monkeypatch.context() as patch:
             patch.setattr(os, "listdir", away)
-            held._look()
+            held._beat()
         held.check()
 
 
@@ -217,7 +217,7 @@ def test_a_claim_that_vanishes_while_it_is_read_is_another_s(tmp_path, monkeypat
         def __exit__(self, *_):
             pass
 
-    of_another_machine(tmp_path, silent=2 * lock.SILENCE)
+    of_another_machine(tmp_path, silent=2 * lock.TIMEOUT)
     monkeypatch.setattr(lock, "open", lambda *_, **__: Stale(), raising=False)
     assert lock.owner(tmp_path) == "another process"
 
@@ -264,7 +264,7 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     (other / "record.json").unlink()
     start = record.start
     monkeypatch.setattr(record, "start", lambda d, *a: (
-        d.name == other.name and of_another_machine(taken, 2 * lock.SILENCE), start(d, *a)))  # fmt: skip
+        d.name == other.name and of_another_machine(taken, 2 * lock.TIMEOUT), start(d, *a)))  # fmt: skip
     outcome = train(*sweep)
     assert "2 runs: 0 finished, skipped; 1 to run; 1 running elsewhere" in outcome.out
     assert "the same command says" not in outcome.out

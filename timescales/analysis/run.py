@@ -134,7 +134,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
     parts["loop"] = vars(schema.Loop()) | config["loop"]
     found = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
-    found |= {key: config.get(key, getattr(schema.Trunk, key)) for key in ("precision", "deterministic")}
+    found |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     found["paper"] = config.get("paper", {}).get("name")
     changes_no_number = [f"task.{key}" for key in identity.NOT_IDENTITY_TASK]
     changes_no_number += [f"loop.{key}" for key in identity.NOT_IDENTITY_LOOP]

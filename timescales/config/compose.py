@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,14 +15,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from timescales import paths
-from timescales.config import folders, identity
+from timescales.config import folders, hydra_internals, identity
 
 
 class Composer:
     """Composes as `train.py` would: composer(["model=plstm", "task.T=500"]) is the configuration, without Hydra's part.
 
     What chooses groups (model=, task=, table=, ...) is composed once, about a tenth of a second, and kept; the values
-    are set on copies of it, a few milliseconds each. Raises Hydra's and OmegaConf's errors (see `cli.one_line`).
+    are set on copies of it, a few milliseconds each. Raises Hydra's and OmegaConf's errors (see `messages.one_line`).
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
@@ -44,7 +43,7 @@ class Composer:
                 cfg.table = cfg.table and cfg.table.name
             self.kept[key] = cfg
         cfg = self.kept[key].copy()
-        ConfigLoaderImpl._apply_overrides_to_config([o for o in parsed if not self.is_group(o)], cfg)
+        hydra_internals.apply_overrides([o for o in parsed if not self.is_group(o)], cfg)
         return cfg
 
     def parse(self, text: str) -> Override:
