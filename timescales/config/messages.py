@@ -153,23 +153,19 @@ def no_such_key(problem: Problem) -> str | None:
     return match and unknown_key(match[1], problem.overrides)
 
 
-def wrong_type(problem: Problem) -> str | None:
-    """seed=abc: the value does not have the key's type."""
-    if not isinstance(problem.error, ConfigCompositionException) or not _refused_key(problem):
-        return None
-    match = re.search(r"((?:Value|Cannot|Invalid|Incompatible|field)[^\n]*)\n\s+full_key: (\S+)", problem.text)
-    return match and f"{match[2]}: {match[1]}"
-
-
 def refused_override(problem: Problem) -> str | None:
-    """sede.x=1: Hydra could not set the key, and says no more."""
-    if not isinstance(problem.error, ConfigCompositionException) or not (match := _refused_key(problem)):
+    """sede=1, loop={foo:1}: Hydra could not set the key."""
+    match = re.search(r"Could not override '([^']+)'", problem.text)
+    if not isinstance(problem.error, ConfigCompositionException) or match is None:
         return None
-    return unknown_key(match[1], problem.overrides) if match[1] else problem.text.splitlines()[0]
+    inner = re.search(rf"full_key: ({re.escape(match[1])}\.\S+)", problem.text)
+    return unknown_key((inner or match)[1], problem.overrides)
 
 
-def _refused_key(problem: Problem) -> re.Match[str] | None:
-    return re.search(r"Could not override '([^']+)'|Could not append to config", problem.text)
+def not_new(problem: Problem) -> str | None:
+    """+seed=1: a key that is there cannot be added."""
+    match = re.search(r"Could not append to config. An item is already at '([^']+)'", problem.text)
+    return match and f"{match[1]} is there already: write {match[1]}=..., without +"
 
 
 def no_value(problem: Problem) -> str | None:
@@ -196,8 +192,8 @@ HYDRA_HANDLERS: tuple[Handler, ...] = (
     no_such_choice,
     unreadable_override,
     no_such_key,
-    wrong_type,
     refused_override,
+    not_new,
     no_value,
     named_key,
     as_it_is,
