@@ -61,7 +61,7 @@ def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
     assert statuses == ["failed", "finished", "finished"]
 
 
-def test_sweep_into_a_directory_of_ones_own(train, tmp_path):
+def test_sweep_into_a_given_directory(train, tmp_path):
     assert train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").status == 0
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir()) == ["copy-lstm-s0", "copy-lstm-s1"]
     assert "2 finished, skipped" in train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").out
@@ -86,7 +86,7 @@ def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
     outcome = train("-m", *QUICK, "seed=range(0,200)")
     spent = time.process_time() - begun
     assert "200 runs: 200 finished, skipped; 0 to run" in outcome.out
-    assert spent < 30  # not a benchmark: composing each of them anew would take minutes
+    assert spent < 30  # not a benchmark: composing each of them would take minutes
 
 
 @pytest.mark.parametrize("name", ["a(b)", "it's", "a,b", "[x]", 'a"b', "two words", "ünï", "a\\b"])
@@ -138,7 +138,7 @@ def test_two_sweeps_share_a_table(train_process, tmp_path):
     assert [json.loads(path.read_text())["status"] for path in records] == 4 * ["finished"]
     trained = [text.count("\n  finished: ") - text.count("finished, skipped:") for text in said]
     assert sum(trained) == 4, said
-    for path in records:  # a second training would have begun the curve anew or gone on in it
+    for path in records:  # a second training would have restarted the curve or continued it
         steps = [int(line.split(",")[0]) for line in (path.parent / "curve.csv").read_text().splitlines()[1:]]
         assert steps == sorted(steps)
         assert steps.count(50) == 1

@@ -98,7 +98,7 @@ def test_one_clear_line(train, tmp_path, wrong, right):
     assert not list((tmp_path / "runs").glob("*")), "a run that cannot be leaves no directory"
 
 
-def test_no_class_is_offered_for_a_key(train):
+def test_a_class_is_no_suggestion_for_a_key(train):
     """model._target_ was the nearest to model.forget_init that an MTS network has."""
     outcome = train(*QUICK, "model=mts", "model.forget_init=3")
     assert outcome.status == 1

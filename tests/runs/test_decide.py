@@ -79,7 +79,7 @@ def test_force_stale_skips_a_run_that_is_not_stale(train):
     assert "finished, skipped" in train(*QUICK, "force=stale").out
 
 
-def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, monkeypatch):
+def test_a_requeued_job_goes_on_whatever_its_command_says(train, tmp_path, monkeypatch):
     mine, other = (
         [*QUICK, f"run_dir={tmp_path}/mine", "force=true"],
         [*QUICK, f"run_dir={tmp_path}/other", "force=true"],
@@ -96,7 +96,7 @@ def test_a_requeued_job_goes_on_whatever_it_was_told_at_first(train, tmp_path, m
     assert "skipped" not in train(*mine).out
 
 
-def test_resume_false_starts_over(train, tmp_path):
+def test_resume_false_restarts(train, tmp_path):
     from timescales.training import checkpoint
 
     train(*QUICK)

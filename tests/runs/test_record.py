@@ -23,8 +23,9 @@ def test_a_run_leaves_its_record_and_is_skipped_then(train, tmp_path):
     assert directory.name.endswith(record["id"])
     assert record["status"] == "finished"
     assert record["config"]["model"]["hidden_size"] == 4
-    assert set(record["metrics"]) == {f"{s}/{m}" for s in ("valid", "test")
-                                      for m in ("loss", "accuracy", "sequence_accuracy")}  # fmt: skip
+    assert set(record["metrics"]) == {
+        f"{s}/{m}" for s in ("valid", "test") for m in ("loss", "accuracy", "sequence_accuracy")
+    }
     assert 0 <= record["metrics"]["test/accuracy"] <= 1
     assert len(record["timescales"]["start"][0]) == len(record["timescales"]["end"][0]) == 7
     assert record["parameters"] == 3 * 4 * (10 + 4 + 1) + 4 + 5 * 10
@@ -54,7 +55,7 @@ def test_identity_ignores_what_changes_no_number(train, tmp_path):
         assert "finished, skipped" not in train(*QUICK, *other).out, other
 
 
-def test_a_run_dir_of_ones_own(train, tmp_path):
+def test_a_given_run_dir(train, tmp_path):
     assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
     assert (tmp_path / "mine" / "record.json").is_file()
     assert not (tmp_path / "runs").exists()
@@ -65,7 +66,7 @@ def test_a_run_dir_of_ones_own(train, tmp_path):
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["seed"] == 4
 
 
-def test_a_mistake_costs_no_outcome(train, tmp_path):
+def test_a_wrong_value_costs_no_outcome(train, tmp_path):
     """Not even where checkpoints were removed to save room."""
     assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
     (tmp_path / "mine" / "last.pt").unlink()
@@ -76,8 +77,8 @@ def test_a_mistake_costs_no_outcome(train, tmp_path):
 
 
 @pytest.mark.parametrize("error", [ConfigError("torch sees no GPU here"), RuntimeError("a bug")])
-def test_what_cannot_be_built_costs_nothing_that_is_there(train, tmp_path, monkeypatch, error):
-    """Neither a finished run that is to be run again, nor an interrupted one that is to be begun anew."""
+def test_a_run_that_cannot_be_built_keeps_what_is_there(train, tmp_path, monkeypatch, error):
+    """Neither a finished run that is to be run again, nor an interrupted one that is to be restarted."""
     from timescales.training import build
 
     def broken(config):
@@ -100,7 +101,7 @@ def test_what_cannot_be_built_costs_nothing_that_is_there(train, tmp_path, monke
     assert (finished / "record.json").read_bytes() != kept[finished / "record.json"]
 
 
-def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
+def test_files_of_other_runs_stay(train, tmp_path, monkeypatch):
     """W&B's folders of other runs, and its settings, where run_dir is a folder with a wandb/ in it."""
     from timescales.runs import wandb_run
 
@@ -121,7 +122,7 @@ def test_what_is_not_the_runs_own_stays(train, tmp_path, monkeypatch):
     assert len([path for path in (tmp_path / "here" / "wandb").rglob("*") if path.is_file()]) == 2
 
 
-def test_all_that_is_a_runs_own_is_forgotten(tmp_path):
+def test_clear_removes_all_files_of_a_run_but_its_log(tmp_path):
     record.write(tmp_path, {"id": "a", "status": "finished", "metrics": {}, "seconds": 0.0})
     for name in ("last.pt", "best.pt", "curve.csv", "blocks.csv", "train.log"):
         (tmp_path / name).touch()
@@ -129,10 +130,10 @@ def test_all_that_is_a_runs_own_is_forgotten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
 
 
-@pytest.mark.parametrize(("before", "after"), [
-    ("finished", "finished"), ("diverged", "diverged"), ("interrupted", "failed"),
-])  # fmt: skip
-def test_an_outcome_outlives_what_goes_wrong_after_it(tmp_path, before, after):
+@pytest.mark.parametrize(
+    ("before", "after"), [("finished", "finished"), ("diverged", "diverged"), ("interrupted", "failed")]
+)
+def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
     record.write(tmp_path, {"id": "a", "status": before, "metrics": {}, "seconds": 0.0})
     record.failed(tmp_path, RuntimeError("the network is away"))
     assert record.read(tmp_path)["status"] == after
@@ -145,7 +146,7 @@ def test_a_shortened_evaluation_is_part_of_the_record():
     assert record.missing_data({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
 
 
-def test_a_run_that_cannot_be_built_leaves_nothing_but_a_bug_there_is_recorded(train, tmp_path, monkeypatch):
+def test_a_bug_in_building_is_recorded(train, tmp_path, monkeypatch):
     from timescales.training import build
 
     def broken(config):

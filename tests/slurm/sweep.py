@@ -23,9 +23,14 @@ ROOT = HERE.parents[1]
 NODE = HERE / "node.sh"
 TABLE = ["--config-dir", "own", "table=paced_copy", "logger=csv", "device=cpu"]
 # SLURM's shortest time limit is a minute. It looks at the time twice in that, so warns 5 to 35 seconds before the end.
-SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=0", "hydra.launcher.cpus_per_task=1",
-         "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5",
-         "hydra.launcher.array_parallelism=4"]  # fmt: skip
+SLURM = [
+    "hydra/launcher=slurm",
+    "hydra.launcher.gpus_per_node=0",
+    "hydra.launcher.cpus_per_task=1",
+    "hydra.launcher.timeout_min=1",
+    "hydra.launcher.signal_delay_s=5",
+    "hydra.launcher.array_parallelism=4",
+]
 PACE = 0.3  # seconds a step, times the seed: the 120 steps of seed 2 take more than the minute
 JOBS = [("lstm", 1), ("plstm", 1), ("lstm", 2), ("plstm", 2)]  # in the table's order
 CANCELLED, LATE = 1, 2
@@ -42,9 +47,13 @@ def start(place, script, *words, pace=0.0):
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "PACE": str(pace), "OMP_NUM_THREADS": "1"}
     say(f"$ python {script} {' '.join(words)}")
     return subprocess.Popen(
-        [sys.executable, str(ROOT / script), *words], cwd=place, env=env, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / script), *words],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def lines_of(process):

@@ -167,7 +167,7 @@ def clear(directory: Path) -> None:
 
 
 def begun(directory: Path) -> bool:
-    """Whether there is anything of a run that should not be lost: a checkpoint, or an outcome."""
+    """Whether a run has something that must not be lost: a checkpoint, or an outcome."""
     return (directory / "last.pt").exists() or has_ended(directory)
 
 
@@ -186,7 +186,7 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
 
 
 def summary(record: dict[str, Any] | None) -> str:
-    """A run's outcome in one line."""
+    """The outcome of a run in one line."""
     if record is None:
         return "no record"
     metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()) if v is not None)
