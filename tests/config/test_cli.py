@@ -114,7 +114,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause():
 def test_a_closed_output_gets_no_traceback(tmp_path):
     command = f"{sys.executable} {ROOT}/train.py --help | head -n 1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout == "train is powered by Hydra.\n"
+    assert done.stdout == "Train a recurrent network: one run, a sweep, or all runs of a paper's table.\n"
     assert done.stderr == ""
 
 
