@@ -1,4 +1,4 @@
-"""The sweeper: all combinations, or a paper's table; skips finished runs before torch is loaded, says how far it is."""
+"""The sweeper: all combinations, or a paper's table; skips finished runs before torch is loaded."""
 
 from __future__ import annotations
 
@@ -125,7 +125,8 @@ class TimescalesSweeper(BasicSweeper):
         """Print which job comes next, and how long the rest will take."""
         left = sweep.minutes_left([job for group in groups[done:] for job in group], self.seconds)
         next_up = groups[done]
-        more = f" and {len(next_up) - 1} more seeds" if len(next_up) > 1 else ""
+        others = len(next_up) - 1
+        more = f" and {others} more seed{'s' * (others > 1)}" if others else ""
         print(f"[{done + 1}/{len(groups)}]{left} {next_up[0].directory}{more}", flush=True)
 
     def _left_over(self) -> list[Job]:

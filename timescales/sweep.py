@@ -153,8 +153,8 @@ def _job(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], 
     status, stale = _status(cfg, directory, run_id, row if skip == "committed" else None)
     if status is Status.TO_RUN:  # what is finished was right
         check.check(cfg)
-    found = record.read(directory)
-    outcome = found if record.state(found).ended else row
+    saved = record.read(directory)
+    outcome = saved if record.state(saved).ended else row
     return Job(
         overrides,
         directory,
@@ -171,13 +171,13 @@ def _job(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], 
 
 def _status(cfg: Any, directory: Path, run_id: str, row: Mapping[str, Any] | None) -> tuple[Status, bool]:
     """What to do with a run, and whether what is skipped is stale. row: what results/ has of it, if that counts."""
-    allow_partial, found = cfg.task.get("allow_partial", True), record.read(directory)
-    if row is not None and store.counts(row, allow_partial) and not record.state(found).ended:
+    allow_partial, saved = cfg.task.get("allow_partial", True), record.read(directory)
+    if row is not None and store.counts(row, allow_partial) and not record.state(saved).ended:
         stale = store.stale(row)
         if not (stale if cfg.force == "stale" else cfg.force):
             return Status.COMMITTED, stale
     if decide(directory, run_id, cfg.force, cfg.resume, allow_partial) is Action.SKIP:
-        return Status.FINISHED, record.stale(found)
+        return Status.FINISHED, record.stale(saved)
     return Status.TO_RUN, False
 
 
@@ -268,10 +268,10 @@ def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
 
 def missing_analyses(directory: Path, names: Sequence[str]) -> list[str]:
     """Which of a table's analyses have no result in the record of a finished run."""
-    found = record.read(directory)
-    if found is None or record.state(found) is not record.State.FINISHED:
+    saved = record.read(directory)
+    if saved is None or record.state(saved) is not record.State.FINISHED:
         return []
-    done = {key.partition("/")[0] for key in found.get("probes", {})}
+    done = {key.partition("/")[0] for key in saved.get("probes", {})}
     return [name for name in names if name not in done]
 
 
@@ -288,9 +288,9 @@ def outcomes(jobs: Sequence[Job]) -> list[str]:
         setting = " ".join(f"{key}={values[key]}" for key in differ if key in values)
         metrics = finished.setdefault(setting, [])
         requested[setting] += 1
-        found = record.read(job.directory) if job.ended() else None
-        if found is not None and record.state(found) is record.State.FINISHED:
-            metrics.append(found["metrics"])
+        saved = record.read(job.directory) if job.ended() else None
+        if saved is not None and record.state(saved) is record.State.FINISHED:
+            metrics.append(saved["metrics"])
     return [f"{setting or 'all'}: {_outcome(runs, requested[setting])}" for setting, runs in finished.items()]
 
 

@@ -1,7 +1,7 @@
 """One clear line for every wrong input, naming the nearest right word. Imports no torch.
 
 `HANDLERS` and `HYDRA_HANDLERS` list the kinds of errors. Most are recognised by Hydra's texts:
-tests/config/test_messages.py has an example of each, and fails where a new version of Hydra says it differently.
+tests/config/test_messages.py has an example of each, and fails where a new version of Hydra has other texts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from timescales.config.folders import choices, no_such
 from timescales.config.keys import unknown_key
 from timescales.errors import ConfigError
 
-# What the system says of a run directory that cannot be made or written.
+# The system's error numbers for a run directory that cannot be made or written.
 NO_PLACE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 NO_PLACE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
@@ -87,14 +87,14 @@ def unreadable_yaml(problem: Problem) -> str | None:
 
 
 def wrong_options(problem: Problem) -> str | None:
-    """--run --multirun: options that do not fit together, a ValueError."""
+    """--run --multirun, model=null: Hydra raises a ValueError."""
     if isinstance(problem.error, ValueError) and _raised_in_hydra(problem.error):
         return " ".join(str(problem.error).split())
     return None
 
 
 def wrong_group(problem: Problem) -> str | None:
-    """model=[]: a group that is given no name; Hydra fails with a TypeError or an AssertionError."""
+    """model=[1]: a group that is given no name; Hydra fails with a TypeError or an AssertionError."""
     if not (isinstance(problem.error, TypeError | AssertionError) and _raised_in_hydra(problem.error)):
         return None
     pairs = [override.partition("=") for override in problem.overrides]
@@ -169,19 +169,19 @@ def not_new(problem: Problem) -> str | None:
 
 
 def no_value(problem: Problem) -> str | None:
-    """paper.name=???: a key that must be given."""
+    """seed=???: a key without a value."""
     match = re.search(r"Missing mandatory value: (\S+)", problem.text)
     return match and f"{match[1]} has no value: give {match[1]}=..."
 
 
 def named_key(problem: Problem) -> str | None:
-    """loop=3: anything else of which OmegaConf says the key."""
+    """seed=abc, loop=3: the value does not fit, and OmegaConf names the key."""
     match = re.search(r"([^\n]*)\n\s+full_key: (\S+)", problem.text)
     return match and f"{match[2]}: {match[1]}"
 
 
 def as_it_is(problem: Problem) -> str | None:
-    """model=null: Hydra's own text."""
+    """~nothing: Hydra's text as it is."""
     return " ".join(problem.text.split())
 
 

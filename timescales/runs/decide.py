@@ -38,33 +38,33 @@ def decide(
         ConfigError: the record is damaged; the directory holds the run of another configuration, or one on a part of
             the data while the whole is asked for; or the run is interrupted, and its golden curve has changed since.
     """
-    found = record.read(directory)
-    if _is_requeued(found):
+    saved = record.read(directory)
+    if _is_requeued(saved):
         force, resume = False, True
-    forced = record.stale(found) if force == "stale" else bool(force)
+    forced = record.stale(saved) if force == "stale" else bool(force)
     if forced:
         return Action.RESTART
-    if found is not None:
-        _refuse(directory, found, run_id, allow_partial)
-    if record.state(found).ended:
+    if saved is not None:
+        _refuse(directory, saved, run_id, allow_partial)
+    if record.state(saved).ended:
         return Action.SKIP
     return Action.RESUME if resume else Action.RESTART
 
 
-def _is_requeued(found: Mapping[str, Any] | None) -> bool:
+def _is_requeued(saved: Mapping[str, Any] | None) -> bool:
     """Whether this SLURM job began a run before it was put back into the queue."""
     again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return again and found is not None and found.get("job") == os.environ.get("SLURM_JOB_ID", "")
+    return again and saved is not None and saved.get("job") == os.environ.get("SLURM_JOB_ID", "")
 
 
-def _refuse(directory: Path, found: Mapping[str, Any], run_id: str, allow_partial: bool) -> None:
+def _refuse(directory: Path, saved: Mapping[str, Any], run_id: str, allow_partial: bool) -> None:
     """Raise ConfigError for a record that can neither be skipped nor continued."""
-    state, missing = record.state(found), record.missing_data(found)
-    if state is State.INTERRUPTED and record.stale(found):
+    state, missing = record.state(saved), record.missing_data(saved)
+    if state is State.INTERRUPTED and record.stale(saved):
         raise ConfigError(f"{directory} was begun before its numbers changed: force=stale restarts it")
-    if found["id"] != run_id:
+    if saved["id"] != run_id:
         raise ConfigError(
-            f"{directory} holds the run {found['id']}, this configuration is {run_id}: "
+            f"{directory} holds the run {saved['id']}, this configuration is {run_id}: "
             "choose another run_dir, or force=true to replace it"
         )
     if state.ended and missing and not allow_partial:

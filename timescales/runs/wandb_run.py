@@ -71,19 +71,19 @@ class Wandb:
 
 def _open(directory: Path, resume: str | None = "allow") -> Any:
     """Begin a directory's run at W&B, or continue it: its id is the record's, so a resume finds it again."""
-    found = record.read(directory)
-    assert found is not None, "a record is written before anything is logged"
-    config = found["config"]
+    saved = record.read(directory)
+    assert saved is not None, "a record is written before anything is logged"
+    config = saved["config"]
     words = [config["task"]["name"], config["model"]["name"]]
     return _init(
         config["logger"],
         directory,
         resume=resume,
-        id=found["id"],
+        id=saved["id"],
         config=config,
         job_type="train",
-        name="-".join([*words, f"s{found['seed']}", found["id"]]),
-        group=found.get("group"),
+        name="-".join([*words, f"s{saved['seed']}", saved["id"]]),
+        group=saved.get("group"),
         tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
     )
 
@@ -192,8 +192,8 @@ def pictures(directory: Path) -> int:
 
     0 for a run that is not logged there.
     """
-    found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
-    if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
+    saved, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
+    if not drawn or saved is None or saved["config"]["logger"]["name"] != "wandb":
         return 0
     try:
         import wandb
@@ -202,7 +202,7 @@ def pictures(directory: Path) -> int:
         return 0
     run = _open(directory)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
-    run.log({"global_step": found.get("steps", 0), **images})
+    run.log({"global_step": saved.get("steps", 0), **images})
     for path in drawn:
         if path.with_suffix(".csv").is_file():
             run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")
