@@ -20,7 +20,7 @@ NOT_IDENTITY = (
     *("resume", "force", "skip", "table", "profile", "seeds", "hydra"),
 )
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
-NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
+NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
 
 
 def register() -> None:
@@ -30,7 +30,7 @@ def register() -> None:
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts, interpolations resolved, without what is not a run's (Hydra's, a table's)."""
+    """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
     return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}  # type: ignore[misc]
 
 
