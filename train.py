@@ -1,11 +1,12 @@
 """Train one run, or with -m a sweep: `python train.py model=plstm task=copy task.T=500`; keys: conf/config.yaml."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import logging
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hydra
 from omegaconf import DictConfig
@@ -14,6 +15,10 @@ from timescales import cli, errors, paths
 from timescales.config import check, identity, schema
 from timescales.runs import lock, record
 from timescales.runs.decide import Action, decide
+
+if TYPE_CHECKING:  # torch is imported when a run is known to be needed
+    from timescales.runs import loggers
+    from timescales.training.run import TrainingRun
 
 identity.register()
 
@@ -25,7 +30,7 @@ class Run(NamedTuple):
     run_id: str
     slug: str
     directory: Path
-    anew: bool  # whether what lies in the directory is to be thrown away
+    restart: bool  # whether what lies in the directory is to be thrown away
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
@@ -40,7 +45,7 @@ def main(cfg: DictConfig) -> str:
             # It may have gone on or ended elsewhere since we looked.
             todo = [found for run in todo if (found := unfinished(run.cfg))]
             return train(todo, ours) if todo else "skipped"
-        except lock.RunningElsewhere:  # taken over: what lies there is another process's
+        except lock.RunningElsewhere:  # taken over: what lies there is another's
             raise
         except errors.ConfigError:
             for run in todo:
@@ -61,58 +66,85 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run], ours: dict[Path, lock.Lock]) -> str:
-    """Train one run, or several that differ in their seeds side by side."""
-    from timescales.training import loop, stack  # here, not above: --help does not wait for torch
+def train(runs: list[Run], held: dict[Path, lock.Lock]) -> str:
+    """Train one run, or several that differ in their seeds side by side; returns their statuses."""
+    from timescales.training import seeds  # here, not above: --help does not wait for torch
 
-    trained = [training(identity.resolved(run.cfg), run.run_id, ours[run.directory], run.anew) for run in runs]
-    found = [loop.answered(trained[0], loop.take)] if len(runs) == 1 else stack.together(trained)
-    return ", ".join(sorted(set(found)))
+    jobs = [Job(run, held[run.directory]) for run in runs]
+    seeds.train(jobs)
+    return ", ".join(sorted({job.status for job in jobs}))
 
 
-def training(config: dict[str, Any], run_id: str, held: lock.Lock, anew: bool) -> Generator[Any, Any, str]:
-    """Build, fit, test, and write the record; asks for every step and validation as `loop.training` does."""
-    from timescales.runs import loggers, wandb_run
-    from timescales.training import build, loop
+class Job:
+    """One run from its configuration to its record: `begin`, then the training loop, then `end` or `fail`."""
 
-    directory, log = held.directory, None
-    asked = copy.deepcopy(config)  # building fills in what is "auto"
-    replaces = anew and record.begun(directory)  # what is there is lost only when its successor can begin
-    if not replaces:
-        record.start(directory, run_id, asked, anew)
-    try:
+    def __init__(self, run: Run, held: lock.Lock) -> None:
+        self.run_id, self.directory, self.restart, self.held = run.run_id, run.directory, run.restart, held
+        self.config = identity.resolved(run.cfg)
+        self.timescales: dict[str, Any] = {}
+        self.log: loggers.Loggers | None = None
+        self.status = ""
+
+    def begin(self) -> TrainingRun:
+        """Build the model and all that trains it, begin the record, and open the loggers."""
+        from timescales.runs import loggers, wandb_run
+        from timescales.training import build, outcome
+        from timescales.training.run import TrainingRun, resume_step
+
+        config, directory = self.config, self.directory
+        composed = copy.deepcopy(config)  # building fills in what is "auto"
+        replaces = self.restart and record.begun(directory)  # what is there is lost only when its successor can begin
+        if not replaces:
+            record.start(directory, self.run_id, composed, self.restart)
         model, task, optimizer = build.build(config)
         wandb_run.check(config["logger"])
         if replaces:
-            record.start(directory, run_id, asked, anew)
-        settings, begun = schema.Loop(**config["loop"]), loop.resume_step(directory, task.partial)
-        parameters, chance = sum(p.numel() for p in model.parameters()), task.chance()
-        times = {"start": loop.timescale_quantiles(model)}
+            record.start(directory, self.run_id, composed, self.restart)
+        settings, step = schema.Loop(**config["loop"]), resume_step(directory, task.partial)
+        chance = task.chance()
+        self.timescales["start"] = outcome.timescale_quantiles(model)
         record.update(
-            directory, config=config, device=config["device"], parameters=parameters, chance=chance,
-            timescales=times, partial=record.partial(config) + task.partial,
-        )  # fmt: skip
-        log = loggers.open_all(config, directory, begun, settings, task, chance, model.rnn.timescales, held.check)
-        if begun == 0:
-            log(loop.timescale_values(times["start"]), 0)
-        progress = yield from loop.training(model, task, optimizer, log, settings, directory)
-        times["end"] = loop.timescale_quantiles(model)
-        log(loop.timescale_values(times["end"]), progress.step)
-        outcome = loop.outcome(model, task, optimizer, progress, settings, directory)
-        held.check()
-        record.update(directory, timescales=times, **outcome)
-    except errors.ConfigError:
-        raise
-    except Exception as error:
-        record.failed(directory, error)
+            directory,
+            config=config,
+            device=config["device"],
+            parameters=sum(p.numel() for p in model.parameters()),
+            chance=chance,
+            timescales=self.timescales,
+            partial=record.partial(config) + task.partial,
+        )
+        self.log = loggers.open_all(
+            config, directory, step, settings, task, chance, model.rnn.timescales, self.held.check
+        )
+        if step == 0:
+            self.log(outcome.timescale_values(self.timescales["start"]), 0)
+        return TrainingRun(model, task, optimizer, self.log, settings, directory)
+
+    def end(self, run: TrainingRun) -> None:
+        """Test the trained model, and write the outcome into the record."""
+        from timescales.training import outcome
+
+        self.timescales["end"] = outcome.timescale_quantiles(run.model)
+        run.log(outcome.timescale_values(self.timescales["end"]), run.progress.step)
+        result = outcome.outcome(run)
+        self.held.check()
+        record.update(self.directory, timescales=self.timescales, **result)
+        self.close()
+        print(f"{self.directory}\n  {record.summary(record.read(self.directory))}")
+        self.status = result["status"]
+
+    def fail(self, error: BaseException) -> None:
+        """Write into the record why the run failed; nothing for a wrong configuration or an interruption."""
+        if isinstance(error, errors.ConfigError) or not isinstance(error, Exception):
+            return
+        record.failed(self.directory, error)
         with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
-            logging.getLogger(__name__).exception("the run failed")
-        raise
-    finally:
+            logging.getLogger(__name__).error("the run failed", exc_info=error)
+
+    def close(self) -> None:
+        """Finish the loggers with the record as it is now."""
+        log, self.log = self.log, None
         if log is not None:
-            log.finish(record.read(directory))
-    print(f"{directory}\n  {record.summary(record.read(directory))}")
-    return outcome["status"]
+            log.finish(record.read(self.directory))
 
 
 if __name__ == "__main__":

@@ -45,15 +45,15 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
 
 
 def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
-    from timescales.training import loop
+    from timescales.training import run
 
-    original, calls = loop.training, []
+    original, calls = run.TrainingRun, []
 
-    def training(*arguments):
+    def broken_once(*arguments):
         calls.append(1)
         return 1 / 0 if len(calls) == 1 else original(*arguments)
 
-    monkeypatch.setattr(loop, "training", training)
+    monkeypatch.setattr(run, "TrainingRun", broken_once)
     outcome = train("-m", *QUICK, "seed=0,1,2")
     assert outcome.status == 1
     assert "ZeroDivisionError: division by zero (traceback in runs/copy-lstm-s0-" in outcome.out

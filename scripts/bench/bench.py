@@ -28,6 +28,7 @@ Writes results/bench/<machine>.csv, .md and .png.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import re
@@ -111,6 +112,7 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
     from timescales.config import compose, identity, schema
     from timescales.tasks.data.corpus import MissingData
     from timescales.training import build, loop
+    from timescales.training.run import TrainingRun
 
     with compose.composing() as composer:
         task_and_model = [f"task={job.config}", "model=lstm", "device=cpu", "run_dir=unused"]
@@ -121,20 +123,15 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
     except MissingData as error:
         tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
         return
-    settings, batches = schema.Loop(**config["loop"]), task.batches("train")
-    state: loop.State = None
-    clock = loop.Clock()
+    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
+    run = TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
         start = time.perf_counter()
-        if (batch := next(batches, None)) is None:
-            batches, state = task.batches("train", 1), None
-            continue
+        batch = run.draw_batch()
         ready = time.perf_counter()
-        taken = loop.take(loop.Step(0, model, task, optimizer, settings, batch, state, clock))
-        assert isinstance(taken, loop.Taken)
-        state = taken.state
+        loop.fit_single(run, until=run.progress.step + 1)
         times["its data"].append(ready - start)
         times["training step"].append(time.perf_counter() - start)
     shape = {

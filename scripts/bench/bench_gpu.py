@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import dataclasses
 import itertools
 import re
 import statistics
@@ -33,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 from bench_variants import Config  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.optim import Optimizer  # noqa: E402
 
 from timescales import LSTM, PLSTM, URLSTM  # noqa: E402
 from timescales.config import (  # noqa: E402
@@ -42,8 +44,10 @@ from timescales.config import (  # noqa: E402
 )
 from timescales.files import csv_text  # noqa: E402
 from timescales.nn.engine import choice, graph, pointwise, programs  # noqa: E402
-from timescales.runs import cost  # noqa: E402
+from timescales.tasks import Task  # noqa: E402
 from timescales.training import build, loop, stack  # noqa: E402
+from timescales.training.model import SequenceModel  # noqa: E402
+from timescales.training.run import TrainingRun  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
 TINY = {"tiny": Config(8, 4, 3, 8)}
@@ -272,28 +276,25 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
 def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """Time the loop's own step; a row's `ms`, `rounds` and, as `note`, steps per second."""
     model, task, optimizer = build.build(config)
-    settings, batches, state = schema.Loop(**config["loop"]), cost.endless(task), None
-    model.train()
+    run = endless_run(model, task, optimizer, config)
+    return timed(lambda: loop.fit_single(run, until=run.progress.step + 1), device, seconds)
 
-    def step() -> None:
-        nonlocal state
-        asked = loop.Step(0, model, task, optimizer, settings, next(batches), state, loop.Clock())
-        state = loop.take(asked).state
 
-    return timed(step, device, seconds)
+def endless_run(model: SequenceModel, task: Task, optimizer: Optimizer, config: dict[str, Any]) -> TrainingRun:
+    """A run that trains as configured, but neither validates nor saves."""
+    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
+    return TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
 
 
 def stacked_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """`training` of several seeds side by side; a step is one of every seed."""
-    runs = [build.build({**config, "seed": seed}) for seed in range(SEEDS)]
-    settings, batches = schema.Loop(**config["loop"]), [cost.endless(task) for _, task, _ in runs]
-    together = stack.Stack([(model.train(), optimizer) for model, _, optimizer in runs])
+    runs = [endless_run(*build.build({**config, "seed": seed}), config) for seed in range(SEEDS)]
+    models = [run.model for run in runs]
+    together = stack.Stack(models)
+    optimizer = stack.StackedOptimizer(together, models, [run.optimizer for run in runs])
 
     def step() -> None:
-        together.step([
-            loop.Step(0, model, task, optimizer, settings, next(mine), None, loop.Clock())
-            for (model, task, optimizer), mine in zip(runs, batches, strict=True)
-        ])  # fmt: skip
+        loop.fit(runs, together, optimizer, until=runs[0].progress.step + 1)
 
     found = timed(step, device, seconds)
     return found | {"note": f"{found['note']} of each seed"}

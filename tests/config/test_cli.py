@@ -85,10 +85,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
 
 
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
-    from timescales.training import loop
+    from timescales.training import run
 
     with monkeypatch.context() as broken:
-        broken.setattr(loop, "training", lambda *a: 1 / 0)
+        broken.setattr(run, "TrainingRun", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError) as raised:
             train(*QUICK)
     names = [entry.frame.f_globals["__name__"].partition(".")[0] for entry in raised.traceback]

@@ -29,9 +29,9 @@ import synthetic  # noqa: E402
 import torch  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import files  # noqa: E402 (stack: loaded once)
-from timescales.runs import record  # noqa: E402 (stack: loaded once)
-from timescales.training import checkpoint, loop, stack  # noqa: E402, F401 (stack: loaded once)
+from timescales import files  # noqa: E402
+from timescales.runs import record  # noqa: E402
+from timescales.training import checkpoint, run, seeds  # noqa: E402, F401 (seeds: loaded once)
 
 SMALL = ["logger=csv", "device=cpu", "model.hidden_size=5", "loop.log_every=3", "loop.checkpoint_every=0"]
 STEPS = ["loop.max_steps=24", "loop.eval_every=8"]
@@ -214,7 +214,7 @@ class Bench:
             os.chdir(cwd)
             os.environ["XDG_CACHE_HOME"] = str(cwd / "cache")
             # A clock that stands still: a checkpoint at every step, however long writing takes.
-            loop.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
+            run.time = SimpleNamespace(monotonic=lambda: 0.0)  # type: ignore[assignment]
             traced.install()
             if before:
                 before()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from synthetic import SMALL, sizes
+from trainings import fit, quiet
 
 from timescales import paths
 from timescales.config import folders, identity, schema
@@ -14,7 +15,7 @@ from timescales.nn.engine.fused import library
 from timescales.nn.engine.kernel import kernel_of
 from timescales.runs import record
 from timescales.tasks import Adding, Copy
-from timescales.training import build, checkpoint, loop
+from timescales.training import build, checkpoint
 
 MODELS, TASKS = folders.choices("model"), folders.choices("task")
 # On a CPU: the graph engine's mathematics runs by its torch twins.
@@ -108,9 +109,8 @@ def trained(task, model, name, corpora, directory):
     plain = config(f"task={task}", f"model={model}", f"engine={name}", "model.hidden_size=16", "task.batch_size=4",
                    f"data_root={corpora}", "loop.max_steps=3", "loop.max_eval_batches=1", *small)  # fmt: skip
     network, job, optimizer = build.build(plain)
-    directory.mkdir()
-    progress = loop.fit(network, job, optimizer, lambda values, step: None, schema.Loop(**plain["loop"]), directory)
-    return progress, checkpoint.load(directory / "last.pt")
+    run = fit(network, job, optimizer, quiet, schema.Loop(**plain["loop"]), directory)
+    return run.progress, checkpoint.load(directory / "last.pt")
 
 
 def same(a, b):

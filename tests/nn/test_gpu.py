@@ -8,8 +8,8 @@ import os
 import signal
 
 import pytest
-import test_stack
 import torch
+import trainings
 from hydra import compose, initialize_config_dir
 from test_fused import close, some_state
 from test_graph import stacked
@@ -21,7 +21,7 @@ from timescales.nn import engine as engines
 from timescales.nn.engine import eager, graph, pointwise, programs
 from timescales.nn.engine.buffers import Buffers
 from timescales.tasks import Copy
-from timescales.training import build, loop
+from timescales.training import build
 from timescales.training.model import SequenceModel
 
 pytestmark = pytest.mark.gpu
@@ -72,13 +72,15 @@ def test_interrupted_run_goes_on(tmp_path):
             if step == stop_after:
                 signal.raise_signal(signal.SIGINT)
 
-        return loop.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
+        return trainings.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
 
     whole = fit("whole")
     with pytest.raises(KeyboardInterrupt):
         fit("parts", stop_after=4)
     # Sums on a GPU are not always in the same order: equal to rounding, bitwise only with deterministic=true.
-    assert fit("parts").curve[-1]["valid/loss"] == pytest.approx(whole.curve[-1]["valid/loss"], rel=1e-4)
+    assert fit("parts").progress.curve[-1]["valid/loss"] == pytest.approx(
+        whole.progress.curve[-1]["valid/loss"], rel=1e-4
+    )
 
 
 # ------------------------------------------------------------------------------------------ engines, at full size
@@ -196,16 +198,16 @@ def test_replicas_equal_single_calls():
 
 
 @pytest.mark.parametrize("model", ["lstm", "plstm"])
-def test_stacked_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
+def test_batched_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
     """On the graph engine; the seeds leave one after the other."""
     monkeypatch.setattr(Copy, "stop", lambda self, epoch, found: "solved" if epoch >= self.seed + 1 else None)
-    overrides = [*test_stack.COPY, f"model={model}", "engine=graph", f"device={DEVICE}", "loop.max_epochs=4",
+    overrides = [*trainings.COPY, f"model={model}", "engine=graph", f"device={DEVICE}", "loop.max_epochs=4",
                  "optimizer=sgd"]  # fmt: skip
-    runs = [run(overrides, tmp_path / run.__name__, (0, 1, 2), double=False) for run in
-            (test_stack.single, test_stack.stacked)]  # fmt: skip
+    kinds = (trainings.single, trainings.batched)
+    runs = [train(overrides, tmp_path / train.__name__, (0, 1, 2), double=False) for train in kinds]
     assert "one after another" not in capsys.readouterr().err
-    test_stack.same(*runs, 1e-4)
-    assert [found[0].step for found in runs[1]] == [5, 10, 15]
+    trainings.same(*runs, 1e-4)
+    assert [run.progress.step for run in runs[1]] == [5, 10, 15]
 
 
 @only_gpu
@@ -231,7 +233,9 @@ def test_deterministic_runs_are_bitwise_equal(model, task, tmp_path):
         (tmp_path / folder).mkdir()
         chosen = config(DEVICE, f"model={model}", "deterministic=true", task=task)
         network, job, optimizer = build.build(chosen)
-        curve = loop.fit(network, job, optimizer, lambda v, s: None, Loop(max_epochs=2), tmp_path / folder).curve
+        curve = trainings.fit(
+            network, job, optimizer, lambda v, s: None, Loop(max_epochs=2), tmp_path / folder
+        ).progress.curve
         return curve, [p.detach().clone() for p in network.parameters()]
 
     (curve, weights), (again, same) = fit("one"), fit("two")
@@ -252,7 +256,7 @@ def test_memory_is_flat_over_many_steps(tmp_path):
         if step % (steps // 10) == 0:
             seen[step] = allocated()
 
-    loop.fit(network, job, optimizer, log, Loop(max_epochs=10**6, max_steps=steps, eval_every=10**9), tmp_path)
+    trainings.fit(network, job, optimizer, log, Loop(max_epochs=10**6, max_steps=steps, eval_every=10**9), tmp_path)
     assert len(seen) == 10
     assert len({round(value / 2**20) for value in list(seen.values())[1:]}) == 1, seen
 
@@ -267,7 +271,7 @@ def test_a_failed_job_leaves_nothing_on_the_device(tmp_path):
 
         (tmp_path / folder).mkdir()
         with pytest.raises(RuntimeError, match="as a job fails"):
-            loop.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
+            trainings.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
 
     fail("first", 6)  # what the libraries keep, they keep from here on
     before = allocated()
@@ -287,7 +291,7 @@ def test_no_step_waits_for_the_gpu(model, task, tmp_path):
         torch.cuda.set_sync_debug_mode("error" if 3 <= step < 9 else "default")
 
     try:
-        loop.fit(network, job, optimizer, log, Loop(max_steps=10, eval_every=10), tmp_path)
+        trainings.fit(network, job, optimizer, log, Loop(max_steps=10, eval_every=10), tmp_path)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

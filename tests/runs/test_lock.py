@@ -173,17 +173,17 @@ def test_a_process_that_was_taken_for_dead_writes_no_more(train, tmp_path, monke
 def test_a_process_taken_for_dead_while_it_tests_writes_no_result(train, tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
     directory = tmp_path / "mine"
-    from timescales.training import loop
+    from timescales.training import outcome
 
-    original = loop.outcome
+    original = outcome.outcome
 
-    def outcome(*arguments):
-        found = original(*arguments)
+    def taken_over(run):
+        found = original(run)
         (directory / "lock.1").write_text(json.dumps({"process": 8, "host": "far"}))
         time.sleep(0.5)
         return found
 
-    monkeypatch.setattr(loop, "outcome", outcome)
+    monkeypatch.setattr(outcome, "outcome", taken_over)
     ended = train(*QUICK, f"run_dir={directory}", "loop.max_steps=2")
     assert ended.status == 1
     assert "was taken over by another process" in ended.err

@@ -21,11 +21,8 @@ from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
 from timescales import paths  # noqa: E402
 from timescales.config import folders, identity  # noqa: E402
-from timescales.training import (  # noqa: E402
-    build,
-    loop,
-    optimizers,
-)
+from timescales.training import build, optimizers  # noqa: E402
+from timescales.training.model import detached  # noqa: E402
 
 PATH = ROOT / "tests" / "golden_curves.json"
 STEPS = 20
@@ -48,7 +45,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     for batch in itertools.islice(job.batches("train"), STEPS):
         optimizer.zero_grad()
         output = network(batch, state)
-        state = loop.detached(output.state) if job.spec.carried else None
+        state = detached(output.state) if job.spec.carried else None
         loss = job.loss(output.logits, batch)
         (loss + job.penalty(output)).backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), cfg.loop.clip_norm)

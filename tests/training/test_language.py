@@ -7,6 +7,7 @@ import signal
 import pytest
 import texts
 import torch
+import trainings
 from torch.nn import functional as F
 
 from timescales import LSTM, MTSLSTM, PLSTM
@@ -20,6 +21,8 @@ from timescales.tasks.words import batchify
 from timescales.training import loop
 from timescales.training.awd import AWDModel, LockedDropout
 from timescales.training.model import SequenceModel
+from timescales.training.outcome import outcome
+from timescales.training.run import TrainingRun
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +113,7 @@ def test_training_carries_the_state_without_its_past(root, tmp_path):
     losses = []
     settings = Loop(max_epochs=2, log_every=1)
     log = lambda values, step: losses.append(values["train/loss_nats"])  # noqa: E731
-    loop.fit(model, task, torch.optim.SGD(model.parameters(), lr=0.0), log, settings, tmp_path)
+    trainings.fit(model, task, torch.optim.SGD(model.parameters(), lr=0.0), log, settings, tmp_path)
     lengths = torch.tensor([len(b.x) for b in task.batches("train")], dtype=torch.float64)
     assert len(losses) == 2 * len(lengths)
     epochs = torch.tensor(losses, dtype=torch.float64).view(2, -1)
@@ -341,7 +344,9 @@ def test_looking_at_time_scales_changes_no_numbers(root, tmp_path):
 
         (directory := tmp_path / str(looks)).mkdir()
         settings = Loop(max_steps=8, log_every=2, eval_every=2)
-        curves.append(loop.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).curve)
+        curves.append(
+            trainings.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).progress.curve
+        )
     assert len(curves[0]) == 4
     assert curves[0] == curves[1]
 
@@ -401,7 +406,9 @@ def test_a_step_has_its_windows_rate_and_the_penalties(root):
     model, twin = model_for(task), model_for(task)
     batch = next(batch for batch in task.batches("train") if batch.lr_scale != 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    loop.take(loop.Step(0, model, task, optimizer, Loop(), batch, None, loop.Clock()))
+    run = TrainingRun(model, task, optimizer, trainings.quiet, Loop(), directory=None)
+    run.batch = batch
+    loop.fit_single(run, until=1)
     output = twin(batch)
     (task.loss(output.logits, batch) + task.penalty(output)).backward()
     for p, before in zip(model.parameters(), twin.parameters(), strict=True):
@@ -450,30 +457,25 @@ def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(root, tmp_path,
             if step == stop:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        place.mkdir(exist_ok=True)
-        model, task, optimizer = parts(root, name)
-        progress = loop.fit(model, task, optimizer, log, settings, place)
-        return progress, model, task, optimizer
+        return trainings.fit(*parts(root, name), log, settings, place)
 
     logged = []
-    whole, model, task, optimizer = fit(tmp_path / "whole")
+    whole = fit(tmp_path / "whole")
     undisturbed, logged = logged, []
     if name == "words":
-        assert optimizer.param_groups[0]["averaging"]
-        assert 0 < optimizer.param_groups[0]["averaged"] < whole.step
+        assert whole.optimizer.param_groups[0]["averaging"]
+        assert 0 < whole.optimizer.param_groups[0]["averaged"] < whole.progress.step
     for stop in stops:
-        assert task.position(stop)[1], "in the middle of an epoch"
+        assert whole.task.position(stop)[1], "in the middle of an epoch"
         with pytest.raises(KeyboardInterrupt):
             fit(tmp_path / "parts", stop)
         torch.rand(3)
-    resumed, again, _, optimizer_again = fit(tmp_path / "parts")
+    resumed = fit(tmp_path / "parts")
     assert logged == undisturbed
-    assert resumed.curve == whole.curve
-    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
-    outcomes = [
-        loop.outcome(m, task, o, p, settings, tmp_path / place)
-        for m, o, p, place in ((model, optimizer, whole, "whole"), (again, optimizer_again, resumed, "parts"))
-    ]
+    assert resumed.progress.curve == whole.progress.curve
+    weights = [run.model.state_dict().values() for run in (whole, resumed)]
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+    outcomes = [outcome(whole), outcome(resumed)]
     assert outcomes[0]["metrics"] == outcomes[1]["metrics"]
     assert outcomes[0]["last"] == outcomes[1]["last"]
 
@@ -484,13 +486,13 @@ def test_averages_are_what_is_validated_kept_and_tested(root, tmp_path):
     optimizer = NTASGD(model.parameters(), lr=5.0)
     optimizer.param_groups[0]["averaging"] = True
     settings = Loop(max_epochs=1, clip_norm=0.25)
-    progress = loop.fit(model, task, optimizer, lambda values, step: None, settings, tmp_path)
+    run = trainings.fit(model, task, optimizer, trainings.quiet, settings, tmp_path)
     raw = {key: value.clone() for key, value in model.state_dict().items()}
     with optimizer.eval_weights():
         averages = {key: value.clone() for key, value in model.state_dict().items()}
         expected = {split: loop.evaluate(model, task, split) for split in ("valid", "test")}
     assert not torch.equal(raw["vectors"], averages["vectors"])
-    assert progress.curve[-1]["valid/perplexity"] == expected["valid"]["perplexity"]
-    found = loop.outcome(model, task, optimizer, progress, settings, tmp_path)
+    assert run.progress.curve[-1]["valid/perplexity"] == expected["valid"]["perplexity"]
+    found = outcome(run)
     assert found["metrics"]["test/perplexity"] == found["last"]["test/perplexity"] == expected["test"]["perplexity"]
     assert all(torch.equal(value, averages[key]) for key, value in model.state_dict().items())

@@ -66,4 +66,17 @@ def test_from_train_py_to_a_cell_is_under_500_lines(train):
     counted = {(path, k) for path, function in way for k in lines_of(path, function)}
     by_file = {path: sum(1 for p, _ in counted if p == path) for path in sorted(files)}
     assert (CELL, "PLSTMCell.step") in way
+    assert ("timescales/training/loop.py", "fit") in way
     assert len(counted) < 500, by_file  # see ARCHITECTURE.md
+
+
+def test_a_training_step_stands_in_the_loop_itself():
+    """In this order, in `fit`, for one run and for several."""
+    text = "\n".join(
+        (ROOT / "timescales/training/loop.py").read_text().splitlines()[k - 1]
+        for k in sorted(lines_of("timescales/training/loop.py", "fit"))
+    )
+    words = ["while ", "draw_batch", "zero_grad(", "model(batches", ".task.loss(", "backward(", "clip_gradients(",
+             "optimizers.step(", "record_step", "finish_step("]  # fmt: skip
+    places = [text.rindex(word) for word in words]
+    assert places == sorted(places)

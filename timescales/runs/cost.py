@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from timescales import paths
@@ -49,18 +49,20 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
     from timescales.config import schema
     from timescales.training import build, loop
+    from timescales.training.run import TrainingRun
 
     model, task, optimizer = build.build(config)
     settings = schema.Loop(**config["loop"])
+    few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
+    run = TrainingRun(model, task, optimizer, lambda values, step: None, few, directory=None)
     seconds: list[float] = []
-    for batch in itertools.islice(endless(task), STEPS + 1):
+    while len(seconds) <= STEPS and sum(seconds[1:]) <= 3.0:
+        run.draw_batch()
         begun = time.monotonic()
-        loop.take(loop.Step(len(seconds), model, task, optimizer, settings, batch, None, loop.Clock()))
+        loop.fit_single(run, until=run.progress.step + 1)
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)
-        if len(seconds) > 1 and sum(seconds[1:]) > 3.0:
-            break
     begun = time.monotonic()
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * task.n_batches("valid")
@@ -78,11 +80,6 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
         "seconds_per_validation": f"{validation:.4g}",
         "seconds": f"{whole:.4g}",
     }
-
-
-def endless(task: Any) -> Iterator[Any]:
-    """Training batches, epoch after epoch."""
-    return itertools.chain.from_iterable(task.batches("train", epoch) for epoch in itertools.count())
 
 
 def write(measured: list[dict[str, Any]]) -> None:

@@ -13,6 +13,8 @@ from timescales.nn.engine.eager import project
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
+State = tuple[Any, ...] | None  # of an RNN, a NamedTuple for each layer; None: zeros
+
 
 class Output(NamedTuple):
     """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
@@ -23,6 +25,11 @@ class Output(NamedTuple):
     state: tuple[Any, ...]
     raw: Tensor | None = None
     dropped: Tensor | None = None
+
+
+def detached(state: Sequence[Any]) -> State:
+    """The state without its past: what the next segment begins with."""
+    return tuple(type(layer)(*(value.detach() for value in layer)) for layer in state)
 
 
 class Linear(nn.Linear):

@@ -1,4 +1,4 @@
-"""What the training loop does with any optimizer: scaled steps, weights to evaluate with, telling it the loss."""
+"""What the training loop does with any optimizer: scaled steps, weights to evaluate with, and its validation losses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 
 from torch.optim import Optimizer
 
+from timescales.training.stack import StackedOptimizer
 
-def eval_weights(optimizer: Optimizer) -> contextlib.AbstractContextManager[None]:
+
+def eval_weights(optimizer: Optimizer | StackedOptimizer) -> contextlib.AbstractContextManager[None]:
     """The context in which to evaluate: the optimizer's own `eval_weights`, or nothing if it has none."""
     return optimizer.eval_weights() if hasattr(optimizer, "eval_weights") else contextlib.nullcontext()
 
@@ -18,11 +20,12 @@ def observe(optimizer: Optimizer, loss: float) -> None:
         optimizer.observe(loss)
 
 
-def step(optimizer: Optimizer, lr_scale: float | None = None) -> None:
-    """One step; lr_scale multiplies its learning rates."""
+def step(optimizer: Optimizer | StackedOptimizer, lr_scale: float | None = None) -> None:
+    """One step; lr_scale multiplies its learning rates, of a single optimizer alone."""
     if lr_scale is None:
         optimizer.step()
         return
+    assert isinstance(optimizer, Optimizer), "see reason_not_batched"
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] *= lr_scale

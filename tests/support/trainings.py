@@ -1,0 +1,131 @@
+"""Trainings of small models: one run by itself, or several seeds as `train.py` trains them."""
+
+import signal
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from synthetic import sizes
+
+from timescales import PLSTM, paths
+from timescales.config import identity, schema
+from timescales.tasks import Copy
+from timescales.training import build, loop, seeds
+from timescales.training.model import SequenceModel
+from timescales.training.run import TrainingRun
+
+TINY = ["model.hidden_size=6", "task.batch_size=8", "device=cpu", "run_dir=unused", "loop.log_every=3"]
+COPY = ["task=copy", "task.T=3", *sizes("copy", 40, 16, 16)]  # five steps an epoch
+
+
+def quiet(values, step):
+    """A log that keeps nothing."""
+
+
+def fit(model, task, optimizer, log, settings, directory):
+    """Train one model to its end; its TrainingRun."""
+    directory.mkdir(parents=True, exist_ok=True)
+    run = TrainingRun(model, task, optimizer, log, settings, directory)
+    loop.fit_single(run)
+    return run
+
+
+SMALL = {"T": 3, "batch_size": 8, "train_size": 40, "valid_size": 16, "test_size": 16}
+
+
+def small_parts(seed=0, rnn=PLSTM, lr=1e-2, **task):
+    """A model with dropout, the copy task with five steps an epoch, and Adam."""
+    torch.manual_seed(seed)
+    job = Copy(**{**SMALL, **task}, seed=seed)
+    model = SequenceModel(rnn(job.spec.input_size, 6, num_layers=2, dropout=0.3), job.spec)
+    return model, job, torch.optim.Adam(model.parameters(), lr=lr)
+
+
+def fit_small(directory, settings, log=quiet, **kwargs):
+    """Train `small_parts` to its end; its TrainingRun."""
+    return fit(*small_parts(**kwargs), log, settings, directory)
+
+
+def signal_at(stop):
+    """A log that interrupts at a step."""
+    return lambda values, step: step == stop and signal.raise_signal(signal.SIGINT)
+
+
+def same_weights(a, b):
+    """Whether two models are bitwise equal."""
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def parts(overrides, seed, corpora="nowhere", double=True):
+    """Model, task, optimizer and settings of one run; float64, where eager is the only engine."""
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        cfg = compose("config", [*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"])
+    config = identity.resolved(cfg)
+    model, task, optimizer = build.build(config)
+    return model.double() if double else model, task, optimizer, schema.Loop(**config["loop"])
+
+
+class Job:
+    """A job without a record, its model built beforehand; it keeps its run, and an error."""
+
+    def __init__(self, overrides, directory, seed, log=quiet, **kwargs):
+        self.model, self.task, self.optimizer, self.settings = parts(overrides, seed, **kwargs)
+        self.directory, self.log = directory, log
+        self.run = self.error = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def begin(self):
+        self.run = TrainingRun(self.model, self.task, self.optimizer, self.log, self.settings, self.directory)
+        return self.run
+
+    def end(self, run):
+        assert run is self.run
+
+    def fail(self, error):
+        self.error = error
+
+    def close(self):
+        pass
+
+
+def single(overrides, directory, numbers, **kwargs):
+    """The runs of these seeds, each trained by itself."""
+    jobs = [Job(overrides, directory / str(seed), seed, **kwargs) for seed in numbers]
+    for job in jobs:
+        loop.fit_single(job.begin())
+    return [job.run for job in jobs]
+
+
+def batched(overrides, directory, numbers, log=quiet, logs=0, **kwargs):
+    """The runs of these seeds, trained side by side; `log` is that of seed `logs`."""
+    jobs = [Job(overrides, directory / str(s), s, log if s == logs else quiet, **kwargs) for s in numbers]
+    seeds.train(jobs)
+    return [job.run for job in jobs]
+
+
+def close(a, b, tolerance):
+    """Assert that nested numbers are equal up to a relative and absolute tolerance, all else exactly."""
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            close(a[key], b[key], tolerance)
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            close(x, y, tolerance)
+    elif isinstance(a, torch.Tensor):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+    elif isinstance(a, float):
+        assert a == pytest.approx(b, rel=tolerance, abs=tolerance, nan_ok=True)
+    else:
+        assert a == b
+
+
+def same(ones, others, tolerance=1e-9):
+    """Assert that runs are equal: progress, weights, optimizers."""
+    for one, other in zip(ones, others, strict=True):
+        for key in ("step", "best", "since_best", "curve", "diverged_at", "stopped"):
+            close(getattr(one.progress, key), getattr(other.progress, key), tolerance)
+        close(dict(one.model.state_dict()), dict(other.model.state_dict()), tolerance)
+        close(one.optimizer.state_dict(), other.optimizer.state_dict(), tolerance)

@@ -1,0 +1,180 @@
+"""Checkpoints: a run that is interrupted or killed and goes on is the run that was not."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import torch
+from trainings import fit_small as fit
+from trainings import quiet, same_weights, signal_at, small_parts
+
+from timescales.config.schema import Loop
+from timescales.errors import ConfigError
+from timescales.training import checkpoint, loop
+from timescales.training.interrupt import Interrupt
+from timescales.training.run import TrainingRun
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])
+def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
+    settings = Loop(max_epochs=3, log_every=2, checkpoint_every=1e9)
+    whole_log, parts_log = [], []
+    whole = fit(tmp_path / "whole", settings, lambda v, s: whole_log.append((s, v)))
+
+    def log(values, step):
+        parts_log.append((step, values))
+        if step == stop_after:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "parts", settings, log)
+    torch.rand(3)  # whatever happens in between does not matter
+    resumed = fit(tmp_path / "parts", settings, lambda v, s: parts_log.append((s, v)))
+    assert same_weights(whole.model, resumed.model)
+    assert resumed.progress.curve == whole.progress.curve
+    assert resumed.progress.best == whole.progress.best
+    assert parts_log == whole_log
+
+
+def test_second_signal_is_not_held_back():
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):
+    values = iter([0.3, 0.2, 0.1, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(loop, "evaluate_all", lambda *a: [{"accuracy": next(values), "loss": 1.0}])
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", Loop(max_epochs=20, patience=3), signal_at(15))
+    run = fit(tmp_path / "run", Loop(max_epochs=20, patience=3))
+    assert (run.progress.stopped, run.progress.step) == ("patience", 20)
+
+
+def test_a_run_that_ends_as_a_signal_comes_has_ended(tmp_path):
+    try:
+        run = fit(tmp_path / "run", Loop(max_epochs=2), signal_at(10))
+    except KeyboardInterrupt:
+        pytest.fail("nothing was left to interrupt")
+    assert (run.progress.stopped, run.progress.step) == ("max_epochs", 10)
+
+
+def test_a_finished_fit_resumes_to_nothing(tmp_path):
+    before = fit(tmp_path / "run", Loop(max_epochs=1))
+    after = fit(tmp_path / "run", Loop(max_epochs=1), lambda *a: pytest.fail("a step was taken"))
+    assert same_weights(before.model, after.model)
+    assert before.progress.curve == after.progress.curve
+
+
+def test_a_checkpoint_does_not_choose_how_the_optimizer_is_computed(tmp_path):
+    """A run begun on a GPU, in one kernel, goes on on a CPU as its optimizer was built there; and the other way."""
+    fit(tmp_path, Loop(max_epochs=1))
+    content = checkpoint.load(tmp_path / "last.pt")
+    content["optimizer"]["param_groups"][0] |= {"fused": True, "foreach": False}
+    checkpoint.save(tmp_path / "last.pt", content)
+    model, job, optimizer = small_parts()
+    TrainingRun(model, job, optimizer, quiet, Loop(max_epochs=1), tmp_path)
+    (group,) = optimizer.param_groups
+    assert (group["fused"], group["foreach"], group["lr"]) == (None, None, 1e-2)
+    assert optimizer.state_dict()["state"][0]["step"] == 5
+
+
+def test_random_generators_of_as_many_gpus_as_there_are(monkeypatch):
+    """A run on a CPU asks for none, which would start the GPU; one begun on two GPUs goes on on one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: pytest.fail("the GPU was asked"))
+    state = checkpoint.rng_state()
+    assert state["cuda"] == []
+    put = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.extend)
+    checkpoint.set_rng_state(state | {"cuda": [torch.tensor([1]), torch.tensor([2])]})
+    assert put == [torch.tensor([1])]
+
+
+def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
+    clock, steps, saved, original = [0.0], [0], [], checkpoint.save
+
+    def save(*args):
+        clock[0] += 0.5
+        saved.append(steps[0])
+        original(*args)
+
+    def log(values, step):
+        clock[0] += 1
+        steps[0] = step
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoint, "save", save)
+    fit(tmp_path / "run", Loop(max_epochs=12, eval_every=100, checkpoint_every=10), log)
+    assert saved == [10, 35, 60]
+
+
+def test_checkpoint_round_trip_and_damage(tmp_path):
+    path = tmp_path / "last.pt"
+    assert checkpoint.load(path) is None
+    content = {"a": torch.arange(3.0), "b": {"c": [1, 2.5, None, "x"]}}
+    checkpoint.save(path, content)
+    found = checkpoint.load(path)
+    assert torch.equal(found["a"], content["a"])
+    assert found["b"] == content["b"]
+    data = path.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"not a checkpoint"):
+        path.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"last\.pt is damaged: start over with resume=false"):
+            checkpoint.load(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]  # no temporary file stays
+
+
+def test_a_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "last.pt"
+    checkpoint.save(path, {"step": 1})
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"step": 2})
+    assert checkpoint.load(path) == {"step": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["last.pt"]
+
+
+def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
+    fit(tmp_path / "run", Loop(max_epochs=1))
+    path = tmp_path / "run" / "last.pt"
+    found = checkpoint.load(path)
+    for wrong in ({"model": {}}, [1, 2], found | {"model": {"other": torch.zeros(2)}}):
+        checkpoint.save(path, wrong)
+        with pytest.raises(ConfigError, match=r"last\.pt is .*: start over with resume=false"):
+            fit(tmp_path / "run", Loop(max_epochs=2))
+
+
+def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):
+    overrides = ["model=plstm", "task=copy", "task.T=5", "model.hidden_size=8", "task.batch_size=8", "seed=3",
+                 "task.train_size=400", "task.valid_size=50", "task.test_size=50", "logger=csv", "loop.log_every=5",
+                 "loop.max_steps=260", "loop.eval_every=40", "loop.checkpoint_every=0"]  # fmt: skip
+    killed = tmp_path / "killed"
+    process = train_process(*overrides, f"run_dir={killed}")
+    for patience in (12, 35):  # twice, at other places
+        while not (
+            (killed / "curve.csv").is_file() and len((killed / "curve.csv").read_text().splitlines()) > patience
+        ):
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        assert json.loads((killed / "record.json").read_text())["status"] == "interrupted"
+        if patience == 12:
+            process = train_process(*overrides, f"run_dir={killed}")
+    resumed = train(*overrides, f"run_dir={killed}")
+    assert resumed.status == 0, resumed
+    assert train(*overrides, f"run_dir={tmp_path / 'whole'}").status == 0
+    records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("killed", "whole")]
+    for key in ("status", "metrics", "last", "best", "curve", "timescales", "id", "steps", "stopped"):
+        assert records[0][key] == records[1][key], key
+    assert (killed / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
+    last = [checkpoint.load(tmp_path / name / "last.pt") for name in ("killed", "whole")]
+    assert all(torch.equal(last[0]["model"][k], last[1]["model"][k]) for k in last[0]["model"])
+    assert not [p.name for p in killed.iterdir() if p.name.startswith(".")]

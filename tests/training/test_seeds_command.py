@@ -1,0 +1,153 @@
+"""`seeds=N` on the command line: every seed has the directory and the record of its single run."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.plugins import Plugins
+from trainings import COPY, close
+
+from hydra_plugins import timescales_sweeper
+from timescales import paths, sweep
+from timescales.config import identity
+from timescales.runs import cost, lock, record
+from timescales.training import checkpoint, seeds
+from timescales.training.run import resume_step
+
+QUICK = [*COPY, "model=gru", "model.hidden_size=6", "task.batch_size=8", "logger=csv", "loop.max_epochs=2",
+         "loop.log_every=3"]  # fmt: skip
+KEYS = ("id", "status", "stopped", "steps", "seed", "metrics", "last", "best", "curve", "parameters", "timescales",
+        "partial", "golden")  # fmt: skip
+
+
+def test_every_seed_leaves_the_record_of_its_single_run(train, tmp_path):
+    several = train(*QUICK, "seed=1", "seeds=3")
+    assert several.status == 0, several
+    assert sorted(d.name[:11] for d in (tmp_path / "runs").iterdir()) == ["copy-gru-s1", "copy-gru-s2", "copy-gru-s3"]
+    for seed in (1, 2, 3):
+        assert train(*QUICK, f"seed={seed}", f"run_dir=single/{seed}").status == 0
+        (place,) = (tmp_path / "runs").glob(f"copy-gru-s{seed}-*")
+        found, alone = (record.read(d) for d in (place, tmp_path / "single" / str(seed)))
+        close({key: found[key] for key in KEYS}, {key: alone[key] for key in KEYS}, 1e-5)
+        del found["config"]["run_dir"], alone["config"]["run_dir"]
+        assert found["config"] == alone["config"]
+        assert place.name.endswith(found["id"])
+        lines = [(d / "curve.csv").read_text().splitlines() for d in (place, tmp_path / "single" / str(seed))]
+        assert [len(text) for text in lines] == [len(lines[0])] * 2
+    again = train(*QUICK, "seed=1", "seeds=3")
+    assert again.out.count("finished, skipped") == 3
+    assert train(*QUICK, "seed=0", "seeds=3").out.count("finished, skipped") == 2  # seed 0 is new
+    assert "finished, skipped" in train(*QUICK, "seed=0").out
+
+
+@pytest.mark.parametrize("place", ["mine", "${oc.env:PLACE}"])
+def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, place):
+    monkeypatch.setenv("PLACE", "mine")
+    assert train(*QUICK, "seeds=2", f"run_dir={place}").status == 0
+    assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir() if d.is_dir()) == ["copy-gru-s0-", "copy-gru-s1-"]
+
+
+@pytest.mark.parametrize(("seeds", "words"), [
+    ("0", "seeds must be at least 1"), ("-2", "seeds must be at least 1"), ("many", "seeds: Value 'many'"),
+])  # fmt: skip
+def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
+    outcome = train(*QUICK, f"seeds={seeds}")
+    assert outcome.status == 1
+    (line,) = outcome.err.strip().splitlines()
+    assert words in line
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_a_sweep_of_endless_seeds_is_one_line(train):
+    """Their list is not even begun."""
+    outcome = train("-m", *QUICK, "seeds=1000000000")
+    assert outcome.status == 1
+    assert "seeds must be at least 1 and at most 1000" in outcome.out
+
+
+def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        cfg = compose("config", [*QUICK, "seed=1"])
+    place = tmp_path / "runs" / identity.slug(cfg)
+    with lock.hold(place):
+        record.start(place, identity.identity(cfg), identity.resolved(cfg))
+        outcome = train(*QUICK, "seeds=2")
+        assert outcome.status == 1
+        assert "is being run by process" in outcome.err
+        assert record.read(place)["status"] == "interrupted"
+    others = [d for d in (tmp_path / "runs").iterdir() if d != place]
+    assert [record.read(d)["status"] for d in others] == ["finished"]  # the rest is trained
+
+
+def test_the_fused_engine_takes_one_seed_at_a_time(train, tmp_path):
+    outcome = train(*QUICK, "model=lstm", "seeds=2")
+    assert outcome.status == 0, outcome
+    if "fused" not in outcome.err:  # there is a compiler here
+        assert "2 seeds, one after another: the engine of one seed is faster" in outcome.err
+    assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2
+
+
+def test_a_sweep_groups_runs_that_differ_in_their_seed_alone(train, tmp_path, monkeypatch):
+    groups = []
+    original = seeds.train
+    monkeypatch.setattr(seeds, "train", lambda jobs: groups.append(len(jobs)) or original(jobs))
+    assert train(*QUICK, "seed=1").status == 0
+    outcome = train("-m", *QUICK, "optimizer.lr=0.001,0.01", "seeds=3")
+    assert outcome.status == 0, outcome
+    assert "6 runs: 1 finished, skipped; 5 to run" in outcome.out
+    assert sorted(groups) == [1, 1, 1, 3]  # of the other rate seeds 0 and 2 are left, which do not follow on each other
+    assert len(list((tmp_path / "runs").glob("*/record.json"))) == 6
+
+
+def test_no_launch_has_more_seeds_than_were_asked_for(train, monkeypatch):
+    planned = sweep_plan(train, monkeypatch, "seed=0,1,2,3,4", "seeds=2")
+    together = [[job.seed for job in jobs] for jobs in sweep.launches(planned)]
+    assert together == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_a_sweep_goes_seed_by_seed_and_the_longest_first(train, monkeypatch):
+    sweep = ("model=lstm,gru,janet", "seed=1,0")
+    kinds = {job.directory.name.split("-")[1]: job.kind for job in sweep_plan(train, monkeypatch, *sweep)}
+    monkeypatch.setattr(cost, "known", lambda: {kinds["lstm"]: 10.0, kinds["gru"]: 20.0})  # of janet nothing is known
+    order = [job.directory.name[:-13] for job in sweep_plan(train, monkeypatch, *sweep)]
+    assert order == [f"copy-{model}-s{seed}" for seed in (0, 1) for model in ("janet", "gru", "lstm")]
+
+
+def test_what_is_left_counts_unknown_kinds_as_the_mean_of_the_known():
+    todo = [SimpleNamespace(kind=kind) for kind in "aabc"]
+    assert sweep.minutes_left(todo, {"a": 60.0, "b": 300.0}) == " (about 9 min left)"
+    assert sweep.minutes_left(todo[3:], {"a": 60.0, "b": 300.0}) == ""
+
+
+def sweep_plan(train, monkeypatch, *sweep):
+    """The jobs of a sweep in their order, none of which is launched."""
+    Plugins.instance()  # which runs the sweeper's file again, and its class is another one then
+    planned = []
+    monkeypatch.setattr(timescales_sweeper.TimescalesSweeper, "_launch_all",
+                        lambda self, jobs, *_: planned.extend(jobs) or [])  # fmt: skip
+    outcome = train("-m", *QUICK, *sweep)
+    assert outcome.status == 0, outcome
+    return planned
+
+
+def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):
+    overrides = [*QUICK, "loop.max_epochs=40", "loop.checkpoint_every=0", "loop.eval_every=20", "seeds=2"]
+    process = train_process(*overrides, "run_dir=killed")
+    while not all(resume_step(d) > 30 for d in (tmp_path / "killed").glob("copy*")) or not list(
+        (tmp_path / "killed").glob("copy*/last.pt")
+    ):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert train(*overrides, "run_dir=killed").status == 0
+    assert train(*overrides, "run_dir=whole").status == 0
+    for place in (tmp_path / "whole").glob("copy*"):
+        both = [place, tmp_path / "killed" / place.name]
+        found, whole = (json.loads((d / "record.json").read_text()) for d in both)
+        close({key: found[key] for key in KEYS}, {key: whole[key] for key in KEYS}, 1e-4)
+        last = [checkpoint.load(d / "last.pt")["model"] for d in both]
+        close(last[0], last[1], 1e-4)

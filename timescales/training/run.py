@@ -1,0 +1,219 @@
+"""One run in training: where it stands, what it notes of every step and validation, and its checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.config.schema import Loop
+from timescales.errors import ConfigError
+from timescales.tasks import Batch, Task
+from timescales.training import checkpoint, optimizers
+from timescales.training.model import Output, SequenceModel, State, detached
+
+Log = Callable[[dict[str, float], int], None]
+KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # what a checkpoint must have
+
+
+@dataclass
+class Progress:
+    """Where a run stands; with the weights, the optimizer and the random generators this is all a resume needs."""
+
+    step: int = 0
+    best: dict[str, Any] | None = None  # {"metric", "value", "step"}
+    since_best: int = 0  # validations since then
+    curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
+    seconds: float = 0.0  # its share of steps taken together with other runs; neither waiting nor checkpoints
+    diverged_at: int | None = None  # the first step whose loss was not finite
+    stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
+
+
+class TrainingRun:
+    """A model, its task and its optimizer in training. `loop.fit` takes the steps; this is what stays between them.
+
+    Continues from `last.pt` in `directory` if it is there: bitwise as if never stopped, on a CPU. `last.pt` has all
+    that is needed to continue, and the weights at the best validation. Without a directory nothing is saved.
+    `log(values, step)` is called after every step, mostly with no values.
+    Raises ConfigError if `last.pt` is damaged or of another run.
+    """
+
+    def __init__(
+        self,
+        model: SequenceModel,
+        task: Task,
+        optimizer: torch.optim.Optimizer,
+        log: Log,
+        settings: Loop,
+        directory: Path | None,
+    ) -> None:
+        self.model, self.task, self.optimizer = model, task, optimizer
+        self.log, self.settings, self.directory = log, settings, directory
+        self.last_step = settings.last_step(task.start_of(settings.max_epochs))
+        self.progress = Progress()
+        self.state: State = None  # what the next batch begins with
+        self.batch: Batch | None = None  # the next one, when it is drawn
+        self.batches: Iterator[Batch] = iter(())  # those of the epoch after it
+        self.losses: list[Tensor] = []  # since the last log step; on the device: no step waits for its loss
+        self.values: dict[str, float] = {}  # to be logged after this step
+        self.best_weights: dict[str, Tensor] | None = None
+        self.in_step = False  # whether a step was taken, but is not yet validated, logged and saved
+        self.error: BaseException | None = None  # what ended this run alone
+        if directory is not None:
+            self._resume(directory / "last.pt")
+        self.saved, self.saving = time.monotonic(), 0.0  # when the last checkpoint was written; how long it took
+        model.train()
+
+    @property
+    def going(self) -> bool:
+        """Whether there is a step left to take, or to finish."""
+        left = not self.progress.stopped and self.progress.step < self.last_step
+        return self.error is None and (left or self.in_step)
+
+    def draw_batch(self) -> Batch:
+        """The batch of the next training step; the same one until that step is taken."""
+        if self.batch is None:
+            self.batch = next(self.batches, None)
+        if self.batch is None:  # a new epoch, or the rest of one
+            epoch, start = self.task.position(self.progress.step)
+            self.state = self.state if start else None
+            self.batches = self.task.batches("train", epoch, start)
+            self.batch = next(self.batches)
+        return self.batch
+
+    def record_step(self, loss: Tensor, output: Output) -> None:
+        """Note a training step; at a log step look at the losses: one that is not finite ends the run."""
+        progress = self.progress
+        progress.step += 1
+        self.batch, self.values, self.in_step = None, {}, True
+        self.state = detached(output.state) if self.task.spec.carried else None
+        self.losses.append(loss.detach())
+        if progress.step % self.settings.log_every == 0 or progress.step == self.last_step:
+            losses = torch.stack(self.losses).tolist()
+            self.losses = []
+            self.values["train/loss_nats"] = math.fsum(losses) / len(losses)
+            if (bad := first_not_finite(losses, progress.step)) is not None:
+                progress.stopped, progress.diverged_at = "diverged", bad
+
+    def validation_due(self) -> bool:
+        """Whether a validation follows the step that was just taken: at the end of epochs or every so many steps."""
+        step, every = self.progress.step, self.settings.eval_every
+        due = step % every == 0 if every else self.task.position(step)[1] == 0
+        return not self.progress.stopped and (due or step == self.last_step)
+
+    def record_validation(self, metrics: dict[str, float]) -> None:
+        """Note a validation: the best so far, or one more without an improvement, which may be the last."""
+        progress, task = self.progress, self.task
+        if progress.stopped:  # it diverged at this step, while others that share it go on
+            return
+        select, direction = task.spec.select
+        if select not in metrics:
+            raise ConfigError(f"the task selects by {select}; its metrics are {', '.join(metrics)}")
+        self.values |= {f"valid/{name}": value for name, value in metrics.items()}
+        epoch, done = task.position(progress.step)
+        epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
+        progress.curve.append({"step": progress.step, "epoch": epochs} | self.values)
+        if not math.isfinite(metrics["loss"]):
+            bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
+            progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
+        elif better(metrics[select], progress.best, direction):
+            progress.best = {"metric": f"valid/{select}", "value": metrics[select], "step": progress.step}
+            progress.since_best = 0
+            self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        else:
+            progress.since_best += 1
+            if self.settings.patience and progress.since_best >= self.settings.patience:
+                progress.stopped = "patience"
+        progress.stopped = progress.stopped or task.stop(epoch, metrics)
+        optimizers.observe(self.optimizer, metrics["loss"])
+
+    def log_step(self) -> None:
+        """Log what there is to log after a step; the last one ends the run."""
+        if self.progress.step == self.last_step and not self.progress.stopped:
+            self.progress.stopped = "max_steps" if self.last_step == self.settings.max_steps else "max_epochs"
+        self.log(self.values, self.progress.step)
+
+    def save_if_due(self, interrupted: bool) -> None:
+        """Write a checkpoint at the end and now and then: writing takes at most a fiftieth of the time.
+
+        Raises KeyboardInterrupt, with everything saved, if the run is interrupted.
+        """
+        pause = max(self.settings.checkpoint_every, 50 * self.saving)
+        if interrupted or self.progress.stopped or time.monotonic() - self.saved >= pause:
+            begun = time.monotonic()
+            self.save()
+            self.saved = time.monotonic()
+            self.saving = self.saved - begun
+        self.in_step = False
+        if interrupted and not self.progress.stopped:
+            raise KeyboardInterrupt(f"at step {self.progress.step}")
+
+    def save(self) -> None:
+        """Write last.pt, if the run has a directory."""
+        if self.directory is None:
+            return
+        content: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "losses": self.losses,
+            "best": self.best_weights,
+            "state": [list(layer) for layer in self.state or ()],
+            "lacks": list(self.task.partial),
+            "progress": asdict(self.progress),
+            "rng": checkpoint.rng_state(),
+        }
+        checkpoint.save(self.directory / "last.pt", content)
+
+    def _resume(self, path: Path) -> None:
+        """Continue from a checkpoint if there is one."""
+        content = checkpoint.load(path, KEYS, next(self.model.parameters()).device)
+        if content is None:
+            return
+        self.progress = Progress(**content["progress"])
+        self.losses, self.best_weights = list(content["losses"]), content["best"]
+        try:
+            self.model.load_state_dict(content["model"])
+            load_optimizer(self.optimizer, content["optimizer"])
+            layers = content.get("state") or ()  # one entry per layer where the task carries the state on
+            cells = zip(self.model.rnn.layers, layers, strict=bool(layers))
+            self.state = tuple(cell.State(*layer) for cell, layer in cells) or None
+        except (RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is not of this run: start over with resume=false") from error
+        checkpoint.set_rng_state(content["rng"])
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:
+    """Load an optimizer's state; how it is computed on this device (fused, foreach) stays as it was built."""
+    for group, built in zip(content["param_groups"], optimizer.param_groups, strict=True):
+        group.update({key: built[key] for key in ("fused", "foreach", "capturable") if key in built})
+    optimizer.load_state_dict(content)
+
+
+def first_not_finite(losses: Sequence[float], step: int) -> int | None:
+    """The first step whose loss is not finite, or None; `losses` end with that of `step`."""
+    return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
+
+
+def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
+    """Whether a validation value beats the best so far."""
+    return best is None or (value > best["value"] if direction == "max" else value < best["value"])
+
+
+def resume_step(directory: Path, lacks: list[str] | None = None) -> int:
+    """The step that a run in this directory would continue from.
+
+    lacks: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
+    """
+    content = checkpoint.load(directory / "last.pt", KEYS)
+    if content is None:
+        return 0
+    if lacks is not None and (before := content.get("lacks", [])) != lacks:  # checkpoints had none at first
+        was, now = ("; ".join(parts) or "the whole" for parts in (before, lacks))
+        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true starts it over")
+    return content["progress"]["step"]
