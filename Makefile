@@ -4,7 +4,7 @@ PY := .venv/bin/python
 MINUTES ?= 9
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm torture lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm torture lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,12 @@ reproduce: .venv/installed ## any table or figure at paper size, then its report
 	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
+tiny: .venv/installed ## its small-scale version for a CPU, then its report: TABLE=chien_table3
 	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) profile=tiny $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
+
+plan: .venv/installed ## the runs of a table and what is done of them: TABLE=chien_table3 (ARGS="--profile tiny seed=0")
+	$(PY) scripts/status.py $(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) --list $(ARGS)
 
 status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
 	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
@@ -58,7 +61,7 @@ gallery: .venv/installed ## all of results/ on one page, runs/gallery.html (RUNS
 dashboard: .venv/installed ## the project's views at W&B, a front page and one a table (TABLE=... ARGS="--profile tiny")
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
 
-sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
+sensitivity: .venv/installed ## vary the settings that the paper does not state: TABLE=chien_table3
 	$(PY) scripts/sensitivity.py $(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
 
 test: .venv/installed lint types ## lint, types and tests

@@ -56,4 +56,4 @@ def test_what_the_tutorial_prints(built):
     accuracy = {model: float(value) for model, value in re.findall(r"^\| (lstm|decay) \| ([\d.]+)", shown, re.M)}
     assert accuracy["decay"] > max(75, accuracy["lstm"] + 10)
     assert re.search(r"^\| decay > lstm \| (holds|in order) \(n=2\)", shown, re.M)
-    assert "shown here: order shown" in shown
+    assert "small-scale: order shown" in shown

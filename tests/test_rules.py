@@ -164,9 +164,9 @@ def test_readme_example_runs():
 def test_the_speed_table_of_the_readme_is_what_was_measured(monkeypatch):
     """The README's other measured parts are compared by `report.py --check` (test_report.py)."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import front
+    from timescales.reports import readme
 
-    assert front.README.read_text() == front.put(front.README.read_text(), {"speed": front.speed()})
+    assert readme.README.read_text() == readme.put(readme.README.read_text(), {"speed": readme.speed()})
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.name)

@@ -89,14 +89,14 @@ def of_table(
     wanted = {o.key_or_group if o.key_or_group in axes else o.get_key_element(): o for o in parsed}
     runs = expand(table, profile, {key: compose.values(o) for key, o in wanted.items()})
     if not runs and profile == "tiny":
-        raise ConfigError(f"profile={profile}: {table['name']} has no small-scale version (its key `tiny`)")
+        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
     if narrow and runs:
         _check_keys(runs[0], compose)
         in_table = {_id(run, compose) for run in expand(table, profile)}
         if beyond := sum(_id(run, compose) not in in_table for run in runs):
-            print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
+            print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
     # The table's name is for W&B's tag alone; a logger's keys are no part of a run's identity.
-    return [[*run.overrides, *shared, f"++logger.table={table['name']}"] for run in runs]
+    return [[*run.overrides, *shared, f"++logger.table={table.name}"] for run in runs]
 
 
 def _check_keys(run: Run, compose: Composer) -> None:

@@ -116,7 +116,7 @@ shell(f"python scripts/report.py --config-dir {MINE} decay_waves")
 
 # %%
 report = (MINE / "results" / "decay_waves" / "table.md").read_text()
-print(report[report.index("## Shown here") :])
+print(report[report.index("## Small-scale result") :])
 
 # %% [markdown]
 # Two seeds of a small network are an indication, not more: without `profile=tiny` the table is three seeds of the

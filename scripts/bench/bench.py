@@ -41,7 +41,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import front
 import torch
 from bench_report import write
 from bench_variants import RELATIVES, UNIT, Config, step_of
@@ -50,6 +49,7 @@ from tqdm import tqdm
 from timescales.config import folders
 from timescales.files import csv_rows
 from timescales.nn.cells.gates import MECHANISMS
+from timescales.reports import readme
 from timescales.runs import provenance
 
 CONFIGS = {
@@ -279,7 +279,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
         write(rows, base, machine)
     if not args.quick:
-        front.write({"speed": front.speed()})
+        readme.write({"speed": readme.speed()})
     print(base.with_suffix(".md").read_text())
 
 

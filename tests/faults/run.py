@@ -128,17 +128,16 @@ class Torture:
 
         def before() -> None:
             paths.RESULTS = Path.cwd() / "results"
-            paths.ROOT = Path.cwd()
             import report as script
 
             script.ROOT = Path.cwd()
-            script.cli.choices = lambda group, known=script.cli.choices: (
+            script.folders.choices = lambda group, known=script.folders.choices: (
                 ["chien_copy"] if group == "table" else known(group)
             )
             # The front page is of all tables, in the checkout's README.
-            script.front.PICTURE = "chien_copy"
+            script.readme.PICTURE = "chien_copy"
             for function in ("draw", "write"):
-                setattr(script.front, function, lambda *_: None)
+                setattr(script.readme, function, lambda *_: None)
             sys.argv = ["report.py", "chien_copy"]
             script.main()
             raise SystemExit(0)
