@@ -24,28 +24,28 @@ identity.register()
 
 
 class Run(NamedTuple):
-    """One run that is asked for."""
+    """A run that is to be trained."""
 
     cfg: DictConfig
     run_id: str
     slug: str
     directory: Path
-    restart: bool  # whether what lies in the directory is to be thrown away
+    restart: bool  # whether what lies in the directory is to be removed
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
-    todo = [run for one in identity.each_seed(cfg) if (run := unfinished(one))]
-    with lock.hold_all([run.directory for run in todo]) as ours:
-        todo = [run for run in todo if run.directory in ours]
+    todo = [run for seed_cfg in identity.each_seed(cfg) if (run := unfinished(seed_cfg))]
+    with lock.hold_all([run.directory for run in todo]) as locks:
+        todo = [run for run in todo if run.directory in locks]
         try:
             check.check(cfg)
-            # It may have gone on or ended elsewhere since we looked.
-            todo = [found for run in todo if (found := unfinished(run.cfg))]
-            return train(todo, ours) if todo else "skipped"
-        except lock.RunningElsewhere:  # taken over: what lies there is another's
+            # Another process may have continued or ended a run before this one got its lock.
+            todo = [still for run in todo if (still := unfinished(run.cfg))]
+            return train(todo, locks) if todo else "skipped"
+        except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
         except errors.ConfigError:
             for run in todo:
@@ -54,15 +54,15 @@ def main(cfg: DictConfig) -> str:
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
-    """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
+    """The run of a configuration; None, after a line that says so, if it is to be skipped."""
     directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
     action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
     if action is not Action.SKIP:
         return Run(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
-    found = record.read(directory)
-    again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
+    saved = record.read(directory)
+    again = "stale: its numbers have changed since; force=stale" if record.stale(saved) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
-    print(f"  {record.summary(found)}")
+    print(f"  {record.summary(saved)}")
     return None
 
 
