@@ -263,7 +263,7 @@ def test_locked_dropout_has_one_mask_for_all_steps():
 def test_every_dropout_has_its_own_rate(root):
     task = words(root, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, weight_drop=0.6)
     model = model_for(task, layers=2)
-    assert (model.before.p, model.rnn.between.p, model.after.p) == (0.2, 0.3, 0.4)
+    assert (model.drop_input.p, model.rnn.between.p, model.drop_output.p) == (0.2, 0.3, 0.4)
     assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
 
 
@@ -328,7 +328,7 @@ def test_frozen_recurrent_weights_stay_but_are_dropped(root):
     with optimizer.eval_weights():
         assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if "weight_hh" in name)
     x = model.vectors[batch.x]
-    assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # dropped anew each time
+    assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # dropped again each time
 
 
 def test_looking_at_time_scales_changes_no_numbers(root, tmp_path):
