@@ -15,6 +15,7 @@ from timescales import cli, sweep
 from timescales.config import check, compose, messages
 from timescales.config.hydra_internals import BasicLauncher, BasicSweeper, error_of
 from timescales.errors import ConfigError
+from timescales.papers import load
 from timescales.runs import cost, lock
 from timescales.sweep import Job, Overrides, Status
 
@@ -42,6 +43,7 @@ class TimescalesSweeper(BasicSweeper):
         self.failures = 0
         self.elsewhere: list[Job] = []  # left to other processes
         self.seconds: dict[str, float] = {}  # what a run takes, by kind
+        self.analyses: Sequence[str] = ()  # what the table asks for of each finished run
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
         assert self.hydra_context is not None
@@ -71,9 +73,10 @@ class TimescalesSweeper(BasicSweeper):
             combinations = self.split_arguments(parsed, None)[0]
             return [run for overrides in combinations for run in sweep.each_seed(overrides, self.compose)]
         check.check(self.config)
-        name = self.config.hydra.runtime.choices.table
+        table = load.table(self.config.hydra.runtime.choices.table)
+        self.analyses = table.probe
         shared = [a for a in arguments if sweep.key_of(a) not in ("table", "profile", "skip")]
-        return sweep.of_table(name, self.config.profile, self.narrow, shared, self.compose)
+        return sweep.of_table(table, self.config.profile, self.narrow, shared, self.compose)
 
     def _plan(self, requests: list[Overrides]) -> list[Job]:
         """The jobs of all runs that are asked for. Prints what there is to do, and what is wrong."""
@@ -168,15 +171,13 @@ class TimescalesSweeper(BasicSweeper):
 
     def _analyse(self, jobs: list[Job]) -> None:
         """Make the analyses that the table asks for, of those of its runs that do not have them yet."""
-        assert self.config is not None
-        names = (self.config.table or {}).get("probe", [])
-        for job in jobs if names else []:
-            for name in sweep.missing_analyses(job.directory, names):
+        for job in jobs if self.analyses else []:
+            for name in sweep.missing_analyses(job.directory, self.analyses):
                 from timescales import analysis
 
                 try:
                     with lock.hold(job.directory):
-                        if name in sweep.missing_analyses(job.directory, names):
+                        if name in sweep.missing_analyses(job.directory, self.analyses):
                             print(f"{name} of {job.directory}", flush=True)
                             analysis.measure_run(job.directory, name)
                 except lock.RunningElsewhere as error:

@@ -16,8 +16,7 @@ from timescales.config import check, identity, messages, schema
 from timescales.config.compose import Composer
 from timescales.config.overrides import spell
 from timescales.errors import ConfigError
-from timescales.papers import load
-from timescales.papers.table import Run, expand, varying
+from timescales.papers.table import Run, Table, expand, varying
 from timescales.runs import lock, record, store
 from timescales.runs.decide import Action, decide
 
@@ -75,14 +74,13 @@ def each_seed(overrides: Sequence[str], compose: Composer) -> list[Overrides]:
 
 
 def of_table(
-    name: str, profile: str | None, narrow: Sequence[str], shared: Sequence[str], compose: Composer
+    table: Table, profile: str | None, narrow: Sequence[str], shared: Sequence[str], compose: Composer
 ) -> list[Overrides]:
     """The overrides of a table's runs, narrowed by overrides of its keys, with those that all of them share.
 
     Raises ConfigError for a table that has no such profile, and for a key that there is not. Prints how many of the
     runs the table does not have.
     """
-    table = load.table(name)
     parsed = [compose.parse(text) for text in narrow]
     axes = {key for run in expand(table, profile) for key in run.axes}
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.

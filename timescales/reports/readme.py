@@ -119,7 +119,7 @@ def tables(reports: Sequence[Report]) -> str:
     for report in reports:
         name = report.table.name
         link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
-        runs = f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs"
+        runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs"
         paper, small = f"{markdown.text(report.verdict)}, {runs}", markdown.text(report.small_verdict)
         body.append([link, report.table.title, paper, small])
     grid = markdown.grid(["table or figure", "what", "paper size", "small-scale result"], body)

@@ -68,16 +68,16 @@ class Origin:
 class Report:
     """A table, its runs as far as there are any, and what they say.
 
-    `rows` and `asked` are by size: "paper", and "tiny" for the small-scale version.
+    `rows` and `planned` are by size: "paper", and "tiny" for the small-scale version.
     """
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    asked: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
+    planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
-    dropped: int = 0  # committed runs that the table does not ask for any more
+    dropped: int = 0  # committed runs that are not the table's any more
     kinds: set[str] = field(default_factory=set)  # of all its runs (see `identity.kind`)
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
@@ -94,7 +94,7 @@ class Report:
 
     def complete(self, size: str) -> bool:
         """Whether all runs of a size have ended."""
-        return len(self.rows[size]) >= len(self.asked[size])
+        return len(self.rows[size]) >= len(self.planned[size])
 
     @functools.cached_property
     def cells(self) -> list[CellResult]:
@@ -112,7 +112,7 @@ class Report:
         return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
 
     def _judged(self, table: Table, size: str) -> list[ClaimResult]:
-        return [claims.judge(claim, self.rows[size], self.asked[size]) for claim in table.claims]
+        return [claims.judge(claim, self.rows[size], self.planned[size]) for claim in table.claims]
 
     @functools.cached_property
     def verdict(self) -> Verdict:
@@ -186,19 +186,19 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
         own: whether the table lies in the user's own folder.
     """
     table = load.table(name)
-    asked, missing = gather.asked_runs(table, composer)
-    rows, dropped = gather.gather(table, asked, results, runs)
+    planned, missing = gather.planned_runs(table, composer)
+    rows, dropped = gather.gather(table, planned, results, runs)
     return Report(
         table=table,
         rows=rows,
-        asked={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
+        planned={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
         results=results,
         missing=missing,
-        open_runs=gather.open_runs(asked["paper"], rows["paper"], results),
+        open_runs=gather.open_runs(planned["paper"], rows["paper"], results),
         dropped=dropped,
-        kinds={run.kind for of_size in asked.values() for run in of_size},
+        kinds={run.kind for of_size in planned.values() for run in of_size},
         own=own,
-        unread=gather.unread(table, asked, runs) if runs else [],
+        unread=gather.unread(table, planned, runs) if runs else [],
     )
 
 
