@@ -283,7 +283,7 @@ def test_in_a_real_browser(text, tmp_path, width, dark):
         assert "chien_reset_units" in expected
         assert len(expected) < len(everything)
         assert page.complaints == []
-        assert set(page.asked) == {path.as_uri(), f"{path.as_uri()}{query}"}
+        assert set(page.requests) == {path.as_uri(), f"{path.as_uri()}{query}"}
 
 
 # The entries with a badge of this word, whatever its count before and its runs after.

@@ -33,9 +33,7 @@ def nothing(config: Mapping[str, Any], horizon: int) -> list[Printed]:
     return []
 
 
-def compare(
-    runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing
-) -> Study:
+def compare(runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing) -> Study:
     """Rows: one a validation of a run: run, step, epoch and what was measured.
 
     Values: of the n-th run "n/best", its step and "n/last" of the metric that chooses its weights, and of each
