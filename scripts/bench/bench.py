@@ -279,7 +279,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
         write(rows, base, machine)
     if not args.quick:
-        readme.write({"speed": readme.speed()})
+        readme.write({"speed": readme.speed(readme.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 
