@@ -28,7 +28,7 @@ TUTORIAL = DOCS / "tutorial" / "tutorial.py"
 GUIDE = "guide"  # the package that stands for docs/: pdoc makes a page of each module
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
-KERNELS = "timescales.nn.engine.pointwise"  # Triton's; they have no signatures
+KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
 
 
 def cells(text: str) -> list[tuple[bool, str]]:

@@ -84,7 +84,7 @@ def test_public_names_exist_and_have_docstrings():
     modules = [importlib.import_module(f"timescales.nn.{name}") for name in ("cells", "rnn", "modules")]
     layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
     layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
-    assert {*layers, "__version__"} == set(timescales.__all__) == set(dir(timescales))
+    assert {*layers, "one_cell_per_layer", "__version__"} == set(timescales.__all__) == set(dir(timescales))
     for name in timescales.__all__:
         value = getattr(timescales, name)
         assert name == "__version__" or value.__doc__, name
@@ -168,9 +168,10 @@ def test_readme_example_runs():
 def test_the_speed_table_of_the_readme_is_what_was_measured(monkeypatch):
     """The README's other measured parts are compared by `report.py --check` (test_report.py)."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from timescales import paths
     from timescales.reports import readme
 
-    assert readme.README.read_text() == readme.put(readme.README.read_text(), {"speed": readme.speed(readme.RESULTS)})
+    assert readme.README.read_text() == readme.put(readme.README.read_text(), {"speed": readme.speed(paths.RESULTS)})
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.name)

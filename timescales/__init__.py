@@ -1,4 +1,4 @@
-"""Gated recurrent networks whose memory has a controlled time scale, and the papers' experiments with them."""
+"""Gated recurrent networks with a controlled time scale of memory, and the experiments of the papers about them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,41 @@ __all__ = [  # noqa: F405
     "PLSTMCell",
     "URLSTMCell",
     "__version__",
+    "one_cell_per_layer",
 ]
+
+# Where each public name is defined. Modules are imported when a name is first used (PEP 562), so that
+# `train.py --help` does not import torch.
+_MODULE_OF = {
+    "ChronoLSTM": "timescales.nn.modules",
+    "ExpRNN": "timescales.nn.modules",
+    "GRU": "timescales.nn.modules",
+    "GatedRNN": "timescales.nn.modules",
+    "JANET": "timescales.nn.modules",
+    "LSTM": "timescales.nn.modules",
+    "MTSLSTM": "timescales.nn.modules",
+    "PGRU": "timescales.nn.modules",
+    "PLSTM": "timescales.nn.modules",
+    "URLSTM": "timescales.nn.modules",
+    "RNN": "timescales.nn.rnn",
+    "one_cell_per_layer": "timescales.nn.rnn",
+    "Cell": "timescales.nn.cells",
+    "ExpRNNCell": "timescales.nn.cells",
+    "GRUCell": "timescales.nn.cells",
+    "GatedGRUCell": "timescales.nn.cells",
+    "GatedLSTMCell": "timescales.nn.cells",
+    "JANETCell": "timescales.nn.cells",
+    "LSTMCell": "timescales.nn.cells",
+    "PGRUCell": "timescales.nn.cells",
+    "PLSTMCell": "timescales.nn.cells",
+    "URLSTMCell": "timescales.nn.cells",
+}
 
 
 def __getattr__(name: str) -> object:
-    # Lazy (PEP 562), so that `train.py --help` does not wait for torch.
-    if name in __all__:
-        for module in ("cells", "rnn", "modules"):  # each stands on those before it
-            found = vars(importlib.import_module(f"timescales.nn.{module}"))
-            if name in found:
-                return found[name]
-    raise AttributeError(f"module 'timescales' has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'timescales' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

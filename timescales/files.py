@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read whole or not at all. Imports no torch."""
+"""Files that are written or read completely, or not at all. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TEMPORARY = ".unfinished."
 
 
 def cache_dir() -> Path:
-    """The user's cache: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
+    """The user's cache directory: $XDG_CACHE_HOME/timescales or ~/.cache/timescales."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "timescales"
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name beside it and rename: a reader sees the old one or the new one.
+    """Write a file under a temporary name and rename it: a reader sees the old file or the new one.
 
-    What a kill has left of an earlier try is removed. Raises OSError that names `path`.
+    Temporary files of writers that were killed are removed. Raises OSError with the name of the file.
     """
     temporary = ""
     try:
@@ -40,36 +40,42 @@ def write_atomic(path: Path, data: bytes) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        _name(error, path)
+        _set_filename(error, path)
         raise
-    for left in path.parent.glob(f"{glob.escape(f'{TEMPORARY}{path.name}.')}*"):
-        # Its writer holds a lock on it, which ends with the process.
-        with contextlib.suppress(OSError), open(left, "rb") as opened:
+    _remove_abandoned(path)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the temporary files of `path` whose writers were killed."""
+    for abandoned in path.parent.glob(f"{glob.escape(f'{TEMPORARY}{path.name}.')}*"):
+        # A writer holds a lock on its file, which ends with its process.
+        with contextlib.suppress(OSError), open(abandoned, "rb") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+            abandoned.unlink()
 
 
 def _temporary(path: Path) -> tuple[int, str]:
+    """Handle and name of a new, locked temporary file for `path`."""
     while True:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{TEMPORARY}{path.name}.")
         fcntl.flock(handle, fcntl.LOCK_EX)
-        if os.path.exists(name):  # else somebody removed it as a kill's remains, between the two lines above
+        if os.path.exists(name):  # else another process took it for abandoned, between the two lines above
             return handle, name
         os.close(handle)
 
 
 def append(path: Path, text: str) -> None:
-    """Add text to a file. Raises OSError that names `path`."""
+    """Append text to a file. Raises OSError with the name of the file."""
     try:
         with open(path, "a", newline="") as file:
             file.write(text)
     except OSError as error:
-        _name(error, path)
+        _set_filename(error, path)
         raise
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as CSV below a line of the columns; what a row does not have stays empty."""
+    """Rows as CSV text, with the columns as header. A value that a row does not have is left empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
@@ -78,32 +84,32 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file by its columns, as text; none if there is no file."""
+    """The rows of a CSV file by column, as text. No rows if the file does not exist."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def _name(error: BaseException, path: Path) -> None:
-    """Put the file's name into an error about it: an open file's, of a full disk say, has none."""
+def _set_filename(error: BaseException, path: Path) -> None:
+    """Set the file name of an OSError. An error of an open file, for example on a full disk, has none."""
     if isinstance(error, OSError) and error.errno:
         error.filename = str(path)
 
 
 def checked(path: Path) -> io.BytesIO:
-    """The bytes of a zip archive, such as torch.save writes, after comparing its checksums, which torch.load does not.
+    """The bytes of a zip archive, such as torch.save writes, after checking its checksums. (torch.load does not.)
 
-    Raises FileNotFoundError, and ValueError for a file that is no such archive or is damaged.
+    Raises FileNotFoundError, and ValueError for a file that is not an archive or is damaged.
     """
     data = io.BytesIO(path.read_bytes())
     try:
         with zipfile.ZipFile(data) as archive:
             damaged = archive.testzip()
-    except Exception as error:  # of a damaged header nearly any
-        raise ValueError(f"{path} is no archive ({error})") from error
+    except Exception as error:  # a damaged header may raise nearly any exception
+        raise ValueError(f"{path} is not an archive ({error})") from error
     if damaged is not None:
-        raise ValueError(f"{path}: {damaged} is not as it was written")
+        raise ValueError(f"{path}: {damaged} is damaged")
     data.seek(0)
     return data
 

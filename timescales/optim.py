@@ -1,4 +1,4 @@
-"""NT-ASGD, and what the loop does with any optimizer: scaled steps, weights to evaluate with, telling it the loss."""
+"""NT-ASGD, the optimizer of the AWD-LSTM."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ from timescales.nn.inits import is_number
 
 
 class NTASGD(Optimizer):
-    """SGD that turns into averaged SGD when validation has stopped improving (non-monotonically triggered ASGD).
-
-    Source: Merity, Keskar & Socher 2018 (AWD-LSTM), with the rule of their code, which is not quite the paper's
-    algorithm 1: after a validation with loss v, averaging begins if there were more than `nonmono` validations before
-    and v is above the lowest of all of them but the last `nonmono`. It never ends.
+    """Non-monotonically triggered averaged SGD: SGD that starts to average its weights when validation stops improving.
 
         SGD     w = w - lr (g + weight_decay w)
-        ASGD    the same, and the average of w over the steps since; the average is what is evaluated
+        ASGD    as SGD; the weights for evaluation are the average of w since averaging started
 
-    Averaging is torch.optim.ASGD's with t0 = 0 and lambd = 0, to which the authors switch: the first step is left out
-    of the average as soon as there is a second, and a step uses the rate of the step before (torch computes the next
-    rate when a step is done), so that a scaled lr acts one step late.
-    A parameter that gets no gradient is neither decayed nor averaged.
-    The trigger and the validation losses lie in the parameter groups: `state_dict` has all that a resume needs.
+    Averaging starts after a validation with loss v if there were more than `nonmono` validations before it, and v is
+    greater than the minimum of all of them except the last `nonmono`. It never stops.
+
+    Arguments:
+        params: parameters, as for any torch optimizer.
+        lr: learning rate. Default: 30.
+        weight_decay: L2 penalty. Default: 1.2e-6.
+        nonmono: number of recent validations that are ignored. Default: 5.
+
+    Call `observe(loss)` after each validation, and evaluate inside `with optimizer.eval_weights():`.
+
+    Source: Merity, Keskar & Socher 2018 (AWD-LSTM), with the rule of their code, which differs from the paper's
+    algorithm 1. Averaging is that of torch.optim.ASGD with t0 = 0 and lambd = 0, which the authors use: the average
+    does not include the first step once there is a second, and a step uses the learning rate of the step before, so a
+    scaled lr takes effect one step late.
+    Note: a parameter without a gradient is neither decayed nor averaged. The validation losses are stored in the
+    parameter groups, so `state_dict` is complete for a resume.
     """
 
     def __init__(self, params: Any, lr: float = 30.0, weight_decay: float = 1.2e-6, nonmono: int = 5) -> None:
         for name, value, least in (("lr", lr, 0), ("weight_decay", weight_decay, 0), ("nonmono", nonmono, 1)):
             if not is_number(value) or value < least:
                 raise ValueError(f"{name} must be a number of at least {least}, not {value!r}")
-        start = {"lr": lr, "weight_decay": weight_decay, "nonmono": nonmono, "losses": (), "averaging": False}
-        super().__init__(params, start | {"rate": None, "averaged": 0})
+        defaults = {"lr": lr, "weight_decay": weight_decay, "nonmono": nonmono, "losses": (), "averaging": False}
+        super().__init__(params, defaults | {"rate": None, "averaged": 0})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -42,14 +50,14 @@ class NTASGD(Optimizer):
         assert closure is None, "no closure is needed"
         for group in self.param_groups:
             rate = group["lr"] if group["rate"] is None else group["rate"]
-            weight = 1.0 / max(1, group["averaged"])  # of the new w in its average
+            weight = 1.0 / max(1, group["averaged"])  # of the new value in the average
             for p in group["params"]:
                 if p.grad is None:
                     continue
                 p.add_(p.grad.add(p, alpha=group["weight_decay"]), alpha=-rate)
                 if group["averaging"]:
                     state = self.state[p]
-                    if "average" not in state:  # no setdefault: it would clone at every step
+                    if "average" not in state:  # setdefault would clone at every step
                         state["average"] = p.clone()
                     state["average"].lerp_(p, weight)
             if group["averaging"]:
@@ -57,16 +65,16 @@ class NTASGD(Optimizer):
                 group["averaged"] += 1
 
     def observe(self, loss: float) -> None:
-        """Note a validation's loss, which may begin the averaging."""
+        """Record the loss of a validation, which may start the averaging."""
         for group in self.param_groups:
             if not group["averaging"]:
-                before, kept = group["losses"], group["nonmono"]
-                group["averaging"] = len(before) > kept and loss > min(before[:-kept])
+                before, nonmono = group["losses"], group["nonmono"]
+                group["averaging"] = len(before) > nonmono and loss > min(before[:-nonmono])
                 group["losses"] = (*before, loss)
 
     @contextlib.contextmanager
     def eval_weights(self) -> Iterator[None]:
-        """Within it the parameters hold their averages; afterwards what they held before."""
+        """A context in which the parameters have their averaged values."""
         averaged = [p for p, state in self.state.items() if "average" in state]
         before = [p.detach().clone() for p in averaged]
         with torch.no_grad():

@@ -46,6 +46,7 @@ from bench_report import write
 from bench_variants import RELATIVES, UNIT, Config, step_of
 from tqdm import tqdm
 
+from timescales import paths
 from timescales.config import folders
 from timescales.files import csv_rows
 from timescales.nn.cells.gates import MECHANISMS
@@ -279,7 +280,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
         write(rows, base, machine)
     if not args.quick:
-        readme.write({"speed": readme.speed(readme.RESULTS)})
+        readme.write({"speed": readme.speed(paths.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 

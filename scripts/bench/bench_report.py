@@ -1,4 +1,4 @@
-"""What scripts/bench/bench.py writes: the rows as CSV and Markdown, and a picture of growth."""
+"""What bench.py writes: the rows as CSV and Markdown, and a plot of the growth with the size."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ import torch
 from timescales import plotting
 from timescales.files import csv_text
 
-COLUMNS = (
-    "section", "config", "S", "B", "I", "H", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds",
-)  # fmt: skip
+COLUMNS = ("section", "config", *"SBIH", "loss", "flush", "threads", "variant", "seconds", "MiB", "ratio", "rounds")
+TITLES = {
+    "layer": "Forward and backward of one layer",
+    "memory": "Peak memory of a step",
+    "growth": "Growth",
+    "training": "The training loop's step on the copy task, T = 200",
+    "gates": "Every gate, each on the engine that auto picks",
+    "data": "Preparing a batch, as a part of the task's whole training step with the LSTM",
+}
+IRREGULAR = {"F": "a tenth of the steps is missing", "P": "sequences of 15 to 125 steps, padded"}
+COLUMNS_PER_TABLE = 6
 
 
 def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
+    """Write the rows to <base>.csv and <base>.md, and the plot to <base>.png."""
     base.parent.mkdir(parents=True, exist_ok=True)
     lines = [{**row, "seconds": f"{row['seconds']:.5f}"} if "seconds" in row else row for row in rows]
     base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
@@ -25,62 +34,73 @@ def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
         plotting.write(lambda figure: draw(figure, growth), base, f"A training step on {machine}")
 
 
-def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
-    """Variants down, `heads` across; heads are config, loss and flush joined."""
-    names = list(dict.fromkeys(row["variant"] for row in rows))
-    lines = ["| |" + "|".join(heads) + "|", "|---|" + "---:|" * len(heads)]
-    found = {(row["variant"], head_of(row)): cell(row) for row in rows}
-    lines += [f"|{name}|" + "|".join(found.get((name, head), "") for head in heads) + "|" for name in names]
-    return "\n".join(lines)
-
-
-def head_of(row: dict[str, Any]) -> str:
-    return row["config"] + (f", last{', flushed' if row['flush'] else ''}" if row["loss"] == "last" else "")
-
-
 def markdown(rows: list[dict[str, Any]], machine: str) -> str:
+    """The whole page."""
     parts = [
         f"# A training step on {machine}",
         f"`make bench` (or in parts: `python scripts/bench/bench.py --only A,memory`); torch {torch.__version__}, "
         f"{rows[0]['threads']} threads. Ratios to torch.nn.LSTM in the same process, medians; below 1 is faster. "
         "In brackets: milliseconds.",
     ]
-    titles = {"layer": "Forward and backward of one layer", "memory": "Peak memory of a step", "growth": "Growth",
-              "training": "The training loop's step on the copy task, T = 200",
-              "gates": "Every gate, each on the engine that auto picks",
-              "data": "Preparing a batch, as a part of the task's whole training step with the LSTM"}  # fmt: skip
     for section in dict.fromkeys(row["section"] for row in rows):
         chosen = [row for row in rows if row["section"] == section]
-        parts.append(f"## {titles.get(section, section)}")
+        parts.append(f"## {TITLES.get(section, section)}")
         if section == "layer":
-            shapes = {row["config"]: ", ".join(f"{axis}={row[axis]}" for axis in "SBIH") for row in chosen}
-            text = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
-            odd = {"F": "a tenth of the steps is missing", "P": "sequences of 15 to 125 steps, padded"}
-            text += "".join(f". {k}: {odd[k]}; this package's variants have dt and a mask" for k in shapes if k in odd)
-            parts.append(f"{text}.")
-        heads = list(dict.fromkeys(map(head_of, chosen)))
-        value = "MiB" if section == "memory" else "seconds"
-        scale, unit = (1, " MiB") if section == "memory" else (1000, "")
-        digits = 4 if section == "data" else 2
-        for k in range(0, len(heads), 6):
-            few = heads[k : k + 6]
-            some = [row for row in chosen if head_of(row) in few]
-            parts.append(table(some, few, lambda r: f"{r['ratio']:.{digits}f} ({r[value] * scale:.0f}{unit})"))  # noqa: B023
+            parts.append(shapes(chosen))
+        heads = list(dict.fromkeys(map(column_of, chosen)))
+        for k in range(0, len(heads), COLUMNS_PER_TABLE):
+            few = heads[k : k + COLUMNS_PER_TABLE]
+            parts.append(table([row for row in chosen if column_of(row) in few], few, cell_text(section)))
     return "\n\n".join(parts) + "\n"
 
 
+def shapes(rows: list[dict[str, Any]]) -> str:
+    """A sentence with the shapes of the configurations."""
+    by_config = {row["config"]: ", ".join(f"{axis}={row[axis]}" for axis in "SBIH") for row in rows}
+    text = "; ".join(f"{name}: {shape}" for name, shape in by_config.items())
+    for name in by_config:
+        if name in IRREGULAR:
+            text += f". {name}: {IRREGULAR[name]}; this package's variants have dt and a mask"
+    return f"{text}."
+
+
+def cell_text(section: str) -> Callable[[dict[str, Any]], str]:
+    """The text of a table cell for a row of this section: the ratio, and the time or the memory."""
+    digits = 4 if section == "data" else 2
+    if section == "memory":
+        return lambda row: f"{row['ratio']:.{digits}f} ({row['MiB']:.0f} MiB)"
+    return lambda row: f"{row['ratio']:.{digits}f} ({row['seconds'] * 1000:.0f})"
+
+
+def table(rows: list[dict[str, Any]], heads: list[str], cell: Callable[[dict[str, Any]], str]) -> str:
+    """A Markdown table with a line for each variant and a column for each of `heads` (see `column_of`)."""
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    cells = {(row["variant"], column_of(row)): cell(row) for row in rows}
+    lines = ["| |" + "|".join(heads) + "|", "|---|" + "---:|" * len(heads)]
+    lines += [f"|{name}|" + "|".join(cells.get((name, head), "") for head in heads) + "|" for name in variants]
+    return "\n".join(lines)
+
+
+def column_of(row: dict[str, Any]) -> str:
+    """The column of a row: configuration, loss and flush."""
+    if row["loss"] != "last":
+        return row["config"]
+    return f"{row['config']}, last, flushed" if row["flush"] else f"{row['config']}, last"
+
+
 def draw(figure: Any, rows: list[dict[str, Any]]) -> None:
-    """Seconds per step against S, B and H."""
-    axes = plotting.panels(figure, 3, width=11, height=3.4, sharey=True)
-    for one, axis in zip(axes, "SBH", strict=True):
-        chosen = [row for row in rows if row["config"].startswith(axis)]
+    """Plot the seconds of a step against S, B and H."""
+    panels = plotting.panels(figure, 3, width=11, height=3.4, sharey=True)
+    labels = {"S": "steps S", "B": "batch B", "H": "units H"}
+    for ax, (size, label) in zip(panels, labels.items(), strict=True):
+        chosen = [row for row in rows if row["config"].startswith(size)]
         for name in dict.fromkeys(row["variant"] for row in chosen):
-            points = [(row[axis], row["seconds"]) for row in chosen if row["variant"] == name]
-            one.loglog(*zip(*points, strict=True), marker="o", label=name)
-        sizes = sorted({row[axis] for row in chosen})
-        one.set_xticks(sizes, map(str, sizes))
-        one.set_xticks([], minor=True)
-        one.set_xlabel({"S": "steps S", "B": "batch B", "H": "units H"}[axis])
-        one.grid(True, which="both", alpha=0.3)
-    axes[0].set_ylabel("seconds per training step")
-    axes[0].legend()
+            points = [(row[size], row["seconds"]) for row in chosen if row["variant"] == name]
+            ax.loglog(*zip(*points, strict=True), marker="o", label=name)
+        values = sorted({row[size] for row in chosen})
+        ax.set_xticks(values, map(str, values))
+        ax.set_xticks([], minor=True)
+        ax.set_xlabel(label)
+        ax.grid(True, which="both", alpha=0.3)
+    panels[0].set_ylabel("seconds per training step")
+    panels[0].legend()

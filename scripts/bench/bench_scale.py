@@ -1,7 +1,7 @@
-"""What thousands of runs cost before any of them is trained: `python scripts/bench/bench_scale.py [RUNS]`.
+"""Measure what thousands of finished runs cost: `python scripts/bench/bench_scale.py [RUNS]`.
 
-Lays down as many finished records in an empty folder, then times a sweep that asks for all of them and a report's
-reading of them. CPU seconds, so that a busy machine says the same.
+Writes the records of so many runs to an empty folder. Then it times a sweep over all of them, which finds that nothing
+is left to do, and how a report reads them. Times are CPU seconds, which do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -24,61 +25,82 @@ from timescales.config import compose, identity  # noqa: E402
 from timescales.papers import table  # noqa: E402
 from timescales.runs import record, store  # noqa: E402
 
-RUN = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10",
-       "task.batch_size=10", "model.hidden_size=4", "loop.max_steps=2", "logger=none"]  # fmt: skip
+SIZES = "task.T=3 task.train_size=20 task.valid_size=10 task.test_size=10 task.batch_size=10 model.hidden_size=4"
+RUN = ["task=copy", *SIZES.split(), "loop.max_steps=2", "logger=none"]
 
 
-def timed(label: str, runs: int, begun: float, children: bool = False) -> None:
-    """Print the CPU seconds since `begun`, and how many runs that is a second."""
-    seconds = cpu(children) - begun
+def report_time(label: str, runs: int, start: float, children: bool = False) -> None:
+    """Print the CPU seconds since `start`, in total and per run."""
+    seconds = cpu_seconds(children) - start
     print(f"{label:44} {seconds:7.1f} s  {1000 * seconds / runs:6.2f} ms a run", flush=True)
 
 
-def cpu(children: bool = False) -> float:
-    """Seconds of CPU of this process, or of those it has waited for."""
+def cpu_seconds(children: bool = False) -> float:
+    """CPU seconds of this process, or of its finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
-def sweep(runs: int, *more: str) -> str:
-    """Call train.py -m as people do; its first line."""
-    command = [sys.executable, str(ROOT / "train.py"), "-m", *RUN, f"seed=range(0,{runs})", *more]
+def sweep(runs: int) -> str:
+    """Run train.py -m over so many seeds. Returns the first line that it prints."""
+    command = [sys.executable, str(ROOT / "train.py"), "-m", *RUN, f"seed=range(0,{runs})"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+def time_composing(runs: list[table.Run]) -> list[str]:
+    """Time the composition of the runs' configurations. Returns the names of their folders."""
+    with compose.composing() as composer:
+        start = cpu_seconds()
+        slugs = [identity.slug(composer(run.overrides)) for run in runs]
+        report_time("compose and identify", len(runs), start)
+    return slugs
+
+
+def write_records(template: dict[str, Any], slugs: list[str]) -> None:
+    """Write a record for each run, made from the record of one real run."""
+    shutil.rmtree("runs")
+    for seed, slug in enumerate(slugs):
+        folder = Path("runs") / slug
+        folder.mkdir(parents=True)
+        values = template | {"id": identity.id_of(slug), "seed": seed, "config": template["config"] | {"seed": seed}}
+        (folder / "record.json").write_text(json.dumps(values, indent=1))
+        (folder / "lock").write_text("given back")
+
+
+def time_sweep(runs: int) -> None:
+    """Time a sweep over finished runs."""
+    start, wall = cpu_seconds(children=True), time.monotonic()
+    print(sweep(runs))
+    report_time(f"that sweep ({time.monotonic() - wall:.0f} s by the clock)", runs, start, children=True)
+
+
+def time_reading(runs: list[table.Run], slugs: list[str]) -> None:
+    """Time how a report reads the records."""
+    start = cpu_seconds()
+    rows = []
+    for run, slug in zip(runs, slugs, strict=True):
+        values = record.read(Path("runs") / slug)
+        assert values is not None
+        rows.append(store.row(values, run.axes, None, ["best test/accuracy"]))
+    store.rows_text(rows)
+    report_time("a report's reading of the records", len(runs), start)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="?", type=int, default=10_000)
+    parser.add_argument("runs", nargs="?", type=int, default=10_000, help="number of runs; default: 10,000")
     n = parser.parse_args().runs
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        sweep(1)  # one real record
+        sweep(1)  # one real run
         (path,) = Path("runs").glob("*/record.json")
-        one = record.read(path.parent)
-        assert one is not None
-        with compose.composing() as composer:
-            runs = [table.Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
-            begun = cpu()
-            slugs = [identity.slug(composer(run.overrides)) for run in runs]
-            timed("compose and identify", n, begun)
-        shutil.rmtree("runs")
-        for k, slug in enumerate(slugs):
-            place = Path("runs") / slug
-            place.mkdir(parents=True)
-            text = one | {"id": identity.id_of(slug), "seed": k, "config": one["config"] | {"seed": k}}
-            (place / "record.json").write_text(json.dumps(text, indent=1))
-            (place / "lock").write_text("given back")
-        begun, wall = cpu(children=True), time.monotonic()
-        print(sweep(n))
-        timed(f"that sweep ({time.monotonic() - wall:.0f} s by the clock)", n, begun, children=True)
-        begun = cpu()
-        rows = []
-        for run, slug in zip(runs, slugs, strict=True):
-            found = record.read(Path("runs") / slug)
-            assert found is not None
-            rows.append(store.row(found, run.axes, None, ["best test/accuracy"]))
-        store.rows_text(rows)
-        timed("a report's reading of the records", n, begun)
+        template = record.read(path.parent)
+        assert template is not None
+        runs = [table.Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
+        slugs = time_composing(runs)
+        write_records(template, slugs)
+        time_sweep(n)
+        time_reading(runs, slugs)
         size = sum(path.stat().st_blocks * 512 for path in Path("runs").rglob("*"))
         print(f"{size / 1e6:.0f} MB of records", flush=True)
 

@@ -74,8 +74,16 @@ def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> No
         minutes = (end - time.monotonic()) / 60
         if minutes < 0.5 or not (ROOT / "conf" / "table" / f"{name}.yaml").is_file():
             continue
-        command = [sys.executable, "train.py", f"table={name}", "seeds=3", "skip=committed", f"device={device}",
-                   "logger=none", f"hydra.sweeper.minutes={minutes:.2f}"]  # fmt: skip
+        command = [
+            sys.executable,
+            "train.py",
+            f"table={name}",
+            "seeds=3",
+            "skip=committed",
+            f"device={device}",
+            "logger=none",
+            f"hydra.sweeper.minutes={minutes:.2f}",
+        ]
         call(command, env, end + 60)  # its sweep ends by itself, after a step
     with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
         for path in sorted((ROOT / "runs").glob("*/*")):
@@ -91,17 +99,33 @@ def runs(device: str, steps: int, end: float, env: dict[str, str]) -> list[dict[
             print(f"{task} {model}: not started, the time is over", flush=True)
             continue
         folder = ROOT / "runs" / "gpu" / f"{task}-{model}"
-        command = [sys.executable, "train.py", f"task={task}", f"model={model}", f"device={device}",
-                   f"loop.max_steps={steps}", "loop.max_eval_batches=2", "logger=none", "force=true",
-                   f"run_dir={folder}"]  # fmt: skip
+        command = [
+            sys.executable,
+            "train.py",
+            f"task={task}",
+            f"model={model}",
+            f"device={device}",
+            f"loop.max_steps={steps}",
+            "loop.max_eval_batches=2",
+            "logger=none",
+            "force=true",
+            f"run_dir={folder}",
+        ]
         status = call(command, env, end)
         path = folder / "record.json"
         record = json.loads(path.read_text()) if status == 0 and path.is_file() else None
-        results.append({
-            "task": task, "model": model, "command": " ".join(command[1:-1]), "status": status,
-            "steps": record and record["steps"], "seconds": record and record["seconds"],
-            "metrics": record and record["metrics"], "commit": record and record["commit"],
-        })  # fmt: skip
+        results.append(
+            {
+                "task": task,
+                "model": model,
+                "command": " ".join(command[1:-1]),
+                "status": status,
+                "steps": record and record["steps"],
+                "seconds": record and record["seconds"],
+                "metrics": record and record["metrics"],
+                "commit": record and record["commit"],
+            }
+        )
     return results
 
 

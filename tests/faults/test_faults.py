@@ -186,14 +186,14 @@ def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
 
 
 def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
-    from timescales.nn.engine import fused
+    from timescales.nn.engine import fused_library
 
     library = tmp_path / "fused-1.so"
     for name in ("fused-1.x.build", "fused-2.x.build"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(shutil, "which", lambda name: name)
-    with pytest.raises(fused.BuildError, match="failed"):
-        fused.compile_to(library, ["false"])
+    with pytest.raises(fused_library.BuildError, match="failed"):
+        fused_library.compile_to(library, ["false"])
     assert [p.name for p in tmp_path.iterdir()] == ["fused-2.x.build"]
 
 

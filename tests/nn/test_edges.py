@@ -11,14 +11,14 @@ from trainings import fit, quiet
 from timescales import paths
 from timescales.config import folders, identity, schema
 from timescales.nn import engine
-from timescales.nn.engine.fused import library
+from timescales.nn.engine import fused_library
 from timescales.nn.engine.kernel import kernel_of
 from timescales.runs import record
 from timescales.tasks import Adding, Copy
 from timescales.training import build, checkpoint
 
 MODELS, TASKS = folders.choices("model"), folders.choices("task")
-# On a CPU: the graph engine's mathematics runs by its torch twins.
+# On a CPU: the graph engine's mathematics runs by its kernels in torch.
 ENGINES = ["eager", "fused", "graph"]
 SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
@@ -27,7 +27,7 @@ def rnn(model, hidden, layers=1):
     """A model of its yaml, for two inputs."""
     identity.register()
     hidden = 16 * hidden if model == "gated" else hidden
-    layers = 1 if model == "mts" else layers  # one law for one layer, or three for three
+    layers = 1 if model == "mts" else layers  # one initializer for one layer, or three for three
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [f"model={model}", f"model.hidden_size={hidden}", f"model.num_layers={layers}"])
     config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.HEAD}
@@ -40,8 +40,8 @@ def on(made, name):
     """The same on another engine; skips where that has no kernel for it by design, or cannot be built here."""
     if name != "eager" and kernel_of(made.layers[0]) is None:
         pytest.skip(f"{name} has no kernel for {made.layers[0]}")
-    if name == "fused" and isinstance(built := library(), str):
-        pytest.skip(built)
+    if name == "fused" and (error := fused_library.load().error):
+        pytest.skip(error)
     engine.pick(name, made.layers[0], torch.zeros(2, 1, 2))  # any other refusal is a fault
     made.engine = name
     return made
@@ -106,8 +106,17 @@ def config(*overrides):
 def trained(task, model, name, corpora, directory):
     """Three steps and a validation: progress, last.pt's content."""
     small = [*sizes(task, 16, 4, 4), *SMALL.get(task, [])]
-    plain = config(f"task={task}", f"model={model}", f"engine={name}", "model.hidden_size=16", "task.batch_size=4",
-                   f"data_root={corpora}", "loop.max_steps=3", "loop.max_eval_batches=1", *small)  # fmt: skip
+    plain = config(
+        f"task={task}",
+        f"model={model}",
+        f"engine={name}",
+        "model.hidden_size=16",
+        "task.batch_size=4",
+        f"data_root={corpora}",
+        "loop.max_steps=3",
+        "loop.max_eval_batches=1",
+        *small,
+    )
     network, job, optimizer = build.build(plain)
     run = fit(network, job, optimizer, quiet, schema.Loop(**plain["loop"]), directory)
     return run.progress, checkpoint.load(directory / "last.pt")
@@ -142,9 +151,18 @@ def test_data_that_are_no_number_end_a_run_as_diverged(train, tmp_path, monkeypa
         return found
 
     monkeypatch.setattr(Adding, "batch", batch)
-    outcome = train("task=adding", "task.T=4", "task.train_size=16", "task.valid_size=8", "task.test_size=8",
-                    "task.batch_size=8", "model.hidden_size=4", "loop.log_every=1",
-                    "logger=csv", f"run_dir={tmp_path}/mine")  # fmt: skip
+    outcome = train(
+        "task=adding",
+        "task.T=4",
+        "task.train_size=16",
+        "task.valid_size=8",
+        "task.test_size=8",
+        "task.batch_size=8",
+        "model.hidden_size=4",
+        "loop.log_every=1",
+        "logger=csv",
+        f"run_dir={tmp_path}/mine",
+    )
     assert outcome.status == 0, outcome
     found = record.read(tmp_path / "mine")
     assert (found["status"], found["diverged_at"]) == ("diverged", 1)

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from engine_cases import GATED, MODELS, SHAPES, assert_nan_propagates, close, compare, evaluate, some_state
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN, LSTMCell
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager, fused, workspace
 from timescales.nn.rnn import RNN
-
-MODELS = {
-    "lstm": LSTM,
-    "ur": URLSTM,
-    "plstm": PLSTM,
-    "plstm_separate": lambda i, h: PLSTM(i, h, coupled=False),
-    "plstm_authors": lambda i, h: PLSTM(i, h, epsilon_form="authors"),
-    "plstm_fixed": lambda i, h: PLSTM(i, h, power=1.7, epsilon=0.3),
-}
-# The other gates of Gu et al. share the LSTM's and the refine gate's kernels.
-GATED = {gate: lambda i, h, gate=gate: GatedRNN(i, h, gate=gate, T_max=30) for gate in ("-", "c", "u", "r", "ur")}
-# Tails of every kind: units (1, 3, 17, 110: no whole vectors), rows (6 at a time), inputs, two blocks of k (300).
-SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 110), (3, 13, 2, 300)]
-
-# float32 against float64, relative to the largest number of a tensor: rounding is 6e-8 per operation, and a sequence of
-# dependent steps adds up some tens of roundings.
-TOLERANCE = 1e-5
 
 
 @pytest.fixture(autouse=True)
@@ -42,52 +21,6 @@ def _two_threads():
     torch.manual_seed(1)
     yield
     torch.set_num_threads(before)
-
-
-def close(a, b, tolerance=TOLERANCE, what=""):
-    error = (a.double() - b.double()).abs().max().item()
-    scale = b.double().abs().max().item()
-    assert error <= tolerance * (scale + 1e-3), f"{what}: error {error:.2e} at scale {scale:.2e}"
-
-
-def evaluate(model, engine, dtype, x, state, dt, mask, last):
-    """Results and gradients by name, with every result in the loss (or the final state alone)."""
-    model.engine = engine
-    model.to(dtype).zero_grad()
-    x = x.detach().to(dtype).requires_grad_()
-    if state is not None:
-        state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
-    y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
-    results = [*after[-1], *([] if last else [y])]
-    loss = sum(
-        (torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).view_as(v) * v).sum() for k, v in enumerate(results)
-    )
-    loss.backward()
-    out = {"output": y.detach(), "d x": x.grad}
-    for k, s in enumerate(after):
-        out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
-    for k, s in enumerate(state or ()):
-        out |= {f"d {name}{k}": value.grad for name, value in s._asdict().items()}
-    return out | {f"d {name}": p.grad for name, p in model.named_parameters()}
-
-
-def compare(model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):
-    fast = evaluate(model, "fused", torch.float32, x, state, dt, mask, last)
-    true = evaluate(model, "eager", torch.float64, x, state, dt, mask, last)
-    model.float()
-    assert fast.keys() == true.keys()
-    for name in true:
-        assert fast[name].shape == true[name].shape
-        close(fast[name], true[name], tolerance, name)
-
-
-def some_state(model, B):
-    """A random state; ages are positive."""
-    return [
-        type(zero)(*(torch.rand(B, cell.hidden_size) * (5.0 if name == "age" else 1.0) for name in zero._fields))
-        for cell in model.layers
-        for zero in [cell.initial_state(B)]
-    ]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -100,7 +33,7 @@ def test_equals_eager(name, shape):
     for (d, m), last, state in itertools.product(
         itertools.product((None, dt), (None, mask)), (False, True), (None, some_state(model, B))
     ):
-        compare(model, x, state, d, m, last)
+        compare("fused", model, x, state, d, m, last)
 
 
 @pytest.mark.parametrize("engine", ["eager", "fused"])
@@ -124,14 +57,23 @@ def test_gated_equals_eager(gate):
             p.add_(0.3 * torch.randn_like(p))
     assert engines.pick("auto", model.layers[0], torch.randn(S, B, inputs)) is fused.run
     for mask, last in ((None, False), (torch.rand(S, B) < 0.7, True)):
-        compare(model, torch.randn(S, B, inputs), some_state(model, B), None, mask, last)
-    compare(GatedRNN(inputs, [H, 5], 2, gate=gate, T_max=30), torch.randn(S, B, inputs))
+        compare("fused", model, torch.randn(S, B, inputs), some_state(model, B), None, mask, last)
+    compare("fused", GatedRNN(inputs, [H, 5], 2, gate=gate, T_max=30), torch.randn(S, B, inputs))
 
 
-@pytest.mark.parametrize("arguments", [
-    {"gate": "o"}, {"gate": "or"}, {"gate": "om", "downsize": 2}, {"gate": "um", "downsize": 2},
-    {"gate": "ur", "zoneout_h": 0.1}, {"gate": "-", "zoneout_c": 0.5}, {"core": "gru"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"gate": "o"},
+        {"gate": "or"},
+        {"gate": "om", "downsize": 2},
+        {"gate": "um", "downsize": 2},
+        {"gate": "ur", "zoneout_h": 0.1},
+        {"gate": "-", "zoneout_c": 0.5},
+        {"core": "gru"},
+    ],
+    ids=str,
+)
 def test_what_has_no_kernel_runs_eager(arguments):
     model = GatedRNN(3, 4, **arguments)
     x = torch.randn(5, 2, 3)
@@ -149,7 +91,7 @@ def test_any_number_of_threads(name, threads):
     torch.set_num_threads(threads)
     for B, H in ((1, 100), (3, 420), (40, 20)):  # units are shared where they are many: 420
         model = MODELS[name](4, H)
-        compare(model, torch.randn(6, B, 4), some_state(model, B), mask=torch.rand(6, B) < 0.7)
+        compare("fused", model, torch.randn(6, B, 4), some_state(model, B), mask=torch.rand(6, B) < 0.7)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -165,14 +107,14 @@ def test_padding_is_left_out_of_the_products(name, side, threads):
     step = torch.arange(S).unsqueeze(1)
     mask = step >= S - lengths if side == "front" else step < lengths
     for last in (False, True):
-        compare(model, torch.randn(S, B, 33), some_state(model, B), 3.0 * torch.rand(S, B), mask, last)
+        compare("fused", model, torch.randn(S, B, 33), some_state(model, B), 3.0 * torch.rand(S, B), mask, last)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_longest_first(threads):
     """Every row once, in each thread's slice those with most steps first."""
     mask = torch.rand(20, 11) < torch.rand(11)
-    order, lengths = fused._longest_first(mask, threads), mask.sum(0)
+    order, lengths = fused.longest_first(mask, threads), mask.sum(0)
     assert order.sort().values.tolist() == list(range(11))
     for k in range(threads):
         mine = order[11 * k // threads : 11 * (k + 1) // threads]
@@ -184,7 +126,7 @@ def test_longest_first(threads):
 def test_long_sequence(name):
     """500 steps: errors do not grow with time, since age and cell are sums of decaying terms."""
     model = MODELS[name](2, 8)
-    compare(model, torch.randn(500, 3, 2), some_state(model, 3), tolerance=5e-5)
+    compare("fused", model, torch.randn(500, 3, 2), some_state(model, 3), tolerance=5e-5)
 
 
 @pytest.mark.parametrize("bias", [-30.0, -12.0, 12.0, 30.0, 200.0])
@@ -196,7 +138,7 @@ def test_extreme_reset_gates(name, bias):
         model.layers[0].bias[:9] = bias
     S, B = 40, 5
     # A saturated gate's gradient is a product of numbers near 1e-30, which are held at 0: scale + 1e-3 in `close`.
-    compare(model, torch.randn(S, B, 3), some_state(model, B), 2.0 * torch.rand(S, B))
+    compare("fused", model, torch.randn(S, B, 3), some_state(model, B), 2.0 * torch.rand(S, B))
 
 
 def test_time_shorter_than_epsilon():
@@ -204,20 +146,20 @@ def test_time_shorter_than_epsilon():
     model = PLSTM(2, 5, epsilon=0.5)
     with torch.no_grad():
         model.layers[0].bias[:5] = -3.0
-    compare(model, torch.randn(12, 4, 2), some_state(model, 4), 0.8 * torch.rand(12, 4))
+    compare("fused", model, torch.randn(12, 4, 2), some_state(model, 4), 0.8 * torch.rand(12, 4))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_batch_first(name):
     kinds = {"lstm": LSTM, "ur": URLSTM}
     model = kinds.get(name, PLSTM)(5, [12, 20], 2, True)
-    compare(model, torch.randn(4, 7, 5), some_state(model, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
+    compare("fused", model, torch.randn(4, 7, 5), some_state(model, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
 
 
 def test_numbers_may_lie_anywhere():
     """An input of any strides, and the gradient of a sum, which has strides of 0."""
     model, x = PLSTM(5, 20), torch.randn(5, 4, 7).permute(2, 1, 0)
-    compare(model, x)
+    compare("fused", model, x)
     found = {}
     for engine in ("fused", "eager"):
         model.engine = engine
@@ -231,7 +173,7 @@ def test_all_steps_masked():
     model = PLSTM(3, 6)
     state = some_state(model, 2)
     mask = torch.zeros(4, 2)
-    compare(model, torch.randn(4, 2, 3), state, None, mask)
+    compare("fused", model, torch.randn(4, 2, 3), state, None, mask)
     output, after = model(torch.randn(4, 2, 3), state, mask=mask)
     assert all(torch.equal(a, b) for a, b in zip(after[0], state[0], strict=True))
     assert torch.equal(output, state[0].h.expand(4, 2, 6))
@@ -253,7 +195,7 @@ def test_two_forwards_then_two_backwards():
 
 
 def test_retained_graph():
-    """The first backward uses up the activations; a second one makes them anew."""
+    """The first backward uses up the activations; a second one computes them again."""
     model = URLSTM(3, 20, engine="fused")
     loss = model(torch.randn(9, 4, 3))[0].square().sum()
     first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
@@ -265,7 +207,7 @@ def test_retained_graph():
 def test_some_gradients_not_wanted():
     model = PLSTM(3, 20)
     x = torch.randn(7, 4, 3)
-    compare(model, x)
+    compare("fused", model, x)
     whole = {name: p.grad for name, p in model.named_parameters()}
     for wanted in whole:
         model.engine = "fused"
@@ -325,19 +267,7 @@ def test_without_gradients(name, S, B, inputs):
 
 
 def test_not_a_number_goes_through():
-    not_a_number_goes_through("fused")
-
-
-def not_a_number_goes_through(engine):
-    """A diverged run must show, not be clamped into looking sound."""
-    for name, make in MODELS.items():
-        model = make(2, 3)
-        model.engine = engine
-        x = torch.zeros(3, 2, 2)
-        x[1, 0, 0] = float("nan")
-        output, _ = model(x)
-        assert output[1:, 0].isnan().all(), name
-        assert not output[:, 1].isnan().any(), name
+    assert_nan_propagates("fused")
 
 
 def test_denormals_flushed_inside_and_restored():
@@ -407,94 +337,6 @@ def test_what_goes_to_eager():
     assert dt.grad.abs().sum() > 0
 
 
-# ------------------------------------------------------------------------------------------ building
-
-RUN = """
-import torch
-from timescales import PLSTM
-torch.manual_seed(0)
-model = PLSTM(3, 5)
-print(round(model(torch.ones(4, 2, 3))[0].sum().item(), 4), round(model(torch.ones(4, 2, 3))[0].sum().item(), 4))
-"""
-
-
-def python(cache: Path, **environment: str) -> subprocess.Popen[str]:
-    env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_build_shared_by_processes_and_repaired(tmp_path):
-    """Two processes at once compile once; a damaged library is compiled again, a whole one is not."""
-    both = [python(tmp_path), python(tmp_path)]
-    (a, said_a), (b, said_b) = (p.communicate() for p in both)
-    assert [p.returncode for p in both] == [0, 0], said_a + said_b
-    assert a == b
-    assert (said_a + said_b).count("compiling the fused engine") == 1
-    (library,) = (tmp_path / "timescales").glob("*.so")
-
-    library.write_bytes(library.read_bytes()[:20_000])
-    again, said = python(tmp_path).communicate()
-    assert again == a, said
-    assert said.count("compiling the fused engine") == 1
-    assert python(tmp_path).communicate() == (a, "")
-    assert [p.suffix for p in sorted((tmp_path / "timescales").iterdir())] == [".lock", ".so"]
-
-
-def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
-    """A cache may be shared by machines of several kinds: what one can run, another may not."""
-    monkeypatch.setattr(fused, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(fused, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest()))
-    (tmp_path / "other.cpp").touch()
-    names = [fused.build(), fused.build()]
-    changes = {"SOURCE": tmp_path / "other.cpp", "FLAGS": ("-O2",), "processor": lambda: "another",
-               "find_compiler": lambda: ["true"]}  # fmt: skip
-    for name, value in changes.items():
-        with monkeypatch.context() as changed:
-            changed.setattr(fused, name, value)
-            names.append(fused.build())
-    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
-def test_without_a_compiler(tmp_path, compiler, reason):
-    """Eager, with one line that says why."""
-    process = python(tmp_path, CXX=compiler)
-    out, said = process.communicate()
-    assert process.returncode == 0, said
-    assert said.count("no fused engine") == 1
-    assert reason in said
-    torch.manual_seed(0)
-    model = PLSTM(3, 5, engine="eager")
-    assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
-
-
-@pytest.mark.parametrize(
-    ("unknown", "kept"),
-    [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)], ids=str,
-)  # fmt: skip
-def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
-    compiler = tmp_path / "compiler"
-    refused = "|".join(unknown) or "none"
-    compiler.write_text(f"""#!/bin/sh
-for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit 1;; esac; out=$word; done
-echo "$@" > "$out"
-""")
-    compiler.chmod(0o755)
-    fused.compile_to(tmp_path / "fused.so", [str(compiler)])
-    used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
-    assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
-    assert not set(unknown) & set(used)
-
-
-def test_fused_by_name_says_why_it_cannot(monkeypatch):
-    monkeypatch.setattr(fused, "library", lambda: "no C++ compiler found (g++); install one or set CXX")
-    with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
-        LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
-    LSTM(3, 4)(torch.randn(2, 2, 3))
-
-
 @pytest.mark.parametrize("kind", [LSTM, PLSTM])
 def test_called_directly_it_reads_no_other_type_as_float32(kind):
     (cell,) = kind(3, 8).layers
@@ -508,4 +350,4 @@ def test_called_directly_it_reads_no_other_type_as_float32(kind):
 
 def test_a_workspace_that_never_was_one_goes_quietly():
     """torch.compile makes objects without calling __init__, and drops them."""
-    fused.Workspace.__new__(fused.Workspace).release()
+    workspace.Workspace.__new__(workspace.Workspace).release()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from distributions import same_distribution
 from scipy import stats
 
 import timescales
@@ -16,7 +17,7 @@ from timescales.nn.inits import (
     InverseGamma,
     Uniform,
     bias_of_timescale,
-    forget_law,
+    forget_initializer,
     inverse_gamma_isf,
     timescale_of_bias,
 )
@@ -30,16 +31,10 @@ def draws(width, one):
     return torch.cat([one().detach().double().flatten() for _ in range(-(-1151 // width))]).numpy()
 
 
-def same_law(sample, distribution):
-    """Kolmogorov-Smirnov; a right law fails one seed in a thousand, and the seed is fixed."""
-    result = stats.kstest(sample, distribution.cdf)
-    assert result.pvalue > 1e-3, result
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("T_max", [3, 30.5, 750])
 def test_chrono_is_the_log_of_a_uniform(width, T_max):
-    same_law(draws(width, lambda: Chrono(T_max).bias(width).exp()), stats.uniform(1, T_max - 2))
+    same_distribution(draws(width, lambda: Chrono(T_max).bias(width).exp()), stats.uniform(1, T_max - 2))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -47,8 +42,8 @@ def test_chrono_reaches_the_cells_biases(width):
     def cell():
         return LSTMCell(1, width, forget_init={"law": "chrono", "T_max": 50})
 
-    same_law(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
-    same_law(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
+    same_distribution(draws(width, lambda: cell().bias_total("forget").exp()), stats.uniform(1, 48))
+    same_distribution(draws(width, lambda: (-cell().bias_total("input")).exp()), stats.uniform(1, 48))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -58,13 +53,13 @@ def test_uniform_gate_init(width):
     if width <= 2:
         assert abs(f - 0.5).max() < 1e-12
     else:
-        same_law(f, stats.uniform(1 / width, 1 - 2 / width))
+        same_distribution(f, stats.uniform(1 / width, 1 - 2 / width))
         assert f.min() >= 1 / width - 1e-12
         assert f.max() <= 1 - 1 / width + 1e-12
 
 
 def test_uniform_gate_init_of_a_small_layer():
-    same_law(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
+    same_distribution(draws(4, lambda: URLSTMCell(1, 4).gate_bias.sigmoid()), stats.uniform(0.25, 0.5))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -74,7 +69,7 @@ def test_powers_are_uniform(width, low, high):
         return PLSTMCell(1, width, power_init=(low, high)).p
 
     p = draws(width, powers)
-    same_law(p, stats.uniform(low, high - low))
+    same_distribution(p, stats.uniform(low, high - low))
     assert p.min() >= max(low, 1e-4) * (1 - 1e-4)
     assert p.max() <= min(high, 1 - 1e-4) + 1e-6
 
@@ -95,7 +90,7 @@ def test_everything_else_is_uniform_on_1_over_sqrt_h(kind, width):
     for key in {key for key, _ in cells[0].named_parameters()} - {"power", "gate_bias"}:
         sample = torch.cat([getattr(cell, key).detach().flatten()[:4000] for cell in cells]).double().numpy()
         assert abs(sample).max() <= bound
-        same_law(sample, stats.uniform(-bound, 2 * bound))
+        same_distribution(sample, stats.uniform(-bound, 2 * bound))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -126,8 +121,8 @@ def test_isf_at_the_ends():
 
 
 def test_language_model_layer_2_as_published():
-    law = InverseGamma(0.56, quantiles="authors")
-    T, b = law.timescales(1150), law.bias(1150)
+    init = InverseGamma(0.56, quantiles="authors")
+    T, b = init.timescales(1150), init.bias(1150)
     assert [round(t) for t in T[:3].tolist()] == [359_932, 104_391, 50_607]
     assert T[-2].item() == pytest.approx(0.1739, abs=5.1e-5)
     assert T[-1] == 0.0
@@ -181,20 +176,22 @@ def test_eq5_and_its_inverse():
 def test_constant(b):
     cell = LSTMCell(2, 3, forget_init=b)
     assert cell.bias_total("forget").tolist() == [b] * 3
-    same_law(draws(3, lambda: LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5))
+    same_distribution(
+        draws(3, lambda: LSTMCell(2, 3, forget_init=b).bias_ih[:3]), stats.uniform(-(3**-0.5), 2 * 3**-0.5)
+    )
 
 
 # --- where the bias goes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "law", [{"law": "chrono", "T_max": 20}, {"law": "inverse_gamma"}, {"law": "assigned"}], ids=lambda x: x["law"]
+    "init", [{"law": "chrono", "T_max": 20}, {"law": "inverse_gamma"}, {"law": "assigned"}], ids=lambda x: x["law"]
 )
-def test_a_tied_law_fills_one_bias_and_zeroes_the_other(law):
+def test_a_tied_initializer_fills_one_bias_and_zeroes_the_other(init):
     torch.manual_seed(0)
     plain = LSTMCell(4, 6)
     torch.manual_seed(0)
-    cell = LSTMCell(4, 6, forget_init=law)
+    cell = LSTMCell(4, 6, forget_init=init)
     forget, entry = cell.rows("forget"), cell.rows("input")
     assert not cell.bias_ih[forget].any()
     assert not cell.bias_ih[entry].any()
@@ -217,7 +214,7 @@ def test_a_constant_leaves_the_other_gates_alone():
 
 
 @pytest.mark.parametrize(("kind", "counter"), [(LSTMCell, "input"), (URLSTMCell, "refine")])
-def test_the_uniform_law_is_a_vector_of_its_own(kind, counter):
+def test_uniform_is_a_separate_vector(kind, counter):
     cell = kind(4, 6, forget_init="uniform")
     bare = kind(4, 6, forget_init="default")
     bare.load_state_dict({k: v for k, v in cell.state_dict().items() if k != "gate_bias"})
@@ -230,7 +227,7 @@ def test_the_uniform_law_is_a_vector_of_its_own(kind, counter):
     assert output.requires_grad
 
 
-def test_ur_writes_other_laws_into_its_one_bias():
+def test_ur_writes_other_initializers_to_its_bias():
     cell = URLSTMCell(4, 6, forget_init={"law": "chrono", "T_max": 20})
     assert cell.gate_bias is None
     assert torch.equal(cell.bias_total("refine"), -cell.bias_total("forget"))
@@ -271,8 +268,8 @@ def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
 @pytest.mark.parametrize("frozen", [(), ("input", "forget"), ("input", "forget", "cell", "output")])
 def test_an_infinite_last_unit_stays_finite(frozen):
     torch.manual_seed(1)
-    law = {"law": "inverse_gamma", "quantiles": "authors"}
-    rnn = timescales.LSTM(3, 8, forget_init=law, frozen=frozen)
+    init = {"law": "inverse_gamma", "quantiles": "authors"}
+    rnn = timescales.LSTM(3, 8, forget_init=init, frozen=frozen)
     x = torch.randn(6, 2, 3, requires_grad=True)
     output, state = rnn(x)
     assert torch.isfinite(output).all()
@@ -305,7 +302,7 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
 
 
 @pytest.mark.parametrize(
-    ("spec", "law"),
+    ("spec", "expected"),
     [
         (None, None),
         ("default", None),
@@ -320,18 +317,18 @@ def test_an_infinite_last_unit_leaves_no_nan_in_the_parameters(optimizer):
         (Chrono(9), Chrono(9)),
     ],
 )
-def test_forget_law_reads(spec, law):
-    assert forget_law(spec) == law
+def test_forget_initializer_reads(spec, expected):
+    assert forget_initializer(spec) == expected
 
 
-def test_a_law_without_arguments_is_the_papers():
-    assert forget_law("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
-    assert forget_law("assigned") == Assigned((3.0, 4.0), "eq5")
-    assert forget_law("constant") == Constant(1.0)
+def test_an_initializer_without_arguments_is_the_papers():
+    assert forget_initializer("inverse_gamma") == InverseGamma(0.56, 1.0, "interior")
+    assert forget_initializer("assigned") == Assigned((3.0, 4.0), "eq5")
+    assert forget_initializer("constant") == Constant(1.0)
 
 
 @pytest.mark.parametrize(
-    ("spec", "mend"),
+    ("spec", "fix"),
     [
         ("chrno", "chrono"),
         (True, "chrono"),
@@ -372,13 +369,13 @@ def test_a_law_without_arguments_is_the_papers():
     ],
     ids=str,
 )
-def test_a_bad_law_says_what_to_write(spec, mend):
-    with pytest.raises(ValueError, match=mend):
+def test_a_bad_initializer_says_what_to_write(spec, fix):
+    with pytest.raises(ValueError, match=fix):
         LSTMCell(2, 3, forget_init=spec)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "mend"),
+    ("arguments", "fix"),
     [
         ({"num_layers": 2}, "1 or 3 layers"),
         ({"freeze_gates": "fi"}, "if or ifgo"),
@@ -387,6 +384,6 @@ def test_a_bad_law_says_what_to_write(spec, mend):
         ({"num_layers": 3, "layer1_bias": "log"}, "eq5 or log_t_minus_1"),
     ],
 )
-def test_mts_says_what_its_arguments_must_be(arguments, mend):
-    with pytest.raises(ValueError, match=mend):
+def test_mts_says_what_its_arguments_must_be(arguments, fix):
+    with pytest.raises(ValueError, match=fix):
         timescales.MTSLSTM(3, 4, **arguments)

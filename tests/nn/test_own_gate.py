@@ -31,8 +31,14 @@ def test_it_trains(mine, train):
     assert done.status == 0, done
     record = json.loads((mine / "out" / "record.json").read_text())
     assert (record["status"], record["stopped"]) == ("finished", "max_steps")
-    assert record["config"]["model"] == {"_target_": "decay.Decay", "name": "decay", "hidden_size": 5, "num_layers": 1,
-                                         "dropout": 0.0, "rate": 1.0}  # fmt: skip
+    assert record["config"]["model"] == {
+        "_target_": "decay.Decay",
+        "name": "decay",
+        "hidden_size": 5,
+        "num_layers": 1,
+        "dropout": 0.0,
+        "rate": 1.0,
+    }
     start, end = (record["timescales"][when][0] for when in ("start", "end"))
     assert start == pytest.approx([1.0] * len(start), rel=1e-4)
     assert end != start
@@ -53,14 +59,17 @@ def test_it_keeps_the_contract(mine):
     assert all(p.grad.isfinite().all() and p.grad.any() for p in rnn.parameters())
 
 
-@pytest.mark.parametrize(("words", "line"), [
-    (["model._target_=decay.Dekay"], "there is no decay.Dekay (module 'decay' has no attribute 'Dekay'"),
-    (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is no RNN"),
-    (["model.rate=fast"], "model.rate must be float, not 'fast'"),
-    (["model=decai"], "did you mean decay?"),
-    (["model.rat=1"], "did you mean model.rate?"),
-    (["table=decay_wave"], "did you mean decay_waves?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["model._target_=decay.Dekay"], "there is no decay.Dekay (module 'decay' has no attribute 'Dekay'"),
+        (["model._target_=decay.DecayCell"], "model._target_: decay.DecayCell is no RNN"),
+        (["model.rate=fast"], "model.rate must be float, not 'fast'"),
+        (["model=decai"], "did you mean decay?"),
+        (["model.rat=1"], "did you mean model.rate?"),
+        (["table=decay_wave"], "did you mean decay_waves?"),
+    ],
+)
 def test_its_mistakes_cost_one_line(mine, train, words, line):
     done = train("--config-dir", MINE, "model=decay", "task=frequency", "logger=none", *words)
     assert done.status == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_fused import MODELS, close, evaluate, not_a_number_goes_through, some_state
+from engine_cases import MODELS, assert_nan_propagates, batched_seeds, close, compare, some_state
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -31,18 +31,10 @@ def test_in_the_interpreter():
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
-    from timescales.nn.engine import buffers
+    from timescales.nn.engine import loops
 
     torch.manual_seed(1)
-    monkeypatch.setattr(buffers, "triton_runs", lambda b: True)
-
-
-def compare(model, x, state=None, dt=None, mask=None, last=False):
-    fast = evaluate(model, "graph", torch.float32, x, state, dt, mask, last)
-    true = evaluate(model, "eager", torch.float64, x, state, dt, mask, last)
-    model.float()
-    for name in true:
-        close(fast[name], true[name], what=name)
+    monkeypatch.setattr(loops, "uses_triton", lambda b: True)
 
 
 # Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258 of blocks of 128.
@@ -54,7 +46,7 @@ def test_kernels_equal_eager(name, shape):
     model = MODELS[name](inputs, H)
     x, dt, mask = torch.randn(S, B, inputs), 3.0 * torch.rand(S, B), torch.rand(S, B) < 0.6
     for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
-        compare(model, x, some_state(model, B) if k % 2 else None, d, m, last=k in (1, 2))
+        compare("graph", model, x, some_state(model, B) if k % 2 else None, d, m, last=k in (1, 2))
 
 
 @inside
@@ -64,30 +56,28 @@ def test_extreme_reset_gates(name, bias):
     model = MODELS[name](3, 9)
     with torch.no_grad():
         model.layers[0].bias[:9] = bias
-    compare(model, torch.randn(12, 5, 3), some_state(model, 5), 2.0 * torch.rand(12, 5))
+    compare("graph", model, torch.randn(12, 5, 3), some_state(model, 5), 2.0 * torch.rand(12, 5))
 
 
 @inside
 @pytest.mark.parametrize("name", ["lstm", "plstm"])
 def test_long_sequence(name):
     model = MODELS[name](2, 8)
-    compare(model, torch.randn(60, 3, 2), some_state(model, 3))
+    compare("graph", model, torch.randn(60, 3, 2), some_state(model, 3))
 
 
 @inside
 @pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "plstm_separate"])
-def test_replicas_equal_the_twins(name, monkeypatch):
-    from test_graph import stacked
-
-    from timescales.nn.engine import buffers, graph
+def test_batched_seeds_equal_the_torch_version(name, monkeypatch):
+    from timescales.nn.engine import graph, loops
 
     R, S, B, H = 3, 4, 5, 11
-    cell, weights = stacked([MODELS[name](2, H).layers[0] for _ in range(R)])
+    cell, weights = batched_seeds([MODELS[name](2, H).layers[0] for _ in range(R)])
     x, mask, factor = torch.randn(S, R, B, 2), torch.rand(S, R, B) < 0.7, torch.randn(S, R, B, H)
     leaves = [v.detach().requires_grad_() for v in (x, *weights) if v is not None]
     found = []
-    for triton_runs in (True, False):
-        monkeypatch.setattr(buffers, "triton_runs", lambda b, it=triton_runs: it)
+    for on_triton in (True, False):
+        monkeypatch.setattr(loops, "uses_triton", lambda b, it=on_triton: it)
         made = type(weights)(*leaves[1:])
         output, after = graph.run(cell, leaves[0], made, cell.initial_state(R, B), 2.0 * torch.ones(S, R, B), mask)
         found.append([output, *after, *torch.autograd.grad((output * factor).sum(), leaves)])
@@ -98,29 +88,30 @@ def test_replicas_equal_the_twins(name, monkeypatch):
 @inside
 def test_the_trial_finds_a_wrong_kernel(monkeypatch):
     """The kernels on small numbers, as on a GPU before they are used the first time."""
-    from timescales.nn.engine import buffers, graph, pointwise
+    from timescales.nn.engine import graph, loops, triton_kernels
+    from timescales.nn.engine.kernel import GATES
 
-    sides = itertools.cycle((False, False, True, True))  # forward and backward by the twins, then by the kernels
-    monkeypatch.setattr(buffers, "triton_runs", lambda b: next(sides))
-    for kind in pointwise.GATES:
-        graph._try(kind, torch.device("cpu"))
+    sides = itertools.cycle((False, False, True, True))  # forward and backward in torch, then by the kernels
+    monkeypatch.setattr(loops, "uses_triton", lambda b: next(sides))
+    for kind in GATES:
+        graph.compare_kernels(kind, torch.device("cpu"))
         with monkeypatch.context() as patch:
-            real = pointwise.launch_backward
-            patch.setattr(pointwise, "launch_backward", lambda b, t: (real(b, t), b.dc.add_(1e-2)))  # noqa: B023
+            real = triton_kernels.launch_backward
+            patch.setattr(triton_kernels, "launch_backward", lambda b, t: (real(b, t), b.dc.add_(1e-2)))  # noqa: B023
             with pytest.raises(RuntimeError, match=f"its {kind} kernel is off by"):
-                graph._try(kind, torch.device("cpu"))
+                graph.compare_kernels(kind, torch.device("cpu"))
 
 
 @inside
 def test_not_a_number_goes_through():
-    not_a_number_goes_through("graph")
+    assert_nan_propagates("graph")
 
 
 if INTERPRETED:
     import triton
     import triton.language as tl
 
-    from timescales.nn.engine.pointwise import exp_minus_one, log_one_plus, tanh
+    from timescales.nn.engine.triton_kernels import exp_minus_one, log_one_plus, tanh
 
     @triton.jit
     def functions(x, out, N: tl.constexpr):

@@ -1,9 +1,9 @@
-"""Literal NumPy twins of the cells: float64, one sequence and one step at a time, no torch.
+"""Reference implementations of the cells in NumPy: float64, one sequence and one step at a time, without torch.
 
-Each is written from its paper's equations, not from the package. A twin takes the weights by gate,
-`w[gate] = (W_x, W_h, b)` with b the sum of all of the gate's bias vectors, then x (S, B, I) and the state before the
-first step, (B, H) each; it returns the outputs (S, B, H) and the state after the last. mask (S, B): where it is 0 the
-step does not exist, nothing moves, and the output is the h of before.
+Each is written from its paper, not from the package. A reference implementation takes the weights by gate,
+`w[gate] = (W_x, W_h, b)` with b the sum of the gate's bias vectors, x (S, B, I), and the state before the first step,
+each (B, H). It returns the outputs (S, B, H) and the state after the last step. Where mask (S, B) is 0, the step does
+not exist: the state does not change, and the output is the h before it.
 """
 
 import numpy as np

@@ -10,7 +10,7 @@ RUN = ["model=plstm", "task=copy", "task.T=2", "task.train_size=4", "task.valid_
        "logger=none"]  # fmt: skip
 # Where the way leads: the cell is built, a batch is drawn, a step of the equations is taken, and its loss.
 CELL, TASK = "timescales/nn/cells/plstm.py", "timescales/tasks/copy.py"
-ENDS = {("timescales/nn/cells/cell.py", "Cell.__init__"), (TASK, "Copy.symbols"), (CELL, "PowerLaw.forgetting"),
+ENDS = {("timescales/nn/cells/cell.py", "Cell.__init__"), (TASK, "Copy.symbols"), (CELL, "PowerLawCell.forgetting"),
         ("timescales/nn/cells/cell.py", "Cell.weights"), (TASK, "Copy.loss"),
         ("timescales/nn/cells/cell.py", "Cell.initial_state")}  # fmt: skip
 

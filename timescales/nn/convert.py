@@ -1,44 +1,53 @@
-"""Weights from torch.nn.LSTM and torch.nn.GRU, and back."""
+"""Conversion of weights from torch.nn.LSTM and torch.nn.GRU, and to them."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
 
+from timescales.nn.rnn import RNN
 
-def from_torch(kind: type[Any], expected: type[nn.LSTM | nn.GRU], other: nn.LSTM | nn.GRU) -> Any:
-    """An RNN of class `kind` with the weights of a module of torch's class `expected`.
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+OurRNN = TypeVar("OurRNN", bound=RNN)
+TorchRNN = TypeVar("TorchRNN", nn.LSTM, nn.GRU)
 
-    Raises ValueError for what has no counterpart here.
+
+def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) -> OurRNN:
+    """An RNN of class `kind` with the weights of `module`, which must be a module of torch's class `expected`.
+
+    Raises ValueError for a module that has no equivalent here.
     """
-    theirs = f"torch.nn.{expected.__name__}"
-    if not isinstance(other, expected):
-        raise ValueError(f"timescales.{kind.__name__} takes a {theirs}, not {type(other).__name__}")
-    if other.bidirectional or other.proj_size or not other.bias:
-        raise ValueError(f"only a one-directional {theirs} with biases and without proj_size converts")
-    rnn = kind(other.input_size, other.hidden_size, other.num_layers, other.batch_first, other.dropout)
-    first = next(other.parameters())
+    name = f"torch.nn.{expected.__name__}"
+    if not isinstance(module, expected):
+        raise ValueError(f"timescales.{kind.__name__} takes a {name}, not {type(module).__name__}")
+    if module.bidirectional or module.proj_size or not module.bias:
+        raise ValueError(f"only a one-directional {name} with biases and without proj_size converts")
+    make: Callable[..., OurRNN] = kind  # its first arguments are those of LSTM
+    rnn = make(module.input_size, module.hidden_size, module.num_layers, module.batch_first, module.dropout)
+    first = next(module.parameters())
     rnn.to(first.device, first.dtype)
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
-            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-                value = getattr(other, f"{name}_l{k}")
-                getattr(cell, name).copy_(value).requires_grad_(value.requires_grad)
-    return rnn.train(other.training)
+            for parameter in NAMES:
+                value = module.get_parameter(f"{parameter}_l{k}")
+                cell.get_parameter(parameter).copy_(value).requires_grad_(value.requires_grad)
+    return rnn.train(module.training)
 
 
-def to_torch(rnn: Any, kind: type[Any]) -> Any:
-    """A module of torch's class `kind` with the weights of an RNN. Raises ValueError if its layers differ in size."""
+def to_torch(rnn: RNN, kind: type[TorchRNN]) -> TorchRNN:
+    """A module of torch's class `kind` with the weights of `rnn`. Raises ValueError if the layers differ in size."""
     if len({cell.hidden_size for cell in rnn.layers}) != 1:
         raise ValueError(f"only cells with equal hidden_size in every layer convert to torch.nn.{kind.__name__}")
     first = rnn.layers[0].weight_ih
-    other = kind(
-        rnn.input_size, rnn.hidden_size, len(rnn.layers), batch_first=rnn.batch_first, dropout=rnn.dropout
-    ).to(first.device, first.dtype)  # fmt: skip
+    options = {"batch_first": rnn.batch_first, "dropout": rnn.dropout}
+    module = kind(rnn.input_size, rnn.hidden_size, len(rnn.layers), **options).to(first.device, first.dtype)
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
-            for name, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), cell.weights(), strict=True):
-                getattr(other, f"{name}_l{k}").copy_(value).requires_grad_(getattr(cell, name).requires_grad)
-    return other.train(rnn.training)
+            for parameter, value in zip(NAMES, cell.weights(), strict=True):
+                assert value is not None, "an LSTM and a GRU have two bias vectors"
+                trained = cell.get_parameter(parameter).requires_grad
+                module.get_parameter(f"{parameter}_l{k}").copy_(value).requires_grad_(trained)
+    return module.train(rnn.training)

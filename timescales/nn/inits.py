@@ -1,11 +1,11 @@
-"""Laws for the bias of the forget gate: how long each unit remembers before training has begun.
+"""Initializers for the bias of the forget gate. They set how long each unit remembers before training.
 
-A forget gate held at f keeps a fraction f of its cell at each step, so it forgets with the time scale
-T = -1 / ln f steps. At zero input f = sigmoid(b), and a law for the bias b is a law for T.
+A forget gate with the constant value f keeps the fraction f of the cell at each step, so the cell decays with the time
+scale T = -1 / ln f (in steps). At zero input f = sigmoid(b): an initializer for the bias b sets the time scale T.
 
-`forget_law` reads what a configuration may say:
+`forget_initializer` makes an initializer from its description in a configuration:
 
-    "default"                                         torch's own uniform bias: no law
+    "default"                                         None: torch's uniform bias
     1.0                                               Constant(1.0)
     "uniform"                                         Uniform()
     {"law": "chrono", "T_max": 750}                   Chrono(750)
@@ -20,33 +20,40 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor
 
 
 def bias_of_timescale(timescale: Tensor) -> Tensor:
-    """Forget bias whose gate, at zero input, forgets with the given time scale (steps): b = -ln(e^(1/T) - 1).
+    """Forget bias for a given time scale (in steps) at zero input: b = -ln(e^(1/T) - 1).
 
-    Mahto et al. 2021, Eq. 5. T = 0 gives -inf (f = 0), T = inf gives +inf (f = 1).
+    T = 0 gives b = -inf (f = 0); T = inf gives b = inf (f = 1). Source: Mahto et al. 2021, Eq. 5.
     """
     return -torch.log(torch.expm1(1.0 / timescale))
 
 
 def timescale_of_bias(bias: Tensor) -> Tensor:
-    """Time scale (steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b), the inverse of `bias_of_timescale`."""
+    """Time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b). Inverse of `bias_of_timescale`."""
     return 1.0 / torch.nn.functional.softplus(-bias)
 
 
 def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
-    """The T that an InvGamma(alpha, scale) variable exceeds with probability q; float64, same shape as q in [0, 1].
+    """Inverse survival function of InvGamma(alpha, scale): the T that is exceeded with probability q.
 
-    T = scale / G with G ~ Gamma(alpha, 1), so P(T > t) = P(G < scale / t); the Gamma quantile is found by
-    bisection on log G, for alpha from .05 to 10000. q = 0 gives inf, q = 1 gives 0.
+    T = scale / G with G ~ Gamma(alpha, 1), so P(T > t) = P(G < scale / t). The quantile of the gamma distribution is
+    found by bisection on log G, for alpha from 0.05 to 10000.
+
+    Arguments:
+        q: probabilities in [0, 1], any shape. q = 0 gives inf and q = 1 gives 0.
+        alpha, scale: shape and scale of the distribution.
+
+    Returns: float64, the shape of q.
     """
     q = q.to(torch.float64)
     a = torch.full_like(q, alpha)
-    # At the lower end G^alpha / Gamma(alpha + 1) is below the smallest q worth telling from 0.
+    # At the lower end, G^alpha / Gamma(alpha + 1) is below the smallest q that matters.
     low = torch.full_like(q, min(-60.0, -60.0 / alpha))
     high = torch.full_like(q, math.log(alpha + 800.0))
     for _ in range(200):
@@ -57,28 +64,34 @@ def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
     return torch.where(q <= 0, torch.inf, torch.where(q >= 1, 0.0, timescale))
 
 
-def is_number(value: object) -> bool:
-    """Whether value is a finite real number (True and False are none)."""
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether value is a finite real number. True and False are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)
-class Law:
-    """A law for the forget bias. `tied`: the input (or refine) gate's bias is set to its negative."""
+class Initializer:
+    """Base class of the initializers of the forget bias.
 
-    tied = True
+    `tied`: whether the bias of the input gate (or the refine gate) is set to the negative of the forget bias.
+    """
+
+    tied: ClassVar[bool] = True
 
     def bias(self, n: int) -> Tensor:
-        """Forget biases of n units, float64 (n,)."""
+        """Forget biases of n units, (n,), float64."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Constant(Law):
-    """The same bias for every unit; the input gate is left alone (Gu et al. 2020, listing 1: 1.0)."""
+class Constant(Initializer):
+    """The same bias b for every unit. The input gate keeps its own bias.
+
+    Source: Gu et al. 2020, listing 1 (b = 1).
+    """
 
     b: float = 1.0
-    tied = False
+    tied: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not is_number(self.b):
@@ -89,8 +102,11 @@ class Constant(Law):
 
 
 @dataclass(frozen=True)
-class Chrono(Law):
-    """b = log U with U uniform on [1, T_max - 1] (Tallec & Ollivier 2018)."""
+class Chrono(Initializer):
+    """b = ln U, where U is uniform on [1, T_max - 1]. T_max: the longest expected time scale, in steps.
+
+    Source: Tallec & Ollivier 2018.
+    """
 
     T_max: float
 
@@ -105,31 +121,34 @@ class Chrono(Law):
 
 
 @dataclass(frozen=True)
-class ChronoUnknown(Law):
-    """b = log T with P(T = k) proportional to 1 / (k log2(k + 1)^2), k = 1, 2, ...: chrono without a longest time.
+class ChronoUnknown(Initializer):
+    """Chrono without a longest time scale: b = ln T, where P(T = k) is proportional to 1 / (k log2(k + 1)^2), k >= 1.
 
-    Source: Tallec & Ollivier 2018; Gu et al. 2020, appendix B.3. The tail is heavy, P(T > k) ~ 1 / log k: about one
-    unit in 300 starts beyond T = e^88, where a float32 gate is 1.
+    The distribution has a heavy tail, P(T > k) ~ 1 / log k: about one unit in 300 starts with T > e^88, where the gate
+    is 1 in float32.
+    Source: Tallec & Ollivier 2018; Gu et al. 2020, appendix B.3.
     """
 
     def bias(self, n: int) -> Tensor:
-        # 1 / (k ln(k + 1)^2) is summed up to `last`; from there on the sum to infinity is 1 / ln(last + 3/2), to 1e-5
-        # of itself, so that T itself, which may exceed every float, is never needed.
+        # The mass of k = 1, ..., last is summed. The sum from there to infinity is 1 / ln(last + 3/2) to a relative
+        # error of 1e-5; it gives ln T directly, since T may be larger than any float.
         last = 100_000
         k = torch.arange(1, last + 1, dtype=torch.float64)
-        table = (1.0 / (k * k.log1p().square())).cumsum(0)
+        cumulative = (1.0 / (k * k.log1p().square())).cumsum(0)
         tail = 1.0 / math.log(last + 1.5)
-        left = (table[-1] + tail) * (1.0 - torch.rand(n, dtype=torch.float64))  # the mass of what is longer, above 0
-        inside = torch.searchsorted(table, table[-1] + tail - left).clamp(max=last - 1)
-        return torch.where(left > tail, k[inside].log(), 1.0 / left)
+        total = cumulative[-1] + tail
+        mass_above = total * (1.0 - torch.rand(n, dtype=torch.float64))  # greater than 0
+        index = torch.searchsorted(cumulative, total - mass_above).clamp(max=last - 1)
+        return torch.where(mass_above > tail, k[index].log(), 1.0 / mass_above)
 
 
 @dataclass(frozen=True)
-class Uniform(Law):
-    """Uniform gate init: f uniform on [1/n, 1 - 1/n], b = logit f (Gu et al. 2020, listing 2).
+class Uniform(Initializer):
+    """Uniform gate initialisation: f is uniform on [1/n, 1 - 1/n] and b = logit f, for n units.
 
-    The cell keeps it as a trainable vector `gate_bias` of its own beside the linear map's bias.
-    With one or two units the interval has no width: f = 1/2.
+    The cell adds b as a separate trainable vector, `gate_bias`, to the bias of the linear map. With one or two units
+    the interval is the point f = 1/2.
+    Source: Gu et al. 2020, listing 2.
     """
 
     def bias(self, n: int) -> Tensor:
@@ -138,12 +157,13 @@ class Uniform(Law):
 
 
 @dataclass(frozen=True)
-class InverseGamma(Law):
-    """Time scales at the quantiles of InvGamma(alpha, scale), longest first (Mahto et al. 2021, section 2.3).
+class InverseGamma(Initializer):
+    """Time scales at the quantiles of InvGamma(alpha, scale), the longest first.
 
-    `quantiles="interior"`: T_k exceeded with probability k / (n + 1), k = 1..n, both ends of the grid dropped (the
-    authors' Dyck-2 code). `"authors"`: k / n (the authors' language model): the last unit has T = 0, so its forget
-    bias is -inf and it never remembers.
+    `quantiles`: "interior" uses the probabilities of exceedance k / (n + 1), k = 1..n, without both ends of the grid
+    (the authors' Dyck-2 code). "authors" uses k / n (the authors' language model); the last unit then has T = 0 and a
+    forget bias of -inf, so it never remembers.
+    Source: Mahto et al. 2021, section 2.3.
     """
 
     alpha: float = 0.56
@@ -153,13 +173,14 @@ class InverseGamma(Law):
     def __post_init__(self) -> None:
         if not all(is_number(value) and value > 0 for value in (self.alpha, self.scale)):
             raise ValueError(f"inverse_gamma needs numbers alpha and scale above 0, not {self.alpha!r}, {self.scale!r}")
-        if not 0.05 <= self.alpha <= 1e4:  # beyond, quantiles leave float64 or the bracket of inverse_gamma_isf
+        # Outside, quantiles leave the range of float64 or the bracket of inverse_gamma_isf.
+        if not 0.05 <= self.alpha <= 1e4:
             raise ValueError(f"inverse_gamma needs an alpha between 0.05 and 10000, not {self.alpha!r}")
         if self.quantiles not in ("interior", "authors"):
             raise ValueError(f"inverse_gamma quantiles must be interior or authors, not {self.quantiles!r}")
 
     def timescales(self, n: int) -> Tensor:
-        """Assigned time scales in steps, float64 (n,), decreasing."""
+        """Time scales of n units in steps, (n,), float64, decreasing."""
         q = torch.arange(1, n + 1, dtype=torch.float64) / (n + 1 if self.quantiles == "interior" else n)
         return inverse_gamma_isf(q, self.alpha, self.scale)
 
@@ -168,10 +189,11 @@ class InverseGamma(Law):
 
 
 @dataclass(frozen=True)
-class Assigned(Law):
-    """Given time scales (steps), each to an equal share of neighbouring units (Mahto et al. 2021: 3 and 4, half each).
+class Assigned(Initializer):
+    """Given time scales (in steps). Each is assigned to an equal share of neighbouring units.
 
-    `form="eq5"` is the paper's Eq. 5; `"log_t_minus_1"` is b = ln(T - 1), which the published run really used.
+    `form`: "eq5" is the paper's Eq. 5; "log_t_minus_1" is b = ln(T - 1), which the published run used.
+    Source: Mahto et al. 2021 (T = 3 for the first half of the units, T = 4 for the second half).
     """
 
     timescales: tuple[float, ...] = (3.0, 4.0)
@@ -192,7 +214,7 @@ class Assigned(Law):
         return bias_of_timescale(values) if self.form == "eq5" else torch.log(values - 1.0)
 
 
-LAWS: dict[str, type[Law]] = {
+INITIALIZERS: dict[str, type[Initializer]] = {
     "constant": Constant,
     "chrono": Chrono,
     "chrono_unknown": ChronoUnknown,
@@ -201,20 +223,35 @@ LAWS: dict[str, type[Law]] = {
     "assigned": Assigned,
 }
 
+# What the argument `forget_init` of a cell may be; see the docstring of this module.
+ForgetInit = Initializer | Mapping[str, Any] | str | float | None
 
-def forget_law(spec: Law | Mapping | str | float | None) -> Law | None:
-    """The law that a configuration names (see the module's docstring); None for torch's default bias."""
-    if spec is None or spec == "default" or isinstance(spec, Law):
-        return None if spec == "default" else spec  # type: ignore[return-value]
+
+def forget_initializer(spec: ForgetInit) -> Initializer | None:
+    """The initializer that a configuration describes (see the docstring of this module).
+
+    Returns None for torch's default bias. Raises ValueError for a name or an argument that does not exist.
+    """
+    if spec is None or spec == "default":
+        return None
+    if isinstance(spec, Initializer):
+        return spec
     if isinstance(spec, int | float) and not isinstance(spec, bool):
         return Constant(spec)
     arguments = dict(spec) if isinstance(spec, Mapping) else {"law": spec}
     name = arguments.pop("law", None)
-    if not isinstance(name, str) or name not in LAWS:
-        raise ValueError(f"forget_init must be default, a number, or one of {', '.join(LAWS)}; not {spec!r}")
-    law = LAWS[name]
-    known = [field.name for field in dataclasses.fields(law)]
-    needed = [f.name for f in dataclasses.fields(law) if f.default is dataclasses.MISSING]
-    if wrong := [key for key in arguments if key not in known] + [key for key in needed if key not in arguments]:
-        raise ValueError(f"forget_init {name} takes {', '.join(known) or 'no argument'}; check {', '.join(wrong)}")
-    return law(**{k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()})
+    if not isinstance(name, str) or name not in INITIALIZERS:
+        raise ValueError(f"forget_init must be default, a number, or one of {', '.join(INITIALIZERS)}; not {spec!r}")
+    _check_arguments(name, arguments)
+    return INITIALIZERS[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in arguments.items()})
+
+
+def _check_arguments(name: str, arguments: Mapping[str, Any]) -> None:
+    fields = dataclasses.fields(INITIALIZERS[name])
+    known = [field.name for field in fields]
+    required = [field.name for field in fields if field.default is dataclasses.MISSING]
+    unknown = [key for key in arguments if key not in known]
+    missing = [key for key in required if key not in arguments]
+    if unknown or missing:
+        takes = ", ".join(known) or "no argument"
+        raise ValueError(f"forget_init {name} takes {takes}; check {', '.join(unknown + missing)}")

@@ -1,8 +1,8 @@
-"""Stacked layers over a cell, called like torch.nn.LSTM.
+"""Stacked layers of a cell, called like torch.nn.LSTM.
 
 rnn = PLSTM(10, 128)
-output, state = rnn(x)                    # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
-output, state = rnn(more, state)          # carry the state on
+output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
+output, state = rnn(more, state)    # continue from this state
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
 from timescales.nn.engine.kernel import kernel_of
 
-# What torch.nn.LSTM takes and we do not: the value that asks for nothing, and how to get the others' effect here.
-MENDS = {
+# Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
+TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
     "bias": (True, "every cell here has its biases: zero and freeze them if you must"),
     "bidirectional": (False, "run a second RNN over x.flip(0) and concatenate the outputs"),
     "proj_size": (0, "put an nn.Linear after the RNN"),
@@ -32,14 +32,24 @@ MENDS = {
 
 
 class RNN(nn.Module):
-    """Layers of cells, the first reading the input and each later one the output of the one before.
+    """A stack of layers. The first reads the input, each later one the output of the layer before.
 
-    cells: one cell per layer; dropout: on the outputs of every layer but the last, in training;
-    batch_first: x, output, dt and mask are (B, S, ...) instead of (S, B, ...); engine: the time loop
-    ("auto", or a name of `timescales.nn.engine.NAMES`).
-    Weights of half precision (`.bfloat16()`, `.half()`) have a state of their type, which cannot hold a long memory:
-    what is near 1 becomes 1, an age stops at 256 (half: 2,048). Under torch.autocast gates and state stay float32.
+    Arguments:
+        cells: one cell per layer. The hidden size of a cell is the input size of the next.
+        batch_first: if True, x, output, dt and mask are (B, S, ...) instead of (S, B, ...). Default: False.
+        dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0.
+        engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph" or "cudnn". A named
+            engine that cannot run raises ValueError.
+
+    Call: `output, state = rnn(x, state=None, dt=None, mask=None)`; see `forward`.
+
+    Note: in half precision (`.bfloat16()`, `.half()`) the state is in half precision too, and cannot hold a long
+    memory: values near 1 become 1, and an age stops at 256 (float16: 2,048). Under torch.autocast, gates and state stay
+    float32.
     """
+
+    layers: Sequence[Cell]
+    between: nn.Module  # dropout between the layers; a model may replace it
 
     def __init__(
         self, cells: Sequence[Cell], *, batch_first: bool = False, dropout: float = 0.0, engine: str = "auto"
@@ -58,132 +68,165 @@ class RNN(nn.Module):
             warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
         if engine not in engines.NAMES:
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
-        self.layers: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
+        self.layers = nn.ModuleList(cells)  # type: ignore[assignment]  # a ModuleList of cells is a Sequence[Cell]
         self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
-        self.between: nn.Module = nn.Dropout(dropout)  # a model may put another kind of dropout there
+        self.between = nn.Dropout(dropout)
 
     @property
     def input_size(self) -> int:
-        """Features of the input."""
+        """Number of input features."""
         return self.layers[0].input_size
 
     @property
     def hidden_size(self) -> int:
-        """Units of the last layer: the size of the output."""
+        """Number of units of the last layer, the size of the output."""
         return self.layers[-1].hidden_size
 
     @property
     def num_layers(self) -> int:
-        """How many layers there are."""
+        """Number of layers."""
         return len(self.layers)
 
     def forward(
         self, x: Tensor, state: Sequence[Any] | None = None, dt: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[Any, ...]]:
-        """Run the layers over x.
+        """Run the layers over a batch of sequences.
 
-        x: (S, B, I). state: what an earlier call returned, or None for zeros; each layer's may be a plain tuple, as
-        torch.load gives back what was saved as [tuple(layer) for layer in state].
-        dt: (S, B), the time since the previous step (for the first step, too), which power-law cells alone read; it
-        must not be negative, which is not checked, since that would wait for a GPU.
-        mask: (S, B), 0 where a step does not exist, so that x and dt are not read and the state stays as it is, and any
-        other number where it does.
-        Returns the last layer's output (S, B, H) and the state, one NamedTuple per layer.
+        Arguments:
+            x: input, (S, B, input_size).
+            state: the state that an earlier call returned, or None for zeros. The state of a layer may be a plain
+                tuple, for example from torch.load of a saved [tuple(layer) for layer in state].
+            dt: time since the previous step, (S, B), also for the first step. Only power-law cells use it. Default: 1.
+                It must not be negative; this is not checked, since a check would synchronise the GPU.
+            mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
+
+        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state, a tuple of one
+        NamedTuple of tensors (B, H) per layer. With batch_first, S and B are exchanged in x, dt, mask and output.
+
+        Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
         if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, state, dt, mask)
         if self.batch_first:
-            x, dt, mask = (None if v is None else v.transpose(0, 1) for v in (x, dt, mask))  # type: ignore[assignment]
-        dt = None if dt is None else dt.to(self.layers[0].weight_ih.dtype)
-        states = []
+            x = x.transpose(0, 1)
+            dt = None if dt is None else dt.transpose(0, 1)
+            mask = None if mask is None else mask.transpose(0, 1)
+        if dt is not None:
+            dt = dt.to(self.layers[0].weight_ih.dtype)
+        new_state = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
             run = engines.pick(self.engine, cell, x, masked=mask is not None)
             before = cell.initial_state(*x.shape[1:-1]) if state is None else cell.State(*state[k])
             x, after = cell(x, before, dt, mask, run)
-            states.append(after)
-        return (x.transpose(0, 1) if self.batch_first else x), tuple(states)
+            new_state.append(after)
+        return (x.transpose(0, 1) if self.batch_first else x), tuple(new_state)
 
     def _check(self, x: Tensor, state: Sequence[Any] | None, dt: Tensor | None, mask: Tensor | None) -> None:
+        """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""
+        self._check_input(x)
+        for name, value in (("dt", dt), ("mask", mask)):
+            if value is None:
+                continue
+            if not isinstance(value, Tensor):
+                raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
+            if value.shape != x.shape[:-1]:
+                expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
+                raise ValueError(f"{expected}: it is {tuple(value.shape)}")
+        if state is not None:
+            self._check_state(state, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
+
+    def _check_input(self, x: Tensor) -> None:
         if isinstance(x, nn.utils.rnn.PackedSequence):
             raise ValueError("packed sequences are not taken: pad them and give mask (S, B), 0 at the padding")
-        for name, value in (("x", x), ("dt", dt), ("mask", mask)):
-            if not isinstance(value, Tensor) and not (value is None and name != "x"):
-                raise ValueError(f"{name} must be a tensor, not {type(value).__name__}")
+        if not isinstance(x, Tensor):
+            raise ValueError(f"x must be a tensor, not {type(x).__name__}")
         if x.dim() < 3:
             raise ValueError(f"x must be (S, B, input), not {tuple(x.shape)}; for one sequence use x.unsqueeze(1)")
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
-        for name, value in (("dt", dt), ("mask", mask)):
-            if value is not None and value.shape != x.shape[:-1]:
-                raise ValueError(f"{name} must be {tuple(x.shape[:-1])}, like x without its features: "
-                                 f"it is {tuple(value.shape)}")  # fmt: skip
         weight = self.layers[0].weight_ih
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
+
+    def _check_state(self, state: Sequence[Any], batch: torch.Size) -> None:
         if isinstance(state, Tensor):
-            raise ValueError("state must have an entry for each layer, as an earlier call returned it; torch's h0 of "
-                             "layer k is rnn.layers[k].State(h0[k]), of an LSTM .State(h0[k], c0[k])")  # fmt: skip
-        if state is not None and len(state) != len(self.layers):
+            raise ValueError(
+                "state must have an entry for each layer, as an earlier call returned it; torch's h0 of "
+                "layer k is rnn.layers[k].State(h0[k]), of an LSTM .State(h0[k], c0[k])"
+            )
+        if len(state) != len(self.layers):
             raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
-        for k, (cell, entry) in enumerate(zip(self.layers, state or (), strict=False)):
-            shape = (*(x.transpose(0, 1) if self.batch_first else x).shape[1:-1], cell.hidden_size)
+        for k, (cell, entry) in enumerate(zip(self.layers, state, strict=True)):
+            shape = (*batch, cell.hidden_size)
             names = cell.State._fields
-            known = isinstance(entry, tuple) and getattr(entry, "_fields", names) == names
-            if not known or [getattr(v, "shape", None) for v in entry] != [shape] * len(names):
+            right_fields = isinstance(entry, tuple) and getattr(entry, "_fields", names) == names
+            if not right_fields or [getattr(v, "shape", None) for v in entry] != [shape] * len(names):
                 fields = ", ".join(names)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
             dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
-            if other := [v for v in entry if (v.dtype, v.device) != (dtype, device)]:
-                raise ValueError(f"state of layer {k} is {other[0].dtype} on {other[0].device}, not as the weights: "
-                                 f"give each of its fields .to({str(device)!r}, {dtype})")  # fmt: skip
+            for value in entry:
+                if (value.dtype, value.device) != (dtype, device):
+                    fix = f"give each of its fields .to({str(device)!r}, {dtype})"
+                    raise ValueError(
+                        f"state of layer {k} is {value.dtype} on {value.device}, unlike the weights: {fix}"
+                    )
 
     def timescales(self) -> list[Tensor]:
-        """Characteristic times in steps, (H,) for each layer."""
+        """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
         return [cell.timescales().detach() for cell in self.layers]
 
     def extra_repr(self) -> str:
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
 
 
-def refuse(rnn: RNN, unknown: Mapping[str, object]) -> None:
-    """Raise ValueError for an argument that these modules do not have, with what to do instead."""
+def reject_unknown(rnn: RNN, unknown: Mapping[str, object]) -> None:
+    """Raise ValueError for a keyword argument that the module does not have. The message says what to do instead."""
+    name = type(rnn).__name__
     for key, value in unknown.items():
-        if key in MENDS:
-            harmless, mend = MENDS[key]
-            if value != harmless:
-                raise ValueError(f"{type(rnn).__name__} does not take {key}={value!r}: {mend}")
+        if key in TORCH_ARGUMENTS:
+            default, fix = TORCH_ARGUMENTS[key]
+            if value != default:
+                raise ValueError(f"{name} does not take {key}={value!r}: {fix}")
             continue
         parent = type(rnn).__mro__[1]
         if key in inspect.signature(parent).parameters:
-            raise ValueError(f"{type(rnn).__name__} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
-        known = [p for p in inspect.signature(type(rnn)).parameters if p != "unknown"]
+            raise ValueError(f"{name} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
+        known = [parameter for parameter in inspect.signature(type(rnn)).parameters if parameter != "unknown"]
         near = difflib.get_close_matches(key, known, 1)
-        raise ValueError(f"{type(rnn).__name__} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(f"{name} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:
-    """(input, hidden) of each layer; hidden_size is one number or one per layer."""
+    """(input size, hidden size) of each layer. `hidden_size` is one number, or a list with one per layer."""
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
     hidden = list(hidden_size) if isinstance(hidden_size, Sequence) else [hidden_size] * num_layers
     if len(hidden) != num_layers:
         raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
-    return list(zip([input_size, *hidden], hidden, strict=False))
+    return list(itertools.pairwise([input_size, *hidden]))
 
 
 def one_cell_per_layer(
     cell: type[Cell], input_size: int, hidden_size: int | Sequence[int], num_layers: int, **arguments: Any
 ) -> list[Cell]:
-    """One cell per layer, all with the same arguments; hidden_size is one number or one per layer."""
-    return [cell(i, h, **arguments) for i, h in layer_sizes(input_size, hidden_size, num_layers)]
+    """Cells for an `RNN`, one per layer.
+
+    Arguments:
+        cell: class of the cells.
+        input_size: input size of the first layer.
+        hidden_size: one number for all layers, or a list with one per layer.
+        num_layers: number of layers.
+        arguments: further keyword arguments of each cell.
+    """
+    return [cell(inputs, hidden, **arguments) for inputs, hidden in layer_sizes(input_size, hidden_size, num_layers)]
 
 
 def per_layer(name: str, value: Any, num_layers: int, is_list: bool) -> list[Any]:
-    """An argument's value for each layer: the same for all, or a list with one for each."""
+    """An argument's value for each layer: `value` for all layers, or, if is_list, its entries."""
     if not is_list:
         return [value] * num_layers
     if len(value) != num_layers:

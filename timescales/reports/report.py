@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timescales.config.compose import Composer
 from timescales.papers import claims, load, verdict
@@ -16,6 +16,9 @@ from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict
 from timescales.reports import gather
 from timescales.runs.metrics import Censored
+
+if TYPE_CHECKING:  # needed only where small-scale versions are reported
+    import pandas
 
 SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
@@ -202,22 +205,26 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
     )
 
 
+def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
+    """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
+    import pandas
+
+    return pandas.DataFrame([{key: str(value) for key, value in row["axes"].items()} for row in rows])
+
+
 def varying_axes(rows: Sequence[Row]) -> list[str]:
     """The settings, except the seed, that have several values among those runs that have them."""
-    values: dict[str, set[str]] = {}
-    for row in rows:
-        for key, value in row["axes"].items():
-            values.setdefault(key, set()).add(str(value))
-    return [key for key, several in values.items() if key != "seed" and len(several) > 1]
+    frame = settings_frame(rows)
+    return [key for key in frame.columns if key != "seed" and frame[key].nunique() > 1]
 
 
 def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
     """The rows of a small-scale version by configuration."""
+    if not rows:
+        return []
     keys = varying_axes(rows)
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(str(row["axes"].get(key)) for key in keys), []).append(row)
-    return [_setting(table, keys, own) for own in groups.values()]
+    groups = settings_frame(rows).groupby(keys or (lambda _: 0), sort=False, dropna=False)
+    return [_setting(table, keys, [rows[k] for k in group.index]) for _, group in groups]
 
 
 def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:

@@ -1,4 +1,4 @@
-"""The mathematics: one file per family of cells."""
+"""Cells: the equations of one time step, one file per family."""
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.exprnn import ExpRNNCell

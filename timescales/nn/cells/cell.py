@@ -1,7 +1,12 @@
-"""What every cell is: the parameters of one layer and one step of its equations. No time loop, no clock.
+"""The base class of all cells: the parameters of one layer and the equations of one time step.
 
-To write a cell: name the gates, list the fields of the state, and give `act`, `step` and `timescales`.
-Shapes in this package: S steps, B batch, I input, H hidden, G gates; `...` is any leading shape.
+Cells contain no loop over time: the engines (`timescales.nn.engine`) run a cell over a sequence.
+
+To write a cell, subclass `Cell`, list the gates in `gates` and the fields of the state in `State`, and implement `act`,
+`step` and `timescales`.
+
+Letters for shapes in this package: S steps, B batch, I input size, H hidden size, G gates, R batched seeds. `...`
+stands for any leading dimensions.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from torch import Tensor, nn
 
 
 class Weights(NamedTuple):
-    """The values an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None."""
+    """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None."""
 
     ih: Tensor
     hh: Tensor
@@ -24,14 +29,18 @@ class Weights(NamedTuple):
 
 
 class Cell(nn.Module):
-    """One layer's parameters and one step of mathematics, elementwise over (..., H).
+    """Base class of the cells: parameters of one layer and the equations of one step, elementwise over (..., H).
 
-    `gates` names the row blocks of the weights in their order; `State` lists what is carried from step to step, `h`
-    (the output) first; `biases` is 2 where torch has two bias vectors, else 1. All parameters start uniform on
-    +-1/sqrt(H), drawn in torch's order, so that an LSTM built after the same seed equals torch.nn.LSTM's.
-    Where the shapes below say G*H, a cell whose gates have fewer rows (`height`) has the sum of its gates' heights.
-    `weight_drop` is the share of the recurrent weights that `forward` drops in training, drawn anew in every pass
-    (Merity et al. 2018): a model may set it.
+    Class attributes:
+        gates: names of the gates, in the order of their blocks of rows in the weights.
+        State: NamedTuple of the tensors that are carried from step to step. The first field, `h`, is the output.
+        biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`.
+        weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
+            sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
+
+    Parameters: weight_ih (G*H, I), weight_hh (G*H, H) and the bias vectors (G*H,). If a cell overrides `height`, G*H is
+    the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in torch's order, so an
+    LSTM built after the same seed has the weights of torch.nn.LSTM.
     """
 
     gates: ClassVar[tuple[str, ...]]
@@ -53,47 +62,54 @@ class Cell(nn.Module):
         rows = sum(map(self.height, self.gates))
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
         self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
-        for name in ("bias_ih", "bias_hh") if self.biases == 2 else ("bias",):
+        for name in self.bias_names():
             self.register_parameter(name, nn.Parameter(torch.empty(rows)))
         bound = 1.0 / math.sqrt(hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
+    def bias_names(self) -> tuple[str, ...]:
+        """Names of the bias parameters."""
+        return ("bias_ih", "bias_hh") if self.biases == 2 else ("bias",)
+
     def height(self, gate: str) -> int:
-        """How many rows of the weights a gate has: H, unless a cell says otherwise."""
+        """Number of rows that a gate has in the weights. Default: H."""
         return self.hidden_size
 
     def rows(self, gate: str) -> slice:
-        """The rows of the weights that belong to a gate."""
+        """The rows of a gate in the weights."""
         k = self.gates.index(gate)
         first = sum(map(self.height, self.gates[:k]))
         return slice(first, first + self.height(gate))
 
     def by_gate(self, pre: Tensor) -> dict[str, Tensor]:
-        """The parts of (..., G*H), by the gates' names."""
+        """Split pre-activations (..., G*H) into one tensor (..., H) for each gate, by name."""
         return dict(zip(self.gates, pre.split([self.height(gate) for gate in self.gates], -1), strict=True))
 
     @torch.no_grad()
     def set_bias(self, gate: str, value: Tensor) -> None:
-        """Make a gate's bias `value` (H,): where there are two vectors, in bias_hh, with zeros in bias_ih."""
+        """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros."""
         holder = self.bias_hh if self.biases == 2 else self.bias
         holder[self.rows(gate)] = value.to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
 
-    def shifted(self, bias: Tensor, by: Mapping[str, Tensor]) -> Tensor:
-        """A bias (..., G*H) with `by` added to the rows of the gates that it names."""
-        like = next(iter(by.values()))
-        zeros = {gate: like.new_zeros(*like.shape[:-1], self.height(gate)) for gate in self.gates if gate not in by}
-        return bias + torch.cat([by[gate] if gate in by else zeros[gate] for gate in self.gates], -1)
+    def add_to_gates(self, bias: Tensor, values: Mapping[str, Tensor]) -> Tensor:
+        """Add `values`, one tensor (..., H) by gate, to the rows of these gates in a bias (..., G*H)."""
+        like = next(iter(values.values()))
+        blocks = [
+            values[gate] if gate in values else like.new_zeros(*like.shape[:-1], self.height(gate))
+            for gate in self.gates
+        ]
+        return bias + torch.cat(blocks, -1)
 
     def initial_state(self, *batch: int) -> Any:
-        """The state before the first step: zeros (*batch, H) in every field, in the parameters' type and place."""
+        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device."""
         fields = len(self.State._fields)
         return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
 
     def weights(self) -> Weights:
-        """The weight values to use now, none dropped; gradients flow from them to the parameters."""
+        """The weights that the equations use, without weight drop. Gradients flow from them to the parameters."""
         if self.biases == 2:
             return Weights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
         return Weights(self.weight_ih, self.weight_hh, self.bias)
@@ -101,36 +117,45 @@ class Cell(nn.Module):
     def forward(
         self, x: Tensor, state: Any, dt: Tensor | None, mask: Tensor | None, run: Callable[..., tuple[Tensor, Any]]
     ) -> tuple[Tensor, Any]:
-        """Run over a sequence with an engine (see `eager.run`): a call, so that hooks on a layer see it."""
+        """Run over a sequence with the engine `run` (see `eager.run`). Hooks on the cell see this call."""
         weights = self.weights()
-        # Here alone: who else reads weights must neither draw random numbers nor see some of them dropped.
+        # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
         weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
         return run(self, x, weights, state, dt, mask)
 
     def bias_total(self, gate: str) -> Tensor:
-        """A gate's pre-activation at zero input and state, (..., H)."""
+        """Pre-activation of a gate at zero input and zero state, (..., H)."""
         _, _, bias_ih, bias_hh = self.weights()
         bias = bias_ih if bias_hh is None else bias_ih + bias_hh
         return bias[..., self.rows(gate)]
 
     def act(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
-        """Gate activations by name, each (..., H).
+        """Gate activations of one step.
 
-        gx, gh: the input's and the recurrent share of the pre-activations, (..., G*H); dt: time since the last step.
+        Arguments:
+            gx: W_ih x + bias_ih, the input's share of the pre-activations, (..., G*H).
+            gh: W_hh h + bias_hh, the recurrent share, (..., G*H).
+            state: the state before the step; fields (..., H).
+            dt: time since the previous step, a number or (..., 1).
+
+        Returns: a NamedTuple of tensors (..., H), named after the gates.
         """
         raise NotImplementedError(f"{type(self).__name__} has no act(gx, gh, state, dt), which this needs")
 
     def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
-        """The next state: the activations of `act` and the update."""
+        """The state after one step. Arguments as in `act`."""
         raise NotImplementedError(f"{type(self).__name__} needs step(gx, gh, state, dt): its equations")
 
     def timescales(self) -> Tensor:
-        """Characteristic time of each unit in steps, (H,): -1 / ln f at zero input and state."""
-        mend = "return torch.full((self.hidden_size,), torch.nan) where it has none"
-        raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {mend}")
+        """Characteristic time of each unit in steps, (H,): -1 / ln f at zero input and zero state."""
+        fix = "return torch.full((self.hidden_size,), torch.nan) where it has none"
+        raise NotImplementedError(f"{type(self).__name__} needs timescales(), (H,) in steps; {fix}")
 
     def per_unit(self, value: Tensor, like: Tensor) -> Tensor:
-        """A parameter (H,) to use with `like` (..., H); with several seeds stacked, (R, H) made to fit (R, B, H)."""
+        """Reshape a parameter with one value per unit so that it broadcasts against `like`.
+
+        `value` is (H,), or (R, H) for R batched seeds; `like` is (..., H) or (R, B, H).
+        """
         return value.unsqueeze(-2) if value.dim() == 2 and like.dim() == 3 else value
 
     def extra_repr(self) -> str:

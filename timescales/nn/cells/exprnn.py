@@ -1,4 +1,4 @@
-"""Orthogonal recurrent network: nothing is forgotten, nothing explodes."""
+"""Orthogonal recurrent network: the recurrent matrix keeps the norm of the state."""
 
 from __future__ import annotations
 
@@ -12,23 +12,28 @@ from timescales.nn.cells.cell import Cell, Weights
 
 
 class ExpRNNCell(Cell):
-    """expRNN: the recurrent matrix is the exponential of a skew-symmetric one, so it is orthogonal whatever is learned.
+    """expRNN: the recurrent matrix is the exponential of a skew-symmetric matrix, so it is always orthogonal.
 
-    Source: Lezcano-Casado & Martinez-Rubio 2019 ("Cheap orthogonal constraints in neural networks").
-
-        W  = exp(A)       A[j, k] = -A[k, j] = `skew`, one number for each pair j > k
-        z  = gx + W h     gx without a bias
+        A  skew-symmetric: A[j, k] = -A[k, j], one parameter `skew` for each pair j > k
+        W  = exp(A)
+        z  = gx + W h               gx has no bias
         h' = sign(z) max(0, |z| + bias)
 
-    Init: input weights U(+-1/sqrt H), bias U(+-.01); A of 2 x 2 blocks [[0, -s], [s, 0]] with
-    s = sqrt((1 - cos v) / (1 + cos v)), v ~ U(0, pi/2) (skew_init="cayley", Helfrich et al. 2018), or s ~ U(-pi, pi)
-    ("henaff", Henaff et al. 2016).
-    Differs: the paper gives A a learning rate of its own, a tenth of the others'; here one optimizer has one rate.
-    torch.nn.utils.parametrizations.orthogonal gives the same matrices (a test holds it to that), but computes them at
-    every reading of the weight and keeps H^2 numbers for them.
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        skew_init: initialiser of A, which starts with 2 x 2 blocks [[0, -s], [s, 0]]. "cayley" (default):
+            s = sqrt((1 - cos v) / (1 + cos v)), v ~ U(0, pi/2) (Helfrich et al. 2018). "henaff": s ~ U(-pi, pi)
+            (Henaff et al. 2016).
+
+    Init: input weights U(-1/sqrt(H), 1/sqrt(H)); bias U(-0.01, 0.01).
+    Source: Lezcano-Casado & Martinez-Rubio 2019 ("Cheap orthogonal constraints in neural networks").
+    Differs: the paper trains A with a tenth of the learning rate; here one optimizer has one learning rate.
+    Note: torch.nn.utils.parametrizations.orthogonal gives the same matrices, but computes them each time the weight is
+    read and stores H^2 numbers.
     """
 
     gates = ("cell",)
+    skew: nn.Parameter
 
     class State(NamedTuple):
         h: Tensor
@@ -40,18 +45,11 @@ class ExpRNNCell(Cell):
         super().__init__(input_size, hidden_size)
         if skew_init not in ("cayley", "henaff"):
             raise ValueError(f"skew_init must be cayley or henaff, not {skew_init!r}")
-        self.weight_hh = None  # type: ignore[assignment]  # see weights()
+        self.register_parameter("weight_hh", None)  # `weights` computes it from `skew`
         nn.init.uniform_(self.bias, -0.01, 0.01)
-        blocks = torch.empty(hidden_size // 2)
-        if skew_init == "cayley":
-            v = blocks.uniform_(0.0, math.pi / 2)
-            # tan(v / 2), in double precision: the last bit of a float32 cosine is not the same on every processor.
-            s = ((1.0 - v.double().cos()) / (1.0 + v.double().cos())).sqrt().to(blocks.dtype)
-        else:
-            s = blocks.uniform_(-math.pi, math.pi)
         lower = torch.zeros(hidden_size, hidden_size)
         even = torch.arange(0, hidden_size - 1, 2)
-        lower[even + 1, even] = s
+        lower[even + 1, even] = _block_values(hidden_size // 2, skew_init)
         j, k = torch.tril_indices(hidden_size, hidden_size, -1)
         self.skew = nn.Parameter(lower[j, k])
 
@@ -61,7 +59,7 @@ class ExpRNNCell(Cell):
         lower = self.skew.new_zeros(*self.skew.shape[:-1], n, n)
         lower[..., j, k] = self.skew
         A = lower - lower.mT
-        wide = A.to(torch.promote_types(A.dtype, torch.float32))  # in half precision torch's matrix_exp overflows
+        wide = A.to(torch.promote_types(A.dtype, torch.float32))  # torch's matrix_exp overflows in half precision
         return Weights(self.weight_ih, torch.linalg.matrix_exp(wide).to(A.dtype), torch.zeros_like(self.bias))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
@@ -72,5 +70,15 @@ class ExpRNNCell(Cell):
         return self.State(self.act(gx, gh, state, dt).cell)
 
     def timescales(self) -> Tensor:
-        """Infinite: an orthogonal matrix forgets nothing."""
+        """Infinite for every unit: an orthogonal matrix does not decay."""
         return torch.full_like(self.bias, torch.inf)
+
+
+def _block_values(n: int, skew_init: str) -> Tensor:
+    """Initial values s of the n blocks of A."""
+    blocks = torch.empty(n)
+    if skew_init == "henaff":
+        return blocks.uniform_(-math.pi, math.pi)
+    v = blocks.uniform_(0.0, math.pi / 2).double()
+    # In double precision: the last bit of a float32 cosine differs between processors.
+    return ((1.0 - v.cos()) / (1.0 + v.cos())).sqrt().to(blocks.dtype)

@@ -1,6 +1,6 @@
-"""The gates of Gu et al. 2020: the parts they are made of, the nine mechanisms by name, and UR-LSTM by itself.
+"""The gates of Gu et al. 2020: their formulas, the nine mechanisms by name, and the UR-LSTM as a cell of its own.
 
-The cells that take any of the nine are in gated.py.
+`gated.py` has the cells that take any of the nine mechanisms.
 """
 
 from __future__ import annotations
@@ -13,27 +13,35 @@ from timescales.nn.cells.lstm import LSTMCell
 
 
 def cumax(z: Tensor) -> Tensor:
-    """Ordered gates: the running sum of softmax(z) over the units, from near 0 to 1 (Shen et al. 2018)."""
-    return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may lead a little above 1
+    """Ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018)."""
+    return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may give slightly more than 1
 
 
 def refined(f: Tensor, r: Tensor) -> Tensor:
-    """The effective gate 2 r f + (1 - 2 r) f^2 = r (1 - (1 - f)^2) + (1 - r) f^2 (Gu et al. 2020, Eq. 10)."""
+    """Forget gate f adjusted by the refine gate r: 2 r f + (1 - 2 r) f^2 (Gu et al. 2020, Eq. 10).
+
+    It equals r (1 - (1 - f)^2) + (1 - r) f^2.
+    """
     return f * (2.0 * r + (1.0 - 2.0 * r) * f)
 
 
-def mastered(f_master: Tensor, i_master: Tensor, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-    """Effective forget and input gates of master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20)."""
-    both = f_master * i_master
-    return f * both + (f_master - both), i * both + (i_master - both)
+def with_master_gates(f_master: Tensor, i_master: Tensor, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    """Forget and input gate from master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20)."""
+    overlap = f_master * i_master
+    return f * overlap + (f_master - overlap), i * overlap + (i_master - overlap)
 
 
 class Mechanism(NamedTuple):
-    """A gating mechanism: `main` sigmoid or cumax; `law` of the main gate's bias: constant, chrono, uniform, or None
-    (a constant would not change a cumax); `auxiliary` gate: none, refine or master."""
+    """A gating mechanism.
+
+    main: activation of the main gate, "sigmoid" or "cumax".
+    init: initializer of the main gate's bias, "constant", "chrono", "uniform" or None (a constant would not change a
+        cumax).
+    auxiliary: the gate that modifies the main gate, "none", "refine" or "master".
+    """
 
     main: str
-    law: str | None
+    init: str | None
     auxiliary: str
 
 
@@ -51,22 +59,26 @@ MECHANISMS = {
 
 
 class URLSTMCell(LSTMCell):
-    """UR-LSTM: uniform gate init and a refine gate in the place of the input gate.
+    """UR-LSTM: uniform gate initialisation, and a refine gate instead of the input gate.
 
-    Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020, listing 2 and Eqs. 10-12.
-
-        f = sigmoid(. + b)    r = sigmoid(. - b)    o = sigmoid(.)    u = tanh(.)         . = gx + gh
-        g = 2 r f + (1 - 2 r) f^2                   (between f^2 at r = 0 and 1 - (1 - f)^2 at r = 1)
+        f = sigmoid(. + b)    r = sigmoid(. - b)    o = sigmoid(.)    u = tanh(.)         with . = gx + gh
+        g = 2 r f + (1 - 2 r) f^2                   between f^2 (r = 0) and 1 - (1 - f)^2 (r = 1)
         c' = g c + (1 - g) u
-        h' = o tanh c'
+        h' = o tanh(c')
 
-    Init: b = `gate_bias` = logit U[1/H, 1 - 1/H], trainable, beside the linear map's own bias.
-    forget_init takes any other law too: "default" with no law is the paper's R- gate without offsets.
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: "uniform". "default" gives the
+            paper's R- gate without offsets.
+        frozen: names of gates whose biases are not trained. Default: none.
+
+    Init: b = `gate_bias` (H,) = logit U[1/H, 1 - 1/H]; it is trained together with the bias of the linear map.
+    Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020, listing 2 and Eqs. 10-12.
     """
 
     gates = ("forget", "refine", "cell", "output")
     biases = 1
-    counter = "refine"
+    opposite = "refine"
     default_init = "uniform"
 
     class Act(NamedTuple):
@@ -75,7 +87,7 @@ class URLSTMCell(LSTMCell):
         cell: Tensor
         output: Tensor
 
-    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> Act:  # type: ignore[override]
+    def act(self, gx: Tensor, gh: Tensor, state: LSTMCell.State, dt: Tensor | float = 1.0) -> Act:
         f, r, u, o = (gx + gh).chunk(4, -1)
         f, r = f.sigmoid(), r.sigmoid()
         return self.Act(refined(f, r), r, u.tanh(), o.sigmoid())
@@ -87,4 +99,4 @@ class URLSTMCell(LSTMCell):
 
     def timescales(self) -> Tensor:
         g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
-        return 1.0 / g.log().abs()  # a g that rounds to 1 never forgets: inf, not the -inf of -1 / log 1
+        return 1.0 / g.log().abs()  # a gate that rounds to 1 gives inf; -1 / log(1) would be -inf

@@ -1,4 +1,4 @@
-"""Gated recurrent unit, and JANET, which is one without the reset gate."""
+"""The GRU, and JANET: a GRU without the reset gate."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import forget_law, is_number, timescale_of_bias
+from timescales.nn.inits import ForgetInit, forget_initializer, is_number, timescale_of_bias
 
 
 class GRUCell(Cell):
-    """Gated recurrent unit, in torch.nn.GRU's form and parameter names.
-
-    Source: Cho et al. 2014; the reset gate after the recurrent product as in torch and cuDNN.
+    """Gated recurrent unit, with the equations and parameter names of torch.nn.GRU.
 
         r, f = sigmoid(gx + gh)
-        u    = tanh(gx + r gh)
+        u    = tanh(gx + r gh)          the reset gate after the recurrent product, as in torch and cuDNN
         h'   = f h + (1 - f) u
 
-    f is what torch calls the update gate z: with this sign it keeps, so it is named "forget" as in every cell here.
-    Init: everything U(+-1/sqrt H). A law for the forget bias writes it into bias_hh's forget rows, and zeros into the
-    same rows of bias_ih (chrono in a GRU: Tallec & Ollivier 2018, section 2). The uniform law is written there too;
-    as a vector of its own beside the bias it is model=gated model.core=gru model.gate=u.
+    f is torch's update gate z. It keeps the old state, so it is called "forget", as in the other cells.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's.
+
+    Init: all parameters U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias to the forget rows of bias_hh and
+    zeros to the same rows of bias_ih (chrono for a GRU: Tallec & Ollivier 2018, section 2). The uniform initializer is
+    no exception here; a GRU with a separate `gate_bias` vector is `GatedGRUCell` with gate="u".
+    Source: Cho et al. 2014.
     """
 
     gates = ("reset", "forget", "cell")
@@ -37,11 +41,11 @@ class GRUCell(Cell):
         forget: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: object = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
         super().__init__(input_size, hidden_size)
-        law = forget_law(forget_init)  # type: ignore[arg-type]
-        if law is not None:
-            self.set_bias("forget", law.bias(hidden_size))
+        init = forget_initializer(forget_init)
+        if init is not None:
+            self.set_bias("forget", init.bias(hidden_size))
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         (rx, fx, ux), (rh, fh, uh) = gx.chunk(3, -1), gh.chunk(3, -1)
@@ -57,17 +61,23 @@ class GRUCell(Cell):
 
 
 class JANETCell(Cell):
-    """JANET, "just another network": an LSTM with a forget gate only, whose cell is its output.
+    """JANET ("just another network"): an LSTM with only a forget gate. The cell is the output.
 
+        s  = gx + gh (forget rows)      u = tanh(gx + gh) (cell rows)
+        h' = sigmoid(s) h + sigmoid(beta - s) u
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`; the paper uses chrono). Default:
+            torch's.
+        beta: offset of the input. With 1 (default) a unit accepts a little more than it forgets; with 0 the two sum to
+            1.
+
+    Init: weights U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias to the forget rows and zeros to the cell
+    rows.
     Source: van der Westhuizen & Lasenby 2018 ("The unreasonable effectiveness of the forget gate").
-
-        s  = gx + gh (forget)       u = tanh(gx + gh) (cell)
-        h' = sigmoid(s) h + (1 - sigmoid(s - beta)) u
-
-    beta = 1 lets a little more in than is forgotten; beta = 0 ties the two.
-    Init: weights U(+-1/sqrt H); with a law for the forget bias, that in the forget rows and 0 in the cell's (the
-    paper: chrono).
-    Differs: the released code draws its weights by Glorot's law and log U[1, T_max], not T_max - 1, for the bias.
+    Differs: the released code draws the weights by Glorot initialisation and the bias from ln U[1, T_max], not
+    ln U[1, T_max - 1].
     """
 
     gates = ("forget", "cell")
@@ -80,14 +90,14 @@ class JANETCell(Cell):
         input: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: object = None, beta: float = 1.0) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, beta: float = 1.0) -> None:
         super().__init__(input_size, hidden_size)
         if not is_number(beta):
             raise ValueError(f"beta must be a finite number, not {beta!r}")
         self.beta = float(beta)
-        law = forget_law(forget_init)  # type: ignore[arg-type]
-        if law is not None:
-            b = law.bias(hidden_size)
+        init = forget_initializer(forget_init)
+        if init is not None:
+            b = init.bias(hidden_size)
             self.set_bias("forget", b)
             self.set_bias("cell", torch.zeros_like(b))
 

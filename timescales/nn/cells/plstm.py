@@ -1,4 +1,4 @@
-"""Power-law gates: a unit forgets as a power of the time since it was last reset. LSTM and GRU."""
+"""Power-law gates: a unit forgets as a power of the time since its last reset. LSTM and GRU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
 
 
-class PowerLaw(Cell):
-    """A cell whose forget gate is a power of its age: see `PLSTMCell`, which has the equations."""
+class PowerLawCell(Cell):
+    """Base class of the cells with a power-law forget gate. `PLSTMCell` has the equations and the arguments."""
+
+    power: nn.Parameter
 
     def __init__(
         self,
@@ -34,11 +36,7 @@ class PowerLaw(Cell):
         self.floor = self.epsilon if epsilon_form == "authors" else 0.0  # the age right after a full reset
         self.fixed_power: float | None = None
         if power == "learned":
-            interval = tuple(power_init) if isinstance(power_init, Sequence) else ()
-            if len(interval) != 2 or not all(map(is_number, interval)) or not 0 <= interval[0] <= interval[1] <= 1:
-                raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {power_init!r}")
-            p = torch.empty(hidden_size, dtype=torch.float64).uniform_(*interval).clamp(1e-4, 1.0 - 1e-4)
-            self.power = nn.Parameter(p.logit().to(self.weight_hh.dtype))
+            self.power = nn.Parameter(_initial_power(hidden_size, power_init).to(self.weight_hh.dtype))
         elif is_number(power) and power > 0:
             self.fixed_power = float(power)
         else:
@@ -46,50 +44,73 @@ class PowerLaw(Cell):
 
     @property
     def p(self) -> Tensor | float:
-        """The exponent of each unit: (H,), or one fixed number."""
+        """The exponent: (H,), or one number if it is fixed."""
         return self.power.sigmoid() if self.fixed_power is None else self.fixed_power
 
     def forgetting(self, r: Tensor, age: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-        """f, 1 - f and the new age for a reset gate r, the age before and the time since then; each (..., H)."""
+        """The power-law gate.
+
+        Arguments:
+            r: reset gate, (..., H).
+            age: time since the last reset, before this step, (..., H).
+            dt: time since the previous step, a number or (..., 1).
+
+        Returns: f, 1 - f and the new age, each (..., H).
+        """
         keep = 1.0 - r
         before = keep * (age + 1.0) + r * self.floor + self.epsilon
         p = self.p
         p = self.per_unit(p, r) if isinstance(p, Tensor) else p
-        # (age + 1) / before = 1 + (r + keep dt - epsilon) / before: log1p and expm1 keep 1 - f exact at large ages.
+        # new age + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
         exponent = -p * torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
         return exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:
-        """-1 / ln f at zero input and state, at the age where a constant reset gate comes to rest: (1 - r) / r."""
+        """-1 / ln f at zero input and state, (H,), at the age where a constant reset gate r settles: (1 - r) / r."""
         b = self.bias_total("reset")
-        resting = torch.exp(-b) + self.floor
-        return 1.0 / (self.p * torch.log1p((1.0 - self.epsilon) / (resting + self.epsilon)))
+        settled_age = torch.exp(-b) + self.floor
+        return 1.0 / (self.p * torch.log1p((1.0 - self.epsilon) / (settled_age + self.epsilon)))
 
     def extra_repr(self) -> str:
         power = "learned" if self.fixed_power is None else self.fixed_power
         return f"{super().extra_repr()}, epsilon={self.epsilon}, power={power}"
 
 
-class PLSTMCell(PowerLaw):
-    """Power-law LSTM in its age form.
+def _initial_power(n: int, interval: Sequence[float]) -> Tensor:
+    """logit p for n units, float64, with p uniform on the interval [low, high]."""
+    low_high = tuple(interval) if isinstance(interval, Sequence) else ()
+    if len(low_high) != 2 or not all(map(is_number, low_high)) or not 0 <= low_high[0] <= low_high[1] <= 1:
+        raise ValueError(f"power_init must be two numbers 0 <= low <= high <= 1, not {interval!r}")
+    return torch.empty(n, dtype=torch.float64).uniform_(*low_high).clamp(1e-4, 1.0 - 1e-4).logit()
 
-    Source: Chien, Turek, Beckage, Vo, Honey & Willke 2021 ("Slower is Better"), Eqs. 4-8 and, for variable time,
-    appendix A.1. The paper keeps the reference time k_t = r t + (1 - r) k_{t-1}; here the state is the age
-    d = t - k, the time since the unit was last reset. The absolute time drops out of the equations exactly.
 
-        r, o = sigmoid(gx + gh)     g = tanh(gx + gh)     p = sigmoid(power), one per unit
+class PLSTMCell(PowerLawCell):
+    """Power-law LSTM, written with the age d of a unit: the time since its last reset.
+
+        r, o = sigmoid(gx + gh)     g = tanh(gx + gh)     p = sigmoid(power), one exponent per unit
         d' = (1 - r)(d + dt)
-        L  = ln((d' + 1) / ((1 - r)(d + 1) + epsilon)), at least 0
-        f  = exp(-p L)              i = 1 - f  (coupled), else a sigmoid gate of its own
+        L  = max(0, ln((d' + 1) / ((1 - r)(d + 1) + epsilon)))
+        f  = exp(-p L)
+        i  = 1 - f (coupled), or a separate sigmoid gate
         c' = f c + i g
-        h' = o tanh c'
+        h' = o tanh(c')
 
-    With dt = 1 this is f = ((d' + 1) / (d' + epsilon))^-p. A full reset (r = 1) leaves f = epsilon^p, not 0.
+    With dt = 1 this is f = ((d' + 1) / (d' + epsilon))^-p. A full reset (r = 1) gives f = epsilon^p, not 0.
 
-    Init: weights and bias U(+-1/sqrt H); p uniform on `power_init` (low, high), kept inside [1e-4, 1 - 1e-4].
-    power: "learned", or one fixed number used as it is (it may exceed 1).
-    Differs: epsilon_form="authors" is the released code, which resets to age epsilon as well as adding epsilon to the
-    ratio; "paper" (default) is the equations as printed. L is held at 0 where dt < epsilon would make f exceed 1.
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        coupled: whether the input gate is 1 - f. Default: True.
+        epsilon: between 0 and 1. Default: 0.001.
+        power: "learned" (default), or one number above 0 for all units. It is used as it is and may exceed 1.
+        power_init: (low, high), the interval of the initial p. Default: (0, 1).
+        epsilon_form: "paper" (default) or "authors", see below.
+
+    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); p uniform on `power_init`, clamped to [1e-4, 1 - 1e-4].
+    Source: Chien, Turek, Beckage, Vo, Honey & Willke 2021 ("Slower is Better"), Eqs. 4-8; appendix A.1 for variable
+    dt. The paper uses the reference time k_t = r t + (1 - r) k_{t-1}; here the state is the age d = t - k. The two
+    forms are equal, and the absolute time t cancels.
+    Differs: epsilon_form="authors" is the released code, which resets the age to epsilon and also adds epsilon to the
+    ratio. L is held at 0 where dt < epsilon would give f > 1.
     """
 
     class State(NamedTuple):
@@ -116,8 +137,8 @@ class PLSTMCell(PowerLaw):
         power_init: Sequence[float] = (0.0, 1.0),
         epsilon_form: str = "paper",
     ) -> None:
-        # An instance's gates, not the class's: the separate form has a fourth block of weights.
-        self.gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")  # type: ignore[misc]
+        gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")
+        self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
         super().__init__(
             input_size, hidden_size, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form
         )
@@ -126,8 +147,8 @@ class PLSTMCell(PowerLaw):
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         r, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
         r, g, o = r.sigmoid(), g.tanh(), o.sigmoid()
-        f, lost, age = self.forgetting(r, state.age, dt)
-        return self.Act(r, i[0].sigmoid() if i else lost, f, g, o, age)
+        f, one_minus_f, age = self.forgetting(r, state.age, dt)
+        return self.Act(r, one_minus_f if self.coupled else i[0].sigmoid(), f, g, o, age)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         _, i, f, g, o, age = self.act(gx, gh, state, dt)
@@ -138,21 +159,21 @@ class PLSTMCell(PowerLaw):
         return f"{super().extra_repr()}, coupled={self.coupled}"
 
 
-class PGRUCell(PowerLaw):
-    """Power-law GRU: a GRU whose state is kept by the power-law gate. No paper has it: it is defined here.
+class PGRUCell(PowerLawCell):
+    """Power-law GRU: a GRU with the power-law gate instead of its update gate. It is defined here, not in a paper.
 
-    Made of: the gate of Chien et al. 2021, in the age form of `PLSTMCell`, in the place of the update gate of a GRU
-    (Cho et al. 2014, in torch's form). What a GRU calls its reset gate is `read` here; `reset` is the age's, as in
-    PLSTMCell. With 1 - f as the update gate a unit writes as much as it forgets, so f needs no input gate.
-
-        r, s = sigmoid(gx + gh)     p = sigmoid(power), one per unit
+        r, s = sigmoid(gx + gh)     p = sigmoid(power), one exponent per unit
         d' = (1 - r)(d + dt)
-        L  = ln((d' + 1) / ((1 - r)(d + 1) + epsilon)), at least 0
+        L  = max(0, ln((d' + 1) / ((1 - r)(d + 1) + epsilon)))
         f  = exp(-p L)
-        u  = tanh(gx + s gh)        the read gate comes after the recurrent product
+        u  = tanh(gx + s gh)        the read gate s after the recurrent product
         h' = f h + (1 - f) u
 
-    Init, power and epsilon as in PLSTMCell.
+    r resets the age, as in `PLSTMCell`; what is called the reset gate in a GRU is the read gate s here. A unit writes
+    as much as it forgets, so there is no input gate.
+
+    Arguments and initialisation: as `PLSTMCell`, without `coupled`.
+    Source: the gate of Chien et al. 2021 in the GRU of Cho et al. 2014 (in torch's form).
     """
 
     gates = ("reset", "read", "cell")
@@ -172,8 +193,8 @@ class PGRUCell(PowerLaw):
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         (rx, sx, ux), (rh, sh, uh) = gx.chunk(3, -1), gh.chunk(3, -1)
         r, s = (rx + rh).sigmoid(), (sx + sh).sigmoid()
-        f, lost, age = self.forgetting(r, state.age, dt)
-        return self.Act(r, s, lost, f, (ux + s * uh).tanh(), age)
+        f, one_minus_f, age = self.forgetting(r, state.age, dt)
+        return self.Act(r, s, one_minus_f, f, (ux + s * uh).tanh(), age)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         _, _, i, f, u, age = self.act(gx, gh, state, dt)

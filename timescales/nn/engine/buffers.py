@@ -1,4 +1,4 @@
-"""What the GPU engine computes in, and the loops over its steps: Triton kernels on a GPU, their twins elsewhere."""
+"""The memory that the graph engine works in."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import functools
 import torch
 from torch import Tensor
 
-from timescales.nn.engine import pointwise
-from timescales.nn.engine.kernel import Kernel
+from timescales.nn.engine.kernel import AGED, GATES, Kernel
 
 
 class Buffers:
-    """What a call works in: R replicas, S steps, B sequences, H units.
+    """Memory of one call of the graph engine, for R seeds, S steps, B sequences, H units and G gates.
 
-    (R, S, B, n): z, the pre-activations, then what backward wants to know, then their gradients; dt, mask; d_output or
-    None. (R, S + 1, B, H): h, c, age before each step and after the last. (R, B, H): dh, dc, dage, dpower, carried
-    backward. hh: (R, G*H, H); power: (R, H).
+    z: (R, S, B, G*H). First the pre-activations, then what backward needs to know, then the gradients of the
+        pre-activations.
+    h, c, age: (R, S + 1, B, H), the state before each step and after the last.
+    dt, mask: (R, S, B) or None.
+    hh: recurrent weights, (R, G*H, H). power: exponents, (R, H).
+    d_output: gradient of the outputs, (R, S, B, H), or None.
+    dh, dc, dage, dpower: (R, B, H), gradients that are passed from step to step in backward.
+
+    age, power, dage and dpower exist only for the power-law LSTM.
     """
 
     d_output: Tensor | None
@@ -30,7 +35,7 @@ class Buffers:
     ) -> None:
         R, S, B = sizes
         self.kind, self.epsilon, self.floor, self.H = kernel.kind, kernel.epsilon, kernel.floor, H
-        self.gates, self.aged = pointwise.GATES[self.kind], self.kind in pointwise.AGED
+        self.gates, self.aged = GATES[self.kind], self.kind in AGED
         empty = functools.partial(torch.empty, device=device, dtype=torch.float32)
         self.z, self.hh = empty(R, S, B, self.gates * H), empty(R, self.gates * H, H)
         self.h, self.c = empty(R, S + 1, B, H), empty(R, S + 1, B, H)
@@ -44,41 +49,12 @@ class Buffers:
         self.dt = torch.ones(R, S, B, device=device, dtype=torch.float32) if timed else None
         self.mask = torch.ones(R, S, B, device=device, dtype=torch.uint8) if masked else None
 
-    def clear_carried(self) -> None:
-        """No gradient yet."""
-        for carried in (self.dh, self.dc, self.dage, self.dpower):
-            if carried is not None:
-                carried.zero_()
+    def zero_gradients(self) -> None:
+        """Set the gradients that are passed from step to step to zero."""
+        for gradient in (self.dh, self.dc, self.dage, self.dpower):
+            if gradient is not None:
+                gradient.zero_()
 
     def bytes(self) -> int:
-        """Of all buffers together."""
+        """Size of all buffers together."""
         return sum(v.numel() * v.element_size() for v in vars(self).values() if isinstance(v, Tensor))
-
-
-def triton_runs(b: Buffers) -> bool:
-    """Whether steps are Triton's, not the twins'."""
-    return b.z.is_cuda
-
-
-def loop_forward(b: Buffers) -> None:
-    """All steps, from h[:, 0], c[:, 0], age[:, 0] and the input's share of the pre-activations in z."""
-    step = pointwise.launch_forward if triton_runs(b) else pointwise.step_forward
-    for t in range(b.z.shape[1]):
-        if len(b.z) == 1:
-            b.z[0, t].addmm_(b.h[0, t], b.hh[0].t())
-        else:
-            b.z[:, t].baddbmm_(b.h[:, t], b.hh.mT)
-        step(b, t)
-
-
-def loop_backward(b: Buffers, first: bool = True) -> None:
-    """All steps from the last to the first; leaves dz in z. first: also the product that gives the first h its dh."""
-    step = pointwise.launch_backward if triton_runs(b) else pointwise.step_backward
-    for t in reversed(range(b.z.shape[1])):
-        step(b, t)
-        if t == 0 and not first:
-            return
-        if len(b.z) == 1:
-            b.dh[0].addmm_(b.z[0, t], b.hh[0])
-        else:
-            b.dh.baddbmm_(b.z[:, t], b.hh)

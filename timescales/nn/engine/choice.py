@@ -1,8 +1,9 @@
-"""Which engine "auto" tries first on a GPU: what measured.csv says is fastest at the nearest size.
+"""Which engine "auto" tries first on a GPU: the fastest one in measured.csv at the nearest size.
 
-`python scripts/bench/bench.py --device cuda` measures and writes that file: a row per cell (lstm, refine, coupled,
-separate), sizes S, B, H, engine and device, in milliseconds of one forward and backward pass in float32. Where nothing
-was measured: cuDNN for the plain LSTM, the graph engine for the others.
+`python scripts/bench/bench.py --device cuda` measures the engines and writes measured.csv. A row has the kind of cell
+(lstm, refine, coupled, separate), the sizes S, B and H, the engine, the time of a forward and backward pass in float32
+(in milliseconds), and the device. Without measurements, cuDNN comes first for the plain LSTM and the graph engine for
+the other cells.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ DEFAULT = ("cudnn", "graph", "eager")
 
 
 class Row(NamedTuple):
-    """A line of measured.csv."""
+    """A row of measured.csv."""
 
     cell: str
     S: int
@@ -34,25 +35,26 @@ class Row(NamedTuple):
 def measured() -> tuple[Row, ...]:
     """The rows of measured.csv."""
     return tuple(
-        Row(r["cell"], int(r["S"]), int(r["B"]), int(r["H"]), r["engine"], float(r["ms"]), r["device"])
-        for r in csv_rows(MEASURED)
+        Row(row["cell"], int(row["S"]), int(row["B"]), int(row["H"]), row["engine"], float(row["ms"]), row["device"])
+        for row in csv_rows(MEASURED)
     )
 
 
 def ranking(kind: str, S: int, B: int, H: int, device: str) -> list[str]:
-    """Engines, the fastest first: by the nearest measured size (ratios of S, B and H) at which two were compared.
+    """Names of the engines, the fastest first.
 
-    Rows of this device count, or if it has none those of any.
+    The order is that of the nearest measured size at which two engines were compared; the distance is measured by the
+    ratios of S, B and H. Rows of this device are used, or rows of all devices if it has none.
     """
     rows = [row for row in measured() if row.cell == kind]
     rows = [row for row in rows if row.device == device] or rows
-    by_size: dict[tuple[str, int, int, int], dict[str, float]] = {}
+    times_by_size: dict[tuple[str, int, int, int], dict[str, float]] = {}
     for row in rows:
-        by_size.setdefault((row.device, row.S, row.B, row.H), {})[row.engine] = row.ms
-    compared = {size: engines for size, engines in by_size.items() if len(engines) > 1}
+        times_by_size.setdefault((row.device, row.S, row.B, row.H), {})[row.engine] = row.ms
+    compared = {size: times for size, times in times_by_size.items() if len(times) > 1}
     if not compared:
         return list(DEFAULT)
     sizes = (S, B, H)
     nearest = min(compared, key=lambda size: sum(math.log(a / b) ** 2 for a, b in zip(size[1:], sizes, strict=True)))
-    found = compared[nearest]
-    return sorted(found, key=found.__getitem__) + [name for name in DEFAULT if name not in found]
+    times = compared[nearest]
+    return sorted(times, key=times.__getitem__) + [name for name in DEFAULT if name not in times]

@@ -1,4 +1,7 @@
-"""The plain LSTM by torch's own kernel: cuDNN on a GPU; on the CPU, where `auto` never takes it, torch's CPU kernel."""
+"""The cuDNN engine: the plain LSTM by torch's own kernel.
+
+On a CPU it is torch's CPU kernel, which `auto` never uses.
+"""
 
 from __future__ import annotations
 
@@ -13,42 +16,43 @@ from timescales.nn.engine import eager
 from timescales.nn.engine.kernel import kernel_of
 
 
-def why_not(cell: Cell, x: Tensor, masked: bool = False) -> str:
-    """Why this engine cannot run `cell` over `x`, with what to do about it; "" if it can."""
+def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
     kernel = kernel_of(cell)
     if kernel is None or kernel.kind != "lstm":
-        return f"it has the plain LSTM alone, not {cell}; use engine='auto'"
+        return f"it runs only the plain LSTM, not {cell}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"
     if x.dim() != 3:
-        return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='auto' for stacked replicas"
+        return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='auto' for batched seeds"
     if masked:
         return "it cannot hold the state where a mask is 0; use engine='auto'"
     if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
         return "torch has no cuDNN here, or it is turned off; use engine='auto'"
-    return ""
+    return None
 
 
 def run(
     cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Any]:
-    """Run a cell over a sequence; see `eager.run`. An LSTM does not read dt; `why_not` has refused a mask.
+    """Run a cell over a sequence; see `eager.run`. An LSTM does not use dt; a mask is not supported.
 
-    Whether products round to TF32 is cuDNN's own setting, torch.backends.cudnn.allow_tf32.
+    torch.backends.cudnn.allow_tf32 decides whether products are rounded to TF32.
     """
-    assert mask is None, "why_not comes first"
+    assert mask is None, "see unsupported_reason"
     if len(x) == 0:
         return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
-    train = torch.is_grad_enabled()  # cuDNN keeps what backward wants in "training" alone
-    # Autocast would bring half precision, in which a gate near 1 is 1 and forgets nothing.
+    training = torch.is_grad_enabled()  # cuDNN keeps the activations for backward only in training mode
+    # Autocast would use half precision, where a gate near 1 becomes 1 and forgets nothing.
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # "weights are not part of single contiguous chunk": made anew
+        # "weights are not part of single contiguous chunk": they are computed for this call.
+        warnings.simplefilter("ignore", UserWarning)
         output, h, c = torch._VF.lstm(
             x,
             (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
             parameters,
-            *(True, 1, 0.0, train, False, False),  # biases, layers, dropout, training, bidirectional, batch first
+            *(True, 1, 0.0, training, False, False),  # biases, layers, dropout, training, bidirectional, batch first
         )
     return output, type(state)(h[0], c[0])

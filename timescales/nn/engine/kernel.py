@@ -1,4 +1,4 @@
-"""Which cells have a fast kernel, and which one: what the fused, graph and cuDNN engines and `auto` all go by."""
+"""Which cells have a fast kernel, and which one. The fused, graph and cuDNN engines and `auto` use this."""
 
 from __future__ import annotations
 
@@ -11,27 +11,33 @@ from torch import Tensor
 from timescales.nn.cells import GatedLSTMCell, LSTMCell, PLSTMCell, URLSTMCell
 from timescales.nn.cells.cell import Cell
 
-KINDS = ("lstm", "refine", "coupled", "separate")  # as `with_cell` in fused.cpp numbers them; pLSTM has two
-
+KINDS = ("lstm", "refine", "coupled", "separate")  # numbered as in `with_cell` of fused.cpp
+GATES = {"lstm": 4, "refine": 4, "coupled": 3, "separate": 4}  # number of gates: blocks of rows in the weights
+AGED = ("coupled", "separate")  # the power-law LSTMs, whose state has an age
 
 _key = torch._C._TorchDispatchModeKey
-TRACERS = (_key.PROXY, _key.FAKE)  # make_fx, torch.export; what only watches is none of them
+TRACERS = (_key.PROXY, _key.FAKE)  # modes of make_fx and torch.export
 
 
 class Kernel(NamedTuple):
-    """A cell as its kernel knows it: one of KINDS, and its constants."""
+    """A cell as a kernel sees it.
+
+    kind: one of KINDS. power: exponents (H,), or (R, H) for batched seeds; None for a cell without a power law.
+    epsilon, floor: constants of the power law (see `PLSTMCell`).
+    threads: number of threads of fused.cpp. Backward uses forward's number, since the workspace is laid out for it.
+    """
 
     kind: str
-    power: Tensor | None = None  # (H,)
+    power: Tensor | None = None
     epsilon: float = 0.0
     floor: float = 0.0
-    threads: int = 1  # of fused.cpp; backward's are forward's: the workspace is laid out for them
+    threads: int = 1
 
 
 def kernel_of(cell: Cell) -> Kernel | None:
-    """The kernel for a cell; None if there is none, or none for its arguments.
+    """The kernel for a cell, or None if there is none for this cell with these arguments.
 
-    By exact class: a subclass may have another step, and only its author knows.
+    The exact class counts: a subclass may have other equations.
     """
     if type(cell) is LSTMCell:
         return Kernel("lstm")
@@ -42,27 +48,28 @@ def kernel_of(cell: Cell) -> Kernel | None:
         power = p if isinstance(p, Tensor) else cell.weight_hh.new_full((cell.hidden_size,), p)
         return Kernel("coupled" if cell.coupled else "separate", power, cell.epsilon, cell.floor)
     if type(cell) is GatedLSTMCell and cell.mechanism.main == "sigmoid" and not (cell.zoneout_h or cell.zoneout_c):
-        # A cumax, master gates and zoneout have no kernel; bias laws are in the weights already.
+        # There are no kernels for cumax, master gates and zoneout. `weights` already includes the gate bias.
         return {"none": Kernel("lstm"), "refine": Kernel("refine")}.get(cell.mechanism.auxiliary)
     return None
 
 
-def traced() -> str:
-    """Why no kernel can run now: torch traces or transforms its operations, and a kernel is none; "" if one can."""
+def tracing_reason() -> str | None:
+    """The reason why no kernel can run while torch traces or transforms its operations; None if it does not."""
     tracing = any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
     if tracing or torch._C._are_functorch_transforms_active():
-        return "torch.func, torch.export and whatever else traces want torch's own operations; use engine='eager'"
-    return ""
+        return "torch.func, torch.export and other tracers need torch's own operations; use engine='eager'"
+    return None
 
 
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
-    """Raise RuntimeError for a backward pass that is differentiated itself, or that takes many gradients at once."""
-    if torch.is_grad_enabled():  # create_graph=True; torch's once_differentiable lets some cases pass in silence
+    """Raise RuntimeError for a backward pass that is itself differentiated, or that takes batched gradients."""
+    # torch's once_differentiable does not report every case of create_graph=True.
+    if torch.is_grad_enabled():
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
     if any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in grads):
         raise RuntimeError(f"the {engine} engine has no batched gradients: where is_grads_batched use engine='eager'")
 
 
 def no_jvp(ctx: Any, *tangents: Any) -> None:
-    """Forward mode of a kernel: there is none."""
+    """`jvp` of the autograd functions of the kernels: raises RuntimeError."""
     raise RuntimeError("this engine has no forward-mode derivatives: use engine='eager'")

@@ -1,12 +1,14 @@
-"""CUDA graphs of the GPU engine's loops: how they are captured, in which buffers, and who has these when.
+"""CUDA graphs of the graph engine's loops: how they are captured, their buffers, and which call owns them.
 
-Graphs run in buffers of their own. A call has its buffers alone until its backward is done or its autograd node dies,
-whatever other calls come in between; results are copied out. Buffers are kept per cell, and die with it: a failed or
-finished job leaves nothing. A shape is captured when it comes for the second time (of all lengths of a text most come
-rarely), in at most `LIVE` buffers at once; those of the `KEPT` most frequent shapes are kept, no more than 8 GiB if
-they are more than four. Everything else runs the same launches uncaptured, as does a call inside somebody else's
-capture, of a whole training step for instance. All graphs share cuBLAS's workspace: calls on several streams at once
-are not supported.
+A graph runs in its own buffers. A call owns its buffers until its backward pass is done or its autograd node is
+deleted, whatever other calls come in between; results are copied out. Buffers belong to a cell and are deleted with it.
+
+A shape is captured when it occurs for the second time, since most lengths of a text occur rarely. At most `LIVE` calls
+of a shape have captured buffers at the same time. The buffers of the `KEPT` most frequent shapes are kept; if they need
+more than 8 GiB, only four are kept. All other calls launch the same kernels without a graph. So does a call during
+another capture, for example of a whole training step.
+
+All graphs share cuBLAS's workspace: calls on several streams at the same time are not supported.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.nn.engine.buffers import Buffers, loop_backward, loop_forward
+from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.kernel import Kernel
+from timescales.nn.engine.loops import loop_backward, loop_forward
 
 LIVE = 2
 KEPT = 64
@@ -33,25 +36,25 @@ KEPT_BYTES = 2**33
 
 @functools.cache
 def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """Where graphs are captured; one, so that cuBLAS has its workspace there before the first capture."""
+    """The stream for captures. There is only one, so cuBLAS has its workspace before the first capture."""
     return torch.cuda.Stream(device)
 
 
 _warmed: set[tuple[Any, ...]] = set()
-# One capture at a time: they share that stream. The pools' lock too: during a capture another thread may give buffers
-# back to a pool.
+# Captures share a stream, so there is one at a time. The pools use this lock too: another thread may return buffers to
+# a pool during a capture.
 _lock = threading.RLock()
 
 
 def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
-    """Compile, load and choose all that `loop` will launch: none of that may happen during a capture.
+    """Run `loop` on two steps in other buffers, so that all kernels are compiled and loaded before a capture.
 
-    On two steps in other buffers. What is compiled depends on H and on which buffers there are, what cuBLAS loads on
-    the sizes of the products.
+    Which kernels are compiled depends on H and on the buffers that exist; what cuBLAS loads depends on the sizes of the
+    products.
     """
     R, _, B, _ = b.z.shape
     key = (loop, b.kind, R, B, b.H, b.dt is None, b.mask is None, b.d_output is None, *settings(b.z.device))
-    key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd a thread of its own
+    key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd uses another thread
     if key in _warmed:
         return
     kernel = Kernel(b.kind, b.power, b.epsilon, b.floor)
@@ -70,8 +73,8 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
 
 
 @contextlib.contextmanager
-def nothing_collected() -> Iterator[None]:
-    """No garbage collection within: a CUDA graph that dies in a capture ends it (pytorch#161037)."""
+def no_garbage_collection() -> Iterator[None]:
+    """Turn garbage collection off: deleting a CUDA graph during a capture ends the capture (pytorch#161037)."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -81,28 +84,28 @@ def nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-_broken: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
+_failed_graphs: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
 
 
 def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
-    """A graph that runs `loop` in the buffers `b` whenever it is replayed."""
-    with _lock, nothing_collected():
+    """A graph whose replay runs `loop` in the buffers `b`."""
+    with _lock, no_garbage_collection():
         warm_up(b, loop)
         try:
             return record(lambda: loop(b), b.z.device)
         except BaseException:
-            # torch's random generator believes in the capture that failed, and refuses every draw until one succeeds.
+            # torch's random generator still expects the failed capture, and refuses to draw until a capture succeeds.
             with contextlib.suppress(Exception):
                 record(b.dh.zero_, b.z.device)
             raise
 
 
 def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGraph:
-    """A graph of what `launch` launches."""
+    """A graph of the kernels that `launch` launches."""
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     cause: BaseException | None = None
     try:
-        # The outer context restores this stream if the capture fails and torch's own context does not.
+        # The outer context restores the current stream if the capture fails; torch's own context does not.
         with (
             torch.cuda.stream(torch.cuda.current_stream()),
             torch.cuda.graph(graph, pool=pool, stream=side_stream(device), capture_error_mode="thread_local"),
@@ -113,36 +116,36 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
                 cause = error
                 raise
     except BaseException as error:
-        if torch.__version__ < (2, 12):
-            # Its allocator believes in the capture that failed, and gives no memory back any more.
-            _broken.append(graph)
+        if torch.__version__ < "2.12":  # a TorchVersion, which compares by numbers
+            # The allocator still expects the failed capture, and would not return any memory.
+            _failed_graphs.append(graph)
             with contextlib.suppress(Exception):
                 torch._C._cuda_endAllocateToPool(device.index, pool)
-        # The end of the capture raises an error, too, which says only that it failed.
+        # The end of the capture also raises an error, but it only says that the capture failed.
         raise (cause or error) from None
     return graph
 
 
 def captures(x: Tensor) -> bool:
-    """Whether graphs are captured here; inside somebody else's capture the steps become part of that."""
+    """Whether to capture graphs. During another capture the steps become part of that one."""
     return x.is_cuda and not torch.cuda.is_current_stream_capturing()
 
 
 def rounding() -> str:
-    """What float32 products on a GPU may round to: "tf32", or another word for not at all."""
-    # torch.get_float32_matmul_precision raises where somebody set the newer torch.backends.cuda.matmul.fp32_precision.
-    known = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
-    return known or ("ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32")
+    """The precision of float32 products on a GPU: "tf32", or another word for full precision."""
+    # torch.get_float32_matmul_precision raises if the newer torch.backends.cuda.matmul.fp32_precision was set.
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return precision or ("ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32")
 
 
 def settings(device: torch.device) -> tuple[Any, ...]:
-    """What decides which kernels a capture records: where it runs, and torch's settings."""
-    exact = torch.are_deterministic_algorithms_enabled()
-    return device, torch.cuda.current_stream(device).cuda_stream, rounding(), exact
+    """What the kernels of a capture depend on: device, stream, and torch's settings."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    return device, torch.cuda.current_stream(device).cuda_stream, rounding(), deterministic
 
 
 class Program:
-    """Buffers with the graphs that run in them: forward's from the start, backward's when it is first wanted."""
+    """Buffers and the graphs that run in them. The graphs for backward are captured when they are first needed."""
 
     def __init__(self, b: Buffers) -> None:
         self.b = b
@@ -151,16 +154,16 @@ class Program:
         self._backward: dict[bool, torch.cuda.CUDAGraph] = {}
 
     def backward(self, d_output: Tensor | None) -> torch.cuda.CUDAGraph:
-        """The graph for a backward pass with this gradient of every output, or without."""
-        every = d_output is not None
+        """The graph for a backward pass with the gradient of the outputs (R, S, B, H), or without it."""
+        has_d_output = d_output is not None
         if d_output is not None:
             if self.d_output is None:
                 self.d_output = torch.empty(d_output.shape, device=d_output.device, dtype=torch.float32)
             self.d_output.copy_(d_output)
-        self.b.d_output = self.d_output if every else None
-        if every not in self._backward:
-            self._backward[every] = capture(self.b, loop_backward)
-        return self._backward[every]
+        self.b.d_output = self.d_output if has_d_output else None
+        if has_d_output not in self._backward:
+            self._backward[has_d_output] = capture(self.b, loop_backward)
+        return self._backward[has_d_output]
 
 
 class Pool:
@@ -170,59 +173,73 @@ class Pool:
         self._seen: Counter[Any] = Counter()
         self._live: Counter[Any] = Counter()
         self._free: list[tuple[Any, Program]] = []
-        self.failures: Counter[Any] = Counter()  # captures that failed, by key: after two it is not tried again
+        self.failures: Counter[Any] = Counter()  # failed captures by key; after two, a key is not captured any more
 
     def take(self, key: Any, make: Callable[[], Program]) -> Program | None:
-        """A program for calls with this key, for the caller alone until `give`; None where it should run uncaptured."""
+        """A program for calls with this key; None if the call should run without a graph.
+
+        The caller owns the program until it calls `give`.
+        """
         with _lock:
             self._seen[key] += 1
             if self._seen[key] < 2 or self._live[key] >= LIVE:
                 return None
-            found = next((k for k, (other, _) in enumerate(self._free) if other == key), None)
-            if found is not None:
-                program = self._free.pop(found)[1]
-            elif self._full() and self._seen[key] <= min(self._seen[other] for other, _ in self._free):
-                return None  # to capture one shape after the other for a single use each would cost more than it saves
-            else:
-                try:
-                    program = make()
-                except torch.OutOfMemoryError:  # what is kept for later may be what is in the way
-                    if not self._free:
-                        raise
-                    self._drop(len(self._free))
-                    torch.cuda.empty_cache()
-                    program = make()
+            program = self._take_free(key)
+            if program is None:
+                # A capture for a single use would cost more than it saves.
+                if self._full() and self._seen[key] <= min(self._seen[other] for other, _ in self._free):
+                    return None
+                program = self._make(make)
             self._live[key] += 1
             return program
 
+    def _take_free(self, key: Any) -> Program | None:
+        for k, (other, program) in enumerate(self._free):
+            if other == key:
+                del self._free[k]
+                return program
+        return None
+
+    def _make(self, make: Callable[[], Program]) -> Program:
+        try:
+            return make()
+        except torch.OutOfMemoryError:  # the programs that are kept for later may use the memory
+            if not self._free:
+                raise
+            self._drop(len(self._free))
+            torch.cuda.empty_cache()
+            return make()
+
     def give(self, key: Any, program: Program) -> None:
-        """Take a program back; if there are too many, the one whose shape comes least often goes."""
+        """Return a program. If too many are kept, the one with the rarest shape is deleted."""
         with _lock:
             self._live[key] -= 1
             full = self._full()
             self._free.append((key, program))
-            # Nothing may wait while some graph is captured: the next call drops it.
+            # `_drop` synchronises, which is not allowed during a capture. Then a later call drops the program.
             if full and not torch.cuda.is_current_stream_capturing():
                 self._drop(1)
 
     def lose(self, key: Any) -> None:
-        """A program that was taken does not come back."""
+        """Forget a program that was taken."""
         with _lock:
             self._live[key] -= 1
-        torch.cuda.synchronize()  # a graph must not die while it runs
+        torch.cuda.synchronize()  # a graph must not be deleted while it runs
 
     def _full(self) -> bool:
         large = sum(program.b.bytes() for _, program in self._free) > KEPT_BYTES
-        return len(self._free) >= KEPT or (large and len(self._free) >= 4)  # whole and last batches, two splits
+        # Four: a whole and a last batch in training and in validation.
+        return len(self._free) >= KEPT or (large and len(self._free) >= 4)
 
     def _drop(self, n: int) -> None:
-        torch.cuda.synchronize()  # a graph must not die while it runs
+        """Delete the n programs with the rarest shapes."""
+        torch.cuda.synchronize()  # a graph must not be deleted while it runs
         self._free.sort(key=lambda pair: self._seen[pair[0]])
         del self._free[:n]
 
 
 class Lease:
-    """A call's buffers, and how to run in them; `release` gives them back, as does its end."""
+    """The buffers of a call, and how to run in them. `release` returns them; so does the deletion of the lease."""
 
     def __init__(self, pool: Pool | None, key: Any, strict: bool, make: Callable[[], Buffers]) -> None:
         self._pool, self._key, self._strict = pool, key, strict
@@ -237,14 +254,14 @@ class Lease:
         self.b = make() if self._program is None else self._program.b
 
     def forward(self) -> None:
-        """All steps forward."""
+        """Run all steps forward."""
         if self._program is None:
             loop_forward(self.b)
         else:
             self._program.forward.replay()
 
     def backward(self, d_output: Tensor | None, first: bool) -> None:
-        """All steps backward; d_output (R, S, B, H)."""
+        """Run all steps backward. d_output: gradient of the outputs, (R, S, B, H). first: see `loop_backward`."""
         graph = None
         if self._program is not None:
             try:
@@ -263,6 +280,7 @@ class Lease:
             graph.replay()
 
     def _failed(self, error: Exception) -> None:
+        """Raise for a failed capture (strict), or count it and print it when the key is given up."""
         if self._strict:
             raise RuntimeError(f"the graph engine could not capture: {one_line(error)}; use engine='eager'") from error
         assert self._pool is not None
@@ -271,7 +289,7 @@ class Lease:
             announce(f"capturing {self._key} failed twice, its steps are launched one by one: {one_line(error)}")
 
     def release(self) -> None:
-        """Give the buffers back, for the next call of this shape."""
+        """Return the buffers for the next call with this shape."""
         program, self._program = self._program, None
         if program is not None and self._pool is not None:
             self._pool.give(self._key, program)
@@ -282,10 +300,10 @@ class Lease:
 
 
 def announce(reason: str) -> None:
-    """Say in one line that something slower runs."""
+    """Print one line: the graph engine does not run, and why."""
     print(f"timescales: no graph engine, something slower runs: {reason}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's kind and the first line of its text."""
+    """The class of an exception and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"

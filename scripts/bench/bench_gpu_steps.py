@@ -1,0 +1,165 @@
+"""What bench_gpu.py measures for a layer: forward and backward of each variant, their time and its lower bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from bench_variants import Config
+from torch import Tensor, nn
+
+from timescales import LSTM, PLSTM, RNN, URLSTM
+from timescales.nn.cells import Weights
+from timescales.nn.engine import graph
+from timescales.nn.engine.kernel import AGED, GATES
+
+SEEDS = 16
+UNIT = "nn.LSTM"
+KINDS: dict[str, Callable[..., RNN]] = {"lstm": LSTM, "refine": URLSTM, "coupled": PLSTM, "separate": PLSTM}
+PRECISIONS = {"fp32": "highest", "tf32": "high"}
+Step = Callable[[], object]
+
+
+def set_precision(precision: str) -> None:
+    """Set the precision of torch's and cuDNN's products, "fp32" or "tf32"."""
+    torch.set_float32_matmul_precision(PRECISIONS[precision])
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+# ------------------------------------------------------------------------------------------ variants of a layer
+
+
+def make_step(name: str, config: Config, device: str) -> Step:
+    """One forward and backward pass of a variant: nn.LSTM, "graph coupled", "eager lstm", "graph coupled x16"."""
+    S, B, I, H, _ = config  # noqa: E741
+    if name.endswith(f"x{SEEDS}"):
+        return batched_seeds_step(name.split()[1], config, device)
+    if name == UNIT:
+        model: nn.Module = nn.LSTM(I, H)
+    else:
+        engine, kind = name.split()
+        model = KINDS[kind](I, H, engine=engine, **({"coupled": False} if kind == "separate" else {}))
+    model.to(device)
+    x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
+
+    def step() -> None:
+        model.zero_grad()
+        model(x)[0].backward(d_output)
+
+    return step
+
+
+def batched_seeds_step(kind: str, config: Config, device: str) -> Step:
+    """One forward and backward pass of several seeds in one call of the graph engine."""
+    S, B, I, H, _ = config  # noqa: E741
+    cell = KINDS[kind](I, H).to(device).layers[0]
+    leaves = [None if v is None else _repeat(v) for v in cell.weights()]
+    weights = Weights(*leaves)  # type: ignore[arg-type]  # only the last weight may be None
+    x, d_output = torch.randn(S, SEEDS, B, I, device=device), torch.randn(S, SEEDS, B, H, device=device) / B
+    state = cell.initial_state(SEEDS, B)
+    wanted = [v for v in leaves if v is not None]
+    return lambda: torch.autograd.grad(graph.run(cell, x, weights, state)[0], wanted, d_output)
+
+
+def _repeat(v: Tensor) -> Tensor:
+    """A leaf (SEEDS, ...) with the values of v."""
+    return v.detach().expand(SEEDS, *v.shape).contiguous().requires_grad_()
+
+
+def products_step(config: Config, device: str) -> Step:
+    """Only the matrix products of an LSTM, with preallocated results; captured in a graph on a GPU."""
+    S, B, I, H, _ = config  # noqa: E741
+
+    def new(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device)
+
+    x, h, dz, ih, hh = new(S * B, I), new(S * B, H), new(S * B, 4 * H), new(4 * H, I), new(4 * H, H)
+    z, dh, d_ih, d_hh = new(S * B, 4 * H), new(B, H), new(4 * H, I), new(4 * H, H)
+    rows = [slice(t * B, (t + 1) * B) for t in range(S)]
+
+    def step() -> None:
+        torch.mm(x, ih.t(), out=z)
+        for r in rows:
+            z[r].addmm_(h[r], hh.t())
+        for r in rows:
+            torch.mm(dz[r], hh, out=dh)
+        torch.mm(dz.t(), h, out=d_hh)
+        torch.mm(dz.t(), x, out=d_ih)
+
+    return step if device == "cpu" else captured(step)
+
+
+def captured(step: Callable[[], None]) -> Step:
+    """The replay of a CUDA graph of `step`."""
+    stream, recorded = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(recorded, stream=stream):
+        step()
+
+    def replay(_: object = step) -> None:  # keeps `step` alive, and with it the tensors that the graph works in
+        recorded.replay()
+
+    return replay
+
+
+# ------------------------------------------------------------------------------------------ timing
+
+
+def seconds_of(step: Step, device: str) -> float:
+    """Seconds of one call. On a GPU it is the time between two events, which includes idle time."""
+    if device == "cpu":
+        start_time = time.perf_counter()
+        step()
+        return time.perf_counter() - start_time
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    step()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000
+
+
+def synchronize(device: str) -> None:
+    """Wait until a GPU has finished."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def measure_speeds(device: str) -> dict[str, float]:
+    """Speeds of this device: bytes per second of a copy, operations per second of a large matrix product."""
+    n, m = (2**28, 8192) if device != "cpu" else (2**20, 256)
+    a, b = torch.randn(n, device=device), torch.empty(n, device=device)
+    p, q, out = torch.randn(m, m, device=device), torch.randn(m, m, device=device), torch.empty(m, m, device=device)
+
+    def best(step: Step) -> float:
+        return min(seconds_of(step, device) for _ in range(6))
+
+    speeds = {"copy bytes/s": 8 * n / best(lambda: b.copy_(a))}
+    for precision in PRECISIONS:
+        set_precision(precision)
+        speeds[f"{precision} FLOP/s"] = 2 * m**3 / best(lambda: torch.mm(p, q, out=out))
+    return speeds
+
+
+def minimal_cost(kind: str, config: Config, seeds: int = 1) -> tuple[float, float]:
+    """Bytes and operations that a step of the graph engine needs at least."""
+    S, B, I, H, _ = config  # noqa: E741
+    G, states = GATES[kind], 3 if kind in AGED else 2
+    # Forward writes activations and states. Backward reads them and the gradient of the outputs, and writes dz. The
+    # products for the weights read dz, h and x; the first product reads x.
+    numbers = G + states + (G + states + 1) + G + (G + 1)
+    moved = 4.0 * seeds * S * B * (H * numbers + 2 * I)
+    return moved, 2.0 * seeds * S * B * G * H * (3 * H + 2 * I)
+
+
+def lower_bound_ms(row: dict[str, Any], config: Config, speeds: dict[str, float]) -> float:
+    """Milliseconds that the variant of a row needs at least on a device with these speeds."""
+    kind = row["variant"].split()[1] if row["variant"].startswith("graph") else "lstm"
+    seeds = SEEDS if row["variant"].endswith(f"x{SEEDS}") else 1
+    moved, operations = minimal_cost(kind, config, seeds)
+    return 1000 * max(moved / speeds["copy bytes/s"], operations / speeds[f"{row['precision']} FLOP/s"])

@@ -1,0 +1,394 @@
+"""CUDA graphs of the graph engine, their pool and their failures, with stand-ins for CUDA."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from engine_cases import (
+    batched_seeds,
+    close,
+    evaluate,
+)
+
+from timescales import LSTM, PLSTM, URLSTM
+from timescales.nn.engine import eager, graph, pointwise, programs
+from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.kernel import GATES
+from timescales.nn.engine.loops import loop_backward, loop_forward
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(1)
+
+
+class Replay:
+    """Stands in for a CUDA graph: replaying runs the loop."""
+
+    def __init__(self, b, loop):
+        self.b, self.loop = b, loop
+
+    def replay(self):
+        Captured.replays += 1
+        self.loop(self.b)
+
+
+class Stream:
+    cuda_stream = 0
+
+    def __init__(self, device=None):
+        self.waited = 0
+
+    def wait_stream(self, other):
+        self.waited += 1
+
+
+def standing_in(monkeypatch, recording):
+    """Streams that do nothing, and `recording` for torch.cuda.graph."""
+    for name, value in (
+        ("Stream", Stream),
+        ("CUDAGraph", object),
+        ("graph", recording),
+        ("stream", lambda stream: contextlib.nullcontext()),
+        ("synchronize", lambda: None),
+        ("current_stream", lambda device=None: Stream()),
+        ("graph_pool_handle", lambda: (0, 1)),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(programs, "_warmed", set())
+    programs.side_stream.cache_clear()
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
+    """The real `capture`, with streams that do nothing and a recording that runs at once."""
+    entered = []
+
+    @contextlib.contextmanager
+    def recording(made, pool, stream, capture_error_mode):
+        entered.append((stream, capture_error_mode))
+        with ThreadPoolExecutor() as other:
+            held.append(other.submit(programs._lock.acquire, False).result())
+        yield
+
+    held = []
+    standing_in(monkeypatch, recording)
+    R, S, B, H = 2, 5, 3, 4
+    power = torch.full((R, H), 0.5)
+    b = Buffers(graph.Kernel(kind, power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
+    for value in vars(b).values():
+        if isinstance(value, torch.Tensor):
+            value.fill_(1.0)
+    runs = []
+    for name in ("step_forward", "step_backward"):
+        real = getattr(pointwise, name)
+        monkeypatch.setattr(pointwise, name, lambda b, t, real=real: (runs.append(b.z.shape[1]), real(b, t)))
+    for loop in (loop_forward, loop_forward, loop_backward):
+        programs.capture(b, loop)
+    assert held
+    assert not any(held)  # one thread at a time
+    b.d_output = torch.ones(R, S, B, H)
+    programs.capture(b, loop_backward)
+    assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, and again with d_output
+    assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
+    programs.side_stream.cache_clear()
+
+
+def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
+    """torch's generator is left capturing by the first."""
+    state = {"capturing": False}
+
+    @contextlib.contextmanager
+    def recording(made, pool, stream, capture_error_mode):
+        state["capturing"] = True
+        yield  # as torch's own: what raises here leaves the state as it is
+        state["capturing"] = False
+
+    def fails(b):
+        if b is not small:
+            return  # warming up
+        raise RuntimeError("operation not permitted")
+
+    standing_in(monkeypatch, recording)
+    small = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    with pytest.raises(RuntimeError, match="operation not permitted"):
+        programs.capture(small, fails)
+    assert not state["capturing"]
+    programs.side_stream.cache_clear()
+
+
+class Captured:
+    count = replays = 0
+    fails = False
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_torchs_newer_precision_setting(precision, monkeypatch):
+    """torch.get_float32_matmul_precision raises where that was set."""
+    before = torch.backends.cuda.matmul.fp32_precision
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    try:
+        torch.backends.cuda.matmul.fp32_precision = precision
+        assert precision in programs.settings(torch.device("cpu"))
+        graph.compare_kernels("coupled", torch.device("cpu"))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+        torch.set_float32_matmul_precision("highest")
+    for legacy, expected in (("high", True), ("highest", False)):
+        torch.set_float32_matmul_precision(legacy)
+        assert (programs.rounding() == "tf32") is expected
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    Captured.count, Captured.replays, Captured.fails = 0, 0, False
+
+    def capture(b, loop):
+        if Captured.fails:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
+        Captured.count += 1
+        return Replay(b, loop)
+
+    monkeypatch.setattr(programs, "capture", capture)
+    monkeypatch.setattr(programs, "captures", lambda x: True)
+    monkeypatch.setattr(programs, "settings", lambda device: ())
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return Captured
+
+
+def gradients(model, chosen, **arguments):
+    losses = [model(x, **arguments)[0].square().sum() for x in chosen]
+    return [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
+
+
+def test_replicas_are_padded_and_cut_as_single_runs_are(captured, monkeypatch):
+    monkeypatch.setattr(graph, "PIECE", 8)
+    singles = [PLSTM(3, 7).layers[0] for _ in range(2)]
+    cell, weights = batched_seeds(singles)
+    x, dt, mask = torch.randn(21, 2, 4, 3), torch.rand(21, 2, 4), torch.rand(21, 2, 4) < 0.7
+    for keeps in (True, False):  # padded to 32 steps; in pieces of 8, 8 and 5, the last of them padded
+        with torch.set_grad_enabled(keeps):
+            output, state = graph.run(cell, x, weights, cell.initial_state(2, 4), dt, mask)
+        assert output.shape == (21, 2, 4, 7)
+        for k, one in enumerate(singles):
+            expected, end = eager.run(one, x[:, k], one.weights(), one.initial_state(4), dt[:, k], mask[:, k])
+            close(output[:, k].detach(), expected.detach(), 1e-5)
+            close(state.age[k].detach(), end.age.detach(), 1e-5)
+
+
+def test_captured_at_the_second_time_and_kept(captured):
+    model = PLSTM(3, 20, engine="graph")
+    x = torch.randn(9, 4, 3)
+    first = gradients(model, [x])
+    assert (captured.count, captured.replays) == (0, 0)
+    for k in range(1, 5):
+        for a, b in zip(first[0], gradients(model, [x])[0], strict=True):
+            assert torch.equal(a, b)
+        assert (captured.count, captured.replays) == (2, 2 * k)
+    with torch.no_grad():
+        output, _ = model(x)
+        again, _ = model(2 * x)
+    assert captured.count == 2
+    assert not torch.equal(output, again)  # the first was not written over
+    assert torch.equal(output, model(x)[0])
+
+
+def test_live_calls_have_buffers_of_their_own(captured):
+    """Also more calls than are captured at once, of two shapes, with the backward passes in any order."""
+    model = PLSTM(3, 20, engine="graph")
+    inputs = [torch.randn(s, b, 3) for s, b in ((9, 4), (9, 4), (5, 6), (9, 4), (9, 4), (5, 6), (9, 4))]
+    alone = [gradients(model, [x])[0] for x in inputs]
+    for chosen, expected in ((inputs, alone), (inputs[::-1], alone[::-1])):
+        for grads, wanted in zip(gradients(model, chosen), expected, strict=True):
+            for a, b in zip(grads, wanted, strict=True):
+                assert torch.equal(a, b)
+    (pool,) = [pool for cell, pool in graph._pools.items() if cell is model.layers[0]]
+    assert set(pool._live.values()) == {0}
+    assert len(pool._free) <= 4  # two of each shape
+
+
+def test_last_step_alone_and_every_step_have_their_graphs(captured):
+    model = PLSTM(3, 20, engine="graph")
+    x = torch.randn(9, 4, 3)
+
+    def last_and_all():
+        last = torch.autograd.grad(model(x)[1][0].h.sum(), list(model.parameters()))
+        return last + torch.autograd.grad(model(x)[0].sum(), list(model.parameters()))
+
+    first = last_and_all()
+    for _ in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(first, last_and_all(), strict=True))
+    assert captured.count == 3
+
+
+def test_retained_graph(captured):
+    model = URLSTM(3, 20, engine="graph")
+    for _ in range(2):
+        loss = model(torch.randn(9, 4, 3))[0].square().sum()
+        first = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        model(torch.randn(9, 4, 3))[0].sum().backward()
+        second = torch.autograd.grad(loss, list(model.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_buffers_come_back_and_die_with_their_cell(captured):
+    model = LSTM(3, 20, engine="graph")
+    x = torch.randn(9, 4, 3)
+    model(x)
+    for _ in range(5):
+        model(x)  # its autograd node dies at once, without a backward pass
+    assert captured.count == 1
+    (kept,) = graph._pools[model.layers[0]]._free
+    buffers = weakref.ref(kept[1].b)
+    del kept, model
+    gc.collect()
+    assert buffers() is None
+
+
+def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
+    monkeypatch.setattr(programs, "KEPT", 3)
+    model = LSTM(3, 4, engine="graph")
+    for S in (*range(1, 9), *range(1, 9)):
+        model(torch.randn(S, 2, 3))
+    assert captured.count == 3  # the other shapes come no more often than those kept, and run uncaptured
+    for _ in range(4):
+        model(torch.randn(8, 2, 3))
+    assert captured.count == 4
+    pool = graph._pools[model.layers[0]]
+    assert len(pool._free) == 3
+    assert any(program.b.z.shape[1] == 8 for _, program in pool._free)
+    monkeypatch.setattr(programs, "KEPT", 99)
+    monkeypatch.setattr(programs, "KEPT_BYTES", 0)
+    for S in (*range(11, 20), *range(11, 20)):
+        model(torch.randn(S, 2, 3))
+    assert len(pool._free) == 4
+
+
+def test_what_is_kept_gives_way_when_memory_is_short(captured):
+    model = LSTM(3, 4, engine="graph")
+    x = torch.randn(5, 2, 3)
+    model(x)
+    model(x)
+    pool = graph._pools[model.layers[0]]
+    (kept,) = pool._free
+    asked = []
+
+    def make():
+        asked.append(len(pool._free))
+        if len(asked) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return kept[1]
+
+    pool._seen["other"] = 1
+    assert pool.take("other", make) is kept[1]
+    assert asked == [1, 0]
+
+
+def test_a_capture_that_fails_is_said_once_by_auto_and_raised_by_name(captured, capsys):
+    model = PLSTM(3, 20, engine="graph")
+    x = torch.randn(9, 4, 3)
+    expected = gradients(model, [x])[0]
+    captured.fails = True
+    with pytest.raises(RuntimeError, match=r"could not capture: RuntimeError: operation not .*; use engine='eager'"):
+        model(x)
+    cell = model.layers[0]
+    for _ in range(4):
+        output, _ = graph.run_or_eager(cell, x, cell.weights(), cell.initial_state(4))
+        found = torch.autograd.grad(output.square().sum(), list(model.parameters()))
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1  # when it is given up
+    assert "launched one by one: RuntimeError: operation not permitted" in said
+    with pytest.raises(RuntimeError, match="could not capture"):  # what auto gave up is raised by name as before
+        model(x)
+    captured.fails = False
+    model(x)
+    assert captured.count == 1
+
+
+def test_a_capture_may_fail_once(captured):
+    """Something of the process may have come between, which need not be there the next time."""
+    model, x = PLSTM(3, 20), torch.randn(9, 4, 3)
+    cell = model.layers[0]
+    for fails, captures in ((False, 0), (True, 0), (False, 1)):
+        captured.fails = fails
+        graph.run_or_eager(cell, x, cell.weights(), cell.initial_state(4))
+        assert captured.count == captures
+
+
+def test_what_came_first_is_raised_by_a_capture_that_failed(monkeypatch):
+    """Its end raises an error of its own, which would hide that memory was short."""
+
+    @contextlib.contextmanager
+    def recording(made, pool, stream, capture_error_mode):
+        try:
+            yield
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def fails(b):
+        if b is small:  # and not warming up
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    standing_in(monkeypatch, recording)
+    small = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    try:
+        raise KeyError("somebody else's, which is being handled")
+    except KeyError:
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            programs.capture(small, fails)
+
+
+def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch):
+    """An old graph that dies in a capture ends it."""
+    seen = []
+
+    @contextlib.contextmanager
+    def recording(made, pool, stream, capture_error_mode):
+        seen.append(gc.isenabled())
+        yield
+
+    standing_in(monkeypatch, recording)
+    b = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    programs.capture(b, lambda b: None)
+    assert seen == [False]
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("steps", [1, 15, 16, 17, 37])
+def test_masked_lengths_are_made_few(steps, captured, monkeypatch):
+    """Padding to a multiple of 16 changes nothing; the shapes that are captured are those of the padded lengths."""
+    model, x, mask = PLSTM(3, 7), torch.randn(steps, 4, 3), torch.rand(steps, 4) < 0.7
+    dt, made = torch.rand(steps, 4), []
+    monkeypatch.setattr(graph, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
+    expected = evaluate(model, "eager", torch.float32, x, None, dt, mask, False)
+    found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
+    for name in expected:
+        close(found[name], expected[name], 1e-5)
+    assert set(made) == {-(-steps // 16) * 16}
+
+
+def test_a_capture_that_fails_in_backward(captured, capsys):
+    model = PLSTM(3, 20, engine="graph")
+    x, cell = torch.randn(9, 4, 3), model.layers[0]
+    expected = gradients(model, [x])[0]
+    output, _ = graph.run_or_eager(cell, x, cell.weights(), cell.initial_state(4))
+    captured.fails = True
+    found = torch.autograd.grad(output.square().sum(), list(model.parameters()))
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert capsys.readouterr().err == ""  # it is tried once more
+    pool = graph._pools[cell]
+    assert (set(pool._live.values()), pool._free) == ({0}, [])
+    captured.fails = False
+    loss = model(x)[0].sum()
+    captured.fails = True
+    with pytest.raises(RuntimeError, match="could not capture"):
+        loss.backward()
+    assert (set(pool._live.values()), pool._free) == ({0}, [])

@@ -1,0 +1,305 @@
+"""Cells against closed forms and numbers printed in the papers."""
+
+import math
+
+import pytest
+import torch
+from cell_cases import close, run
+
+import timescales
+from timescales.nn.cells import (
+    LSTMCell,
+    PLSTMCell,
+    URLSTMCell,
+)
+from timescales.tasks import Spec
+from timescales.training.model import SequenceModel
+
+
+def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64, **kwargs):
+    """The activations of a pLSTM at a given reset gate; r = 0 and r = 1 are reached by saturation."""
+    age, r = torch.as_tensor(age, dtype=dtype), torch.as_tensor(r, dtype=torch.float64)
+    age, r = torch.broadcast_tensors(age, r)
+    cell = PLSTMCell(1, r.numel(), power=p, epsilon=epsilon, epsilon_form=form, **kwargs).to(dtype)
+    z = torch.logit(r).clamp(-1e4, 1e4).reshape(-1)
+    gx = torch.cat([z] + [torch.zeros_like(z)] * (len(cell.gates) - 1)).to(dtype)
+    state = cell.State(torch.zeros_like(z).to(dtype), torch.zeros_like(z).to(dtype), age.reshape(-1))
+    return cell.act(gx, torch.zeros_like(gx), state, dt)
+
+
+@pytest.mark.parametrize(
+    ("age", "r", "p", "epsilon", "new_age", "f"),
+    [
+        (0, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
+        (0, 0, 0.3, 1e-3, 1, 0.81249599),
+        (0, 1, 0.3, 1e-3, 0, 0.12589254),
+        (199, 0, 0.3, 1e-3, 200, 0.99850635),
+        (199, 0.01, 0.3, 1e-3, 198, 0.99849132),
+        (9, 0.9, 0.2, 1e-3, 1, 0.87072460),
+    ],
+)
+def test_unit_step_vectors(age, r, p, epsilon, new_age, f):
+    gates = plstm_gate(age, r, p, epsilon)
+    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
+    assert gates.forget.item() == pytest.approx(f, abs=6e-9)  # eight printed digits
+    assert gates.input.item() == pytest.approx(1 - f, abs=6e-9)
+
+
+@pytest.mark.parametrize(("r", "p", "new_age", "f"), [(0.5, 0.5, 0.5005, 0.57811930), (1, 0.3, 0.001, 0.15494543)])
+def test_authors_form_vectors(r, p, new_age, f):
+    gates = plstm_gate(0, r, p, 1e-3, form="authors")
+    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
+    assert gates.forget.item() == pytest.approx(f, abs=6e-9)
+
+
+def test_paper_and_authors_forms_differ_by_half_a_percent_at_most():
+    r = torch.linspace(0.0, 1.0, 101, dtype=torch.float64)
+    worst = 0.0
+    for p in (0.1, 0.3, 0.5):
+        for age in (0.0, 1.0, 10.0):
+            inner = r[r <= 0.9]  # at r = 1 the floors eps^p and (2 eps/(1+eps))^p differ more: next test
+            a, b = plstm_gate(age, inner, p, 1e-3), plstm_gate(age, inner, p, 1e-3, form="authors")
+            worst = max(worst, (a.forget - b.forget).abs().max().item())
+    assert 0.0 < worst < 0.005
+
+
+@pytest.mark.parametrize(
+    ("p", "floor", "authors", "small", "steepest"),
+    [
+        (0.01, ".933", ".940", ".891", "9.3"),
+        (0.05, ".708", ".733", ".562", "35.4"),
+        (0.1, ".501", ".537", ".316", "50.1"),
+        (0.2, ".251", ".288", ".100", "50.2"),
+        (0.3, ".126", ".155", ".0316", "37.7"),
+        (0.5, ".0316", ".0447", ".0032", "15.8"),
+        (0.7, ".0079", ".0129", ".0003", "5.6"),
+        (0.9, ".0020", ".0037", ".00003", "1.8"),
+        (1.0, ".001", ".002", ".00001", "1.0"),
+    ],
+)
+def test_a_full_reset_leaves_a_floor(p, floor, authors, small, steepest):
+    """A reset is not f = 0 but epsilon^p, (2 eps / (1 + eps))^p in the authors' form."""
+
+    def printed(value, text):
+        decimals = len(text.partition(".")[2])
+        assert value == pytest.approx(float(text), abs=0.51 * 10.0**-decimals)
+
+    printed(plstm_gate(7.0, 1.0, p, 1e-3).forget.item(), floor)
+    printed(plstm_gate(7.0, 1.0, p, 1e-3, form="authors").forget.item(), authors)
+    printed(plstm_gate(7.0, 1.0, p, 1e-5).forget.item(), small)
+    # The steepest slope is at d = 0; r = 0 and dt = 1 bring the age from d - 1 to d.
+    age = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(plstm_gate(age, 0.0, p, 1e-3).forget.sum(), age)
+    assert slope.item() == pytest.approx(p * 1e-3 ** (p - 1) * (1 - 1e-3), rel=1e-9)
+    printed(slope.item(), steepest)
+
+
+@pytest.mark.parametrize(
+    ("age", "dt", "r", "p", "epsilon", "new_age", "f"),
+    [
+        (0, 0.1, 0.5, 0.5, 1e-5, 0.05, 0.69007246),
+        (0, 1, 0.5, 0.5, 1e-3, 0.5, 0.57792733),
+        (3.7, 2.5, 0.2, 0.4, 1e-5, 4.96, 0.83171991),
+        (50, 0.01, 0, 0.3, 1e-5, 50.01, 0.99994124),
+        (50, 0.01, 1, 0.3, 1e-5, 0, 0.03162278),
+    ],
+)
+def test_variable_time_vectors(age, dt, r, p, epsilon, new_age, f):
+    gates = plstm_gate(age, r, p, epsilon, dt)
+    assert gates.age.item() == pytest.approx(new_age, abs=1e-12)
+    assert gates.forget.item() == pytest.approx(f, abs=6e-9)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 1.5])
+def test_variable_time_limits(p):
+    for dt in (0.1, 1.0, 10.0):
+        assert plstm_gate(50.0, 1.0, p, 1e-5, dt).forget.item() == pytest.approx((1e-5) ** p, rel=1e-12)
+        free = ((20.0 + 1 + 1e-5) / (20.0 + dt + 1)) ** p
+        assert plstm_gate(20.0, 0.0, p, 1e-5, dt).forget.item() == pytest.approx(free, rel=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fp32", "fp64"])
+@pytest.mark.parametrize("form", ["paper", "authors"])
+def test_forget_never_exceeds_1(form, dtype):
+    r = torch.cat([torch.tensor([0.0, 1.0]), torch.logspace(-12, -0.001, 60)]).double()
+    for epsilon in (1e-5, 1e-3, 0.5):
+        for dt in (0.0, 1e-9, 1e-5, 1e-3, 0.4, 1.0, 100.0):
+            for age in (0.0, 1.0, 1e4):
+                gates = plstm_gate(age, r, 0.3, epsilon, torch.tensor(dt, dtype=dtype), form, dtype)
+                assert (gates.forget <= 1.0).all()
+                assert (gates.forget > 0.0).all()
+                assert (gates.input >= 0.0).all()
+                assert (gates.input < 1.0).all()
+                assert (gates.age >= 0.0).all()
+                close(
+                    gates.forget + gates.input, torch.ones_like(gates.forget), 1e-6 if dtype == torch.float32 else 1e-12
+                )
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5])
+def test_slope_in_the_reset_preactivation_is_bounded_like_a_sigmoids(epsilon):
+    """df/dz = -p f r (1 - eps) d / ((d + eps)(d + 1)): never above 1/4, although df/dd is large near d = 0."""
+    for p in (0.05, 0.145, 0.5, 0.95):
+        for age in (0.0, 1.0, 1e4):
+            z = torch.linspace(-20, 20, 401, dtype=torch.float64, requires_grad=True)
+            cell = PLSTMCell(1, 401, power=p, epsilon=epsilon).double()
+            zero = torch.zeros(401, dtype=torch.float64)
+            gx = torch.cat([z, zero, zero])
+            f = cell.act(gx, torch.zeros_like(gx), cell.State(zero, zero, zero + age)).forget
+            (slope,) = torch.autograd.grad(f.sum(), z)
+            r, keep = torch.sigmoid(z).detach(), torch.sigmoid(-z).detach()
+            d = keep * (age + 1)
+            exact = -p * f.detach() * r * (1 - epsilon) * d / ((d + epsilon) * (d + 1))
+            # 1 - r cancels as r -> 1: absolute error ~ ulp(1) / epsilon, 1e-11.
+            torch.testing.assert_close(slope, exact, rtol=1e-7, atol=1e-10)
+            assert slope.abs().max() <= 0.2501
+
+
+def test_large_ages_keep_their_input_gate_in_float32():
+    """i = 1 - f at age 1e4: log1p and expm1 leave 7e-8, a plain power 6e-4."""
+    r = torch.tensor([0.0, 1e-4, 1e-3])
+    narrow = plstm_gate(1e4, r, 0.2, 1e-3, dtype=torch.float32).input
+    wide = plstm_gate(1e4, r, 0.2, 1e-3).input
+    assert ((narrow.double() - wide) / wide)[0].abs() < 3e-7
+    # A reset gate in float32 rounds 1 - r, relative 6e-8, and the age with it.
+    assert ((narrow.double() - wide) / wide).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.9])
+def test_free_decay_after_a_reset_is_a_power_of_time(p):
+    """r = 0, zero input: the product of n forget gates is (n + 1)^-p as epsilon -> 0."""
+    n = 200
+
+    def product(epsilon):
+        age, left = torch.zeros(1, dtype=torch.float64), 1.0
+        for _ in range(n):
+            gates = plstm_gate(age, 0.0, p, epsilon)
+            age, left = gates.age, left * gates.forget.item()
+        return left
+
+    assert product(1e-12) == pytest.approx((n + 1.0) ** -p, rel=1e-10)
+    if p == 0.3:
+        assert product(1e-12) == pytest.approx(0.20372, abs=5.1e-6)
+        assert product(1e-3) == pytest.approx(0.20408, abs=5.1e-6)
+
+
+def test_a_whole_plstm_decays_as_a_power_of_time():
+    """Through the engine: no reset, no input, output gate open."""
+    cell = PLSTMCell(1, 1, power=0.4, epsilon=1e-12, coupled=False).double()
+    with torch.no_grad():
+        cell.weight_ih.zero_()
+        cell.weight_hh.zero_()
+        cell.bias.copy_(torch.tensor([-1e4, -1e4, 0.0, 1e4]))
+        one = torch.ones(1, 1, dtype=torch.float64)
+        output, state = run(cell, torch.zeros(50, 1, 1, dtype=torch.float64), cell.State(0 * one, one, 0 * one))
+    expected = torch.arange(2.0, 52.0, dtype=torch.float64) ** -0.4
+    close(output.flatten(), expected.tanh(), 1e-10)
+    assert state.age.item() == 50.0
+
+
+def test_a_constant_forget_gate_decays_exponentially():
+    """LSTM with f = .97, no input: .97^200 = .0023, the curve of Chien et al.'s Fig. 1."""
+    cell = LSTMCell(1, 1).double()
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.zero_()
+        cell.bias_ih.copy_(torch.tensor([-1e4, math.log(0.97 / 0.03), 0.0, 1e4], dtype=torch.float64))
+        one = torch.ones(1, 1, dtype=torch.float64)
+        output, state = run(cell, torch.zeros(200, 1, 1, dtype=torch.float64), cell.State(0 * one, one))
+    close(output.flatten(), (0.97 ** torch.arange(1.0, 201.0, dtype=torch.float64)).tanh(), 1e-10)
+    assert state.c.item() == pytest.approx(0.0023, abs=5e-5)
+    assert cell.timescales().item() == pytest.approx(-1 / math.log(0.97), rel=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+def test_at_its_init_the_resting_gate_forgets_2_to_the_minus_p(p):
+    cell = PLSTMCell(3, 4, power=p, epsilon=1e-12).double()
+    with torch.no_grad():
+        cell.bias.zero_()  # r = 1/2, age at rest 1
+    close(torch.exp(-1.0 / cell.timescales()), torch.full((4,), 2.0**-p, dtype=torch.float64), 1e-10)
+
+
+@pytest.mark.parametrize(
+    ("f", "r", "g"), [(0.5, 0.5, 0.5), (0.9, 0.1, 0.828), (0.9, 0.9, 0.972), (0.99, 1, 0.9999), (0.99, 0, 0.9801)]
+)
+def test_refine_gate_vectors(f, r, g):
+    cell = URLSTMCell(1, 1, forget_init="default").double()
+    z = torch.tensor([f, r, 0.5, 0.5], dtype=torch.float64).logit().clamp(-1e4, 1e4).requires_grad_()
+    gates = cell.act(z, torch.zeros_like(z), cell.initial_state())
+    assert gates.forget.item() == pytest.approx(g, abs=1e-12)
+    assert f**2 - 1e-12 <= gates.forget.item() <= 1 - (1 - f) ** 2 + 1e-12
+    (slope,) = torch.autograd.grad(gates.forget.sum(), z)
+    assert slope[0].item() == pytest.approx(2 * f * (1 - f) * (r + (1 - 2 * r) * f), abs=1e-12)
+    assert slope[1].item() == pytest.approx(2 * f * (1 - f) * r * (1 - r), abs=1e-12)
+
+
+def test_ur_with_zero_maps_starts_at_the_cubic():
+    """r = 1 - f, so g = 2 f - 3 f^2 + 2 f^3."""
+    torch.manual_seed(10)
+    cell = URLSTMCell(2, 64).double()
+    with torch.no_grad():
+        for key, parameter in cell.named_parameters():
+            if key != "gate_bias":
+                parameter.zero_()
+    f = cell.gate_bias.detach().sigmoid()
+    close(torch.exp(-1.0 / cell.timescales()), 2 * f - 3 * f**2 + 2 * f**3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "hidden", "outputs", "count"),
+    [
+        ("LSTM", 10, 128, 10, 72_970),
+        ("PLSTM", 10, 128, 10, 54_794),
+        ("LSTM", 1, 256, 10, 267_786),
+        ("PLSTM", 1, 256, 10, 200_970),
+        ("LSTM", 1, 512, 10, 1_059_850),
+        ("PLSTM", 1, 512, 10, 795_146),
+        ("LSTM", 1, 110, 2, 49_942),
+        ("PLSTM", 1, 110, 2, 37_292),
+        ("LSTM", 2, 110, 2, 50_382),
+        ("PLSTM", 2, 110, 2, 37_622),
+        ("URLSTM", 1, 110, 2, 4 * 110 * (1 + 110 + 1) + 110 + 222),  # one bias and the uniform vector
+    ],
+)
+def test_parameter_counts(kind, size, hidden, outputs, count):
+    spec = Spec("one_hot" if size == 10 else "real", size, outputs, "all" if size == 10 else "last", horizon=100)
+    model = SequenceModel(getattr(timescales, kind)(size, hidden), spec)
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_parameter_counts_of_the_character_models():
+    """PTB: 20-d embedding and decoder of 50 symbols; Text8: two layers on one-hot letters."""
+
+    def count(module):
+        return sum(p.numel() for p in module.parameters())
+
+    assert count(timescales.LSTM(20, 716)) + 716 * 50 + 50 + 50 * 20 == 2_150_482
+    assert count(timescales.PLSTM(20, 828)) + 828 * 50 + 50 + 50 * 20 == 2_152_194
+    assert count(timescales.LSTM(27, 512, 2)) + 512 * 27 + 27 == 3_223_067
+    assert count(timescales.PLSTM(27, 592, 2)) + 592 * 27 + 27 == 3_222_875
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        ({"epsilon": 0}, "between 0 and 1"),
+        ({"epsilon": 1.0}, "between 0 and 1"),
+        ({"epsilon": -1e-3}, "between 0 and 1"),
+        ({"epsilon": math.nan}, "between 0 and 1"),
+        ({"epsilon": "small"}, "between 0 and 1"),
+        ({"epsilon_form": "code"}, "paper or authors"),
+        ({"power": 0.0}, "learned or a number above 0"),
+        ({"power": -0.2}, "learned or a number above 0"),
+        ({"power": math.inf}, "learned or a number above 0"),
+        ({"power": math.nan}, "learned or a number above 0"),
+        ({"power": True}, "learned or a number above 0"),
+        ({"power": "fixed"}, "learned or a number above 0"),
+        ({"power_init": (0.5, 0.1)}, "low <= high"),
+        ({"power_init": (0.0, 1.5)}, "low <= high"),
+        ({"power_init": (0.1, 0.2, 0.3)}, "two numbers"),
+        ({"power_init": 0.3}, "two numbers"),
+    ],
+)
+def test_plstm_says_what_its_arguments_must_be(arguments, fix):
+    with pytest.raises(ValueError, match=fix):
+        PLSTMCell(2, 3, **arguments)

@@ -1,0 +1,169 @@
+"""Cells against the reference implementations of their papers' equations in NumPy (tests/support/reference.py)."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from cell_cases import (
+    CELLS,
+    PAPER_PLSTMS,
+    PLSTMS,
+    B,
+    H,
+    I,
+    S,
+    build,
+    close,
+    close_state,
+    random_input,
+    random_state,
+    run,
+)
+
+from timescales.nn.cells import (
+    ExpRNNCell,
+    GatedGRUCell,
+    GatedLSTMCell,
+    GRUCell,
+    JANETCell,
+    LSTMCell,
+    PGRUCell,
+    URLSTMCell,
+)
+
+
+def by_gate(cell, initial=None):
+    """Weights by gate in NumPy, read from the parameters by name; frozen gates have their biases from `initial`."""
+    own = {k: v.detach().numpy() for k, v in cell.named_parameters()}
+    biases = [name for name in ("bias", "bias_ih", "bias_hh") if name in own]
+    split = {}
+    for gate in cell.gates:
+        rows = cell.rows(gate)
+        frozen = gate in getattr(cell, "frozen", ())
+        bias = initial[gate] if frozen else sum(own[name][rows] for name in biases)
+        split[gate] = (own["weight_ih"][rows], own["weight_hh"][rows], bias)
+    return split
+
+
+def run_reference(name, cell, initial, x, state, dt, mask):
+    if isinstance(cell, ExpRNNCell):
+        A = np.zeros((H, H))
+        A[np.tril_indices(H, -1)] = cell.skew.detach().numpy()
+        bias, W_x = cell.bias.detach().numpy(), cell.weight_ih.detach().numpy()
+        return reference.exprnn(W_x, A - A.T, bias, x.numpy(), state.h.numpy(), None if mask is None else mask.numpy())
+    w = by_gate(cell, initial)
+    x, mask = x.numpy(), None if mask is None else mask.numpy()
+    state = [v.numpy() for v in state]
+    own = {k: v.detach().numpy() for k, v in cell.named_parameters()}
+    arguments = CELLS[name][1]
+    if isinstance(cell, GatedLSTMCell | GatedGRUCell):
+        b = None if cell.gate_bias is None else cell.gate_bias.detach().numpy()
+        if arguments["gate"] in ("-", "r"):
+            b = 1.0
+        if isinstance(cell, GatedLSTMCell):
+            return reference.gated_lstm(w, arguments["gate"], b, 1, x, *state, mask)
+        return reference.gated_gru(w, arguments["gate"], b, 1, x, *state, mask, arguments.get("gru_form", "forget"))
+    if isinstance(cell, GRUCell):
+        apart = {
+            gate: (W_x, W_h, *(own[key][cell.rows(gate)] for key in ("bias_ih", "bias_hh")))
+            for gate, (W_x, W_h, _) in w.items()
+        }
+        return reference.gru(apart, x, *state, mask)
+    if isinstance(cell, JANETCell):
+        return reference.janet(w, arguments.get("beta", 1.0), x, *state, mask)
+    if isinstance(cell, PGRUCell):
+        h, age = state
+        t = np.array([37.0, 5.5, 11.0])
+        p, epsilon = arguments.get("power") or reference.sigmoid(own["power"]), arguments.get("epsilon", 1e-3)
+        return reference.pgru(w, p, epsilon, x, h, t[:, None] - age, t, None if dt is None else dt.numpy(), mask)
+    if isinstance(cell, URLSTMCell):
+        return reference.ur_lstm(w, own.get("gate_bias", 0.0), x, *state, mask)
+    if isinstance(cell, LSTMCell):
+        if "gate_bias" in own:  # Gu et al.'s U- gate: added to forget, subtracted from input
+            for gate, sign in (("forget", 1.0), ("input", -1.0)):
+                w[gate] = (*w[gate][:2], w[gate][2] + sign * own["gate_bias"])
+        return reference.lstm(w, x, *state, mask)
+    p, epsilon = arguments.get("power") or reference.sigmoid(own["power"]), arguments.get("epsilon", 1e-3)
+    coupled = arguments.get("coupled", True)
+    h, c, age = state
+    t = np.array([37.0, 5.5, 1000.0])  # any time will do: the age form must not know it
+    if dt is None:
+        form = arguments.get("epsilon_form", "paper")
+        return reference.plstm_printed(w, p, epsilon, x, h, c, t[:, None] - age, t, mask, form, coupled)
+    return reference.plstm_lag(w, p, epsilon, x, h, c, age, dt.numpy(), mask, coupled)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["whole", "masked"])
+@pytest.mark.parametrize("timed", [False, True], ids=["unit", "timed"])
+@pytest.mark.parametrize("name", CELLS)
+def test_equals_the_reference(name, timed, masked):
+    if timed and "authors" in name:
+        timed = False  # the authors' code has unit steps only: here they are given as dt = 1
+        dt = torch.ones(S, B, dtype=torch.float64)
+    x, times, mask = random_input()
+    dt = times if timed else None if "authors" not in name else torch.ones(S, B, dtype=torch.float64)
+    kind, arguments = CELLS[name]
+    torch.manual_seed(0)
+    fresh = kind(I, H, **arguments).double()
+    initial = {gate: fresh.bias_total(gate).detach().double().numpy() for gate in fresh.gates}
+    cell = build(name)
+    state = random_state(cell, B)
+    mask = mask if masked else None
+    with torch.no_grad():
+        output, final = run(cell, x, state, dt, mask)
+    expected, expected_final = run_reference(name, cell, initial, x, state, dt if timed else None, mask)
+    close(output, torch.from_numpy(expected), 1e-10)
+    for value, reference_value in zip(final, expected_final, strict=True):
+        close(value, torch.from_numpy(reference_value), 1e-10)
+
+
+@pytest.mark.parametrize("name", PAPER_PLSTMS)
+def test_variable_time_equals_the_printed_equations_with_absolute_time(name):
+    x, dt, mask = random_input(tiny_dt=False)
+    cell, coupled = build(name), CELLS[name][1].get("coupled", True)
+    state = random_state(cell, B)
+    p = CELLS[name][1].get("power") or cell.power.sigmoid().detach().numpy()
+    t = np.array([3.0, 50.0, 0.0])
+    h, c, age = (v.numpy() for v in state)
+    expected, (_, c_end, lag) = reference.plstm_printed_time(
+        by_gate(cell), p, cell.epsilon, x.numpy(), h, c, t[:, None] - age, t, dt.numpy(), mask.numpy(), coupled
+    )
+    with torch.no_grad():
+        output, final = run(cell, x, state, dt, mask)
+    close(output, torch.from_numpy(expected), 1e-10)
+    close(final.c, torch.from_numpy(c_end), 1e-10)
+    close(final.age, torch.from_numpy(lag), 1e-10)
+
+
+@pytest.mark.parametrize("name", PLSTMS)
+def test_unit_steps_are_the_case_dt_1(name):
+    x, _, mask = random_input()
+    cell = build(name)
+    with torch.no_grad():
+        plain, state = run(cell, x, random_state(cell, B), None, mask)
+        timed, timed_state = run(cell, x, random_state(cell, B), torch.ones(S, B, dtype=torch.float64), mask)
+    close(plain, timed)
+    close_state(state, timed_state)
+
+
+@pytest.mark.parametrize("name", [name for name in CELLS if "exprnn" not in name])
+def test_act_names_the_gates_in_order_and_step_uses_them(name):
+    cell = build(name)
+    state = random_state(cell, B)
+    generator = torch.Generator().manual_seed(3)
+    gx, gh = torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64, generator=generator)
+    gates, new = cell.act(gx, gh, state), cell.step(gx, gh, state)
+    pre = cell.by_gate(gx + gh)
+    read = {GRUCell: "reset", GatedGRUCell: "reset", PGRUCell: "read"}.get(type(cell))
+    if read:  # the gate comes after the recurrent product
+        pre["cell"] = cell.by_gate(gx)["cell"] + getattr(gates, read) * cell.by_gate(gh)["cell"]
+    effective = {"forget", "input"} if isinstance(cell, GatedLSTMCell | GatedGRUCell) else {"forget"}
+    for gate in set(cell.gates) & set(gates._fields) - effective:
+        close(getattr(gates, gate), pre[gate].tanh() if gate == "cell" else pre[gate].sigmoid())
+    write = getattr(gates, "input", 1.0 - gates.forget)
+    if "c" in state._fields:
+        close(new.c, gates.forget * state.c + write * gates.cell)
+        close(new.h, gates.output * new.c.tanh())
+    else:
+        close(new.h, gates.forget * state.h + write * gates.cell)
+    assert cell.State._fields[0] == "h"

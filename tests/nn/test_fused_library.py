@@ -1,0 +1,108 @@
+"""The compilation of the fused engine: cache, damaged files, compilers and their flags."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from timescales import LSTM, PLSTM
+from timescales.nn.engine import fused_library
+
+RUN = """
+import torch
+from timescales import PLSTM
+torch.manual_seed(0)
+model = PLSTM(3, 5)
+print(round(model(torch.ones(4, 2, 3))[0].sum().item(), 4), round(model(torch.ones(4, 2, 3))[0].sum().item(), 4))
+"""
+
+
+def python(cache: Path, **environment: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_build_shared_by_processes_and_repaired(tmp_path):
+    """Two processes at once compile once; a damaged library is compiled again, a whole one is not."""
+    both = [python(tmp_path), python(tmp_path)]
+    (a, said_a), (b, said_b) = (p.communicate() for p in both)
+    assert [p.returncode for p in both] == [0, 0], said_a + said_b
+    assert a == b
+    assert (said_a + said_b).count("compiling the fused engine") == 1
+    (library,) = (tmp_path / "timescales").glob("*.so")
+
+    library.write_bytes(library.read_bytes()[:20_000])
+    again, said = python(tmp_path).communicate()
+    assert again == a, said
+    assert said.count("compiling the fused engine") == 1
+    assert python(tmp_path).communicate() == (a, "")
+    assert [p.suffix for p in sorted((tmp_path / "timescales").iterdir())] == [".lock", ".so"]
+
+
+def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
+    """A cache may be shared by machines of several kinds: what one can run, another may not."""
+    monkeypatch.setattr(fused_library, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(
+        fused_library, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest())
+    )
+    (tmp_path / "other.cpp").touch()
+    names = [fused_library.build(), fused_library.build()]
+    changes = {
+        "SOURCE": tmp_path / "other.cpp",
+        "FLAGS": ("-O2",),
+        "processor": lambda: "another",
+        "find_compiler": lambda: ["true"],
+    }
+    for name, value in changes.items():
+        with monkeypatch.context() as changed:
+            changed.setattr(fused_library, name, value)
+            names.append(fused_library.build())
+    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
+def test_without_a_compiler(tmp_path, compiler, reason):
+    """Eager, with one line that says why."""
+    process = python(tmp_path, CXX=compiler)
+    out, said = process.communicate()
+    assert process.returncode == 0, said
+    assert said.count("no fused engine") == 1
+    assert reason in said
+    torch.manual_seed(0)
+    model = PLSTM(3, 5, engine="eager")
+    assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "kept"),
+    [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)],
+    ids=str,
+)
+def test_a_compiler_is_spared_only_the_flags_it_does_not_know(tmp_path, unknown, kept):
+    compiler = tmp_path / "compiler"
+    refused = "|".join(unknown) or "none"
+    compiler.write_text(f"""#!/bin/sh
+for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit 1;; esac; out=$word; done
+echo "$@" > "$out"
+""")
+    compiler.chmod(0o755)
+    fused_library.compile_to(tmp_path / "fused.so", [str(compiler)])
+    used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
+    assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
+    assert not set(unknown) & set(used)
+
+
+def test_fused_by_name_says_why_it_cannot(monkeypatch):
+    error = "no C++ compiler found (g++); install one or set CXX"
+    monkeypatch.setattr(fused_library, "load", lambda: fused_library.Library(None, error))
+    with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
+        LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
+    LSTM(3, 4)(torch.randn(2, 2, 3))

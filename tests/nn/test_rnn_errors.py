@@ -1,0 +1,122 @@
+"""Wrong arguments of the modules: the error says what to do."""
+
+import pytest
+import torch
+from rnn_cases import KINDS, B, H, I, S, build, close, random_input
+from torch import nn
+
+import timescales
+from timescales.nn.cells import LSTMCell
+from timescales.nn.rnn import RNN
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        ({"bias": False}, "zero and freeze"),
+        ({"bidirectional": True}, r"x\.flip\(0\)"),
+        ({"proj_size": 3}, r"nn\.Linear"),
+        ({"device": "cpu"}, r"\.to\(device\)"),
+        ({"dtype": torch.float64}, r"\.to\(dtype\)"),
+        ({"batchfirst": True}, "did you mean batch_first"),
+        ({"droput": 0.1}, "did you mean dropout"),
+        ({"zzz": 1}, "no argument zzz"),
+        ({"num_layers": 0}, "at least 1|1 or 3 layers"),
+        ({"num_layers": 1.0}, "whole number"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"dropout": -0.1}, "at least 0"),
+        ({"dropout": True}, "bias, is none here"),
+        ({"engine": "warp"}, "auto, eager"),
+    ],
+    ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
+)
+def test_refused_arguments_say_what_to_do(kind, arguments, fix):
+    with pytest.raises(ValueError, match=fix):
+        build(kind, **arguments)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_torchs_defaults_may_be_spelled_out(kind):
+    rnn = build(kind, bias=True, bidirectional=False, proj_size=0, device=None, dtype=None)
+    close(rnn(random_input()[0])[0], build(kind)(random_input()[0])[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        (lambda: timescales.LSTM(I, [3, 4]), "lists 2 layers, num_layers is 1"),
+        (lambda: timescales.LSTM(I, [3, 4], 3), "lists 2 layers, num_layers is 3"),
+        (lambda: timescales.LSTM(I, H, 2, forget_init=[1.0]), "forget_init lists 1"),
+        (lambda: timescales.LSTM(I, H, 1, frozen=[("input",), ()]), "frozen lists 2"),
+        (lambda: timescales.LSTM(I, 0), "hidden_size"),
+        (lambda: timescales.ChronoLSTM(I, H, T_max=9, forget_init=1.0), "ChronoLSTM chooses forget_init .* to LSTM"),
+        (lambda: timescales.MTSLSTM(I, H, frozen=("input",)), r"frozen itself: give frozen=\('input',\) to LSTM"),
+        (lambda: timescales.MTSLSTM(I, H, 3, forget_init=[1.0] * 3), "MTSLSTM chooses forget_init itself"),
+        (lambda: RNN([]), "at least 1"),
+        (lambda: RNN([LSTMCell(2, 3), LSTMCell(4, 3)]), "3 units cannot feed one of 4"),
+    ],
+)
+def test_layers_that_do_not_fit(call, fix):
+    with pytest.raises(ValueError, match=fix):
+        call()
+
+
+X = torch.zeros(S, B, I)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        ((torch.zeros(S, I),), "unsqueeze"),
+        ((torch.zeros(S, B, I + 1),), "reads 4"),
+        ((nn.utils.rnn.pack_padded_sequence(X, [S] * B),), "mask"),
+        ((X.numpy(),), "x must be a tensor, not ndarray"),
+        ((X, None, 2.0), "dt must be a tensor, not float"),
+        ((X, None, None, [True]), "mask must be a tensor, not list"),
+        ((X, None, torch.ones(S, B, 1)), "dt must be"),
+        ((X, None, torch.ones(B, S)), "dt must be"),
+        ((X, None, None, torch.ones(S)), "mask must be"),
+        ((X, []), "one entry per layer"),
+        ((X, [LSTMCell.State(torch.zeros(B, H), torch.zeros(B, H))] * 3), "one entry per layer"),
+        ((X, [LSTMCell.State(torch.zeros(B + 1, H), torch.zeros(B + 1, H))] * 2), "state"),
+        ((X, [LSTMCell.State(torch.zeros(1, H), torch.zeros(1, H))] * 2), "state"),  # must not broadcast in silence
+        ((X, [LSTMCell.State(torch.zeros(B, H + 1), torch.zeros(B, H + 1))] * 2), "state"),
+        ((X, (torch.zeros(2, B, H), torch.zeros(2, B, H))), "state"),  # torch.nn.LSTM's (h, c)
+        ((X, ([torch.zeros(B, H)] * 2, [torch.zeros(B, H)] * 2)), "state"),  # the same by layers
+        ((X, [(None, None)] * 2), "state"),
+    ],
+    ids=[
+        "unbatched",
+        "features",
+        "packed",
+        "numpy",
+        "dt_number",
+        "mask_list",
+        "dt_rank",
+        "dt_turned",
+        "mask_rank",
+        "no_state",
+        "state_of_3_layers",
+        "state_of_4_sequences",
+        "state_of_1_sequence",
+        "state_of_6_units",
+        "torchs_state",
+        "torchs_state_by_layers",
+        "state_of_nothing",
+    ],
+)
+def test_wrong_shapes_raise_with_the_fix(arguments, fix):
+    rnn = timescales.LSTM(I, H, 2)
+    with pytest.raises(ValueError, match=fix):
+        rnn(*arguments)
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("field", [0, 1])
+def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
+    rnn = timescales.LSTM(I, H, 2, engine=engine)
+    for other in ({"dtype": torch.float64}, {"dtype": torch.float16}, {"device": "meta"}):
+        state = [LSTMCell.State(*(torch.zeros(B, H, **(other if k == field else {})) for k in (0, 1)))] * 2
+        with pytest.raises(ValueError, match=r"state of layer 0 is .*\.to\('cpu', torch\.float32\)"):
+            rnn(X, state)

@@ -1,0 +1,208 @@
+"""Modules under torch's tools: hooks, pruning, tracing, compiling, copying, saving."""
+
+import copy
+import io
+
+import pytest
+import torch
+from rnn_cases import KINDS, B, H, I, build, close, layered, random_input
+from torch import nn
+from torch.nn.utils import prune
+
+import timescales
+from timescales.nn.engine import eager
+
+
+def test_hooks_on_a_layer_see_its_output():
+    rnn, seen = build("LSTM", I, H, 2), []
+    rnn.layers[0].register_forward_hook(lambda cell, given, made: seen.append(made[0]))
+    x, _ = random_input()
+    below = eager.run(rnn.layers[0], x, rnn.layers[0].weights(), rnn.layers[0].initial_state(B))[0]
+    rnn(x)
+    close(seen[0], below)
+
+
+SHAPED = {
+    "prune": lambda cell: (prune.l1_unstructured(cell, "weight_hh", amount=0.48), prune.remove)[1],
+    "weight_norm": lambda cell: (nn.utils.weight_norm(cell, "weight_hh"), nn.utils.remove_weight_norm)[1],
+    "spectral_norm": lambda cell: (nn.utils.spectral_norm(cell, "weight_hh"), nn.utils.remove_spectral_norm)[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("how", SHAPED)
+def test_weights_shaped_by_hooks_are_those_used(how, engine):
+    """Two steps, since each hook computes the weight in every pass; then the shape is made permanent."""
+    rnn = timescales.LSTM(I, H, engine=engine)
+    x = random_input()[0].float()
+    remove = SHAPED[how](rnn.layers[0])
+    before = rnn(x)[0].detach()
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        rnn(x)[0].square().sum().backward()
+        optimizer.step()
+    rnn.eval()  # where spectral_norm leaves its vectors alone
+    shaped = rnn(x)[0]
+    assert (shaped - before).abs().max() > 1e-3
+    remove(rnn.layers[0], "weight_hh")
+    close(rnn(x)[0], shaped, 1e-6)
+    if how == "spectral_norm":
+        assert torch.linalg.matrix_norm(rnn.layers[0].weight_hh, 2) < 1.2  # one step of the power method at a time
+    if how == "prune":
+        assert (rnn.layers[0].weight_hh == 0).float().mean() == 0.48
+
+
+def test_what_follows_torchs_operations_gets_them():
+    """A kernel is none: traced, its results would stand in the trace as constants."""
+    from torch.func import jacrev, jvp, vmap
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    rnn = timescales.PLSTM(I, H)
+    plain = copy.deepcopy(rnn)
+    plain.engine = "eager"
+    x, y = random_input()[0].float(), random_input(seed=2)[0].float()
+
+    def output(x):
+        return rnn(x)[0]
+
+    def expected(x):
+        return plain(x)[0]
+
+    close(make_fx(output)(x)(y), expected(y), 1e-6)
+    close(vmap(output)(torch.stack([x, y]))[1], expected(y), 1e-6)
+    close(torch.export.export(rnn, (x,)).module()(y)[0], expected(y), 1e-6)
+    close(jvp(output, (x,), (y,))[1], jvp(expected, (x,), (y,))[1], 1e-6)
+    close(jacrev(output)(x), jacrev(expected)(x), 1e-6)
+    for engine in ("fused", "graph"):
+        rnn.engine = engine
+        with pytest.raises(ValueError, match=r"traces want torch's own operations; use engine='eager'"):
+            make_fx(output)(x)
+
+
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_torch_compile_leaves_engines_alone(engine, recwarn):
+    """As it does torch's own LSTM: what surrounds them is compiled, in silence."""
+    rnn = timescales.PLSTM(3, 4, engine=engine)
+
+    def loss(x):
+        return rnn(2.0 * x)[0].tanh().sum()
+
+    compiled = torch.compile(loss, backend="eager")
+    for S in (5, 7):
+        x = torch.randn(S, 2, 3, requires_grad=True)
+        found = [torch.autograd.grad(f(x), [x, *rnn.parameters()]) for f in (loss, compiled)]
+        for a, b in zip(*found, strict=True):
+            assert torch.equal(a, b)
+    said = [str(w.message) for w in recwarn]
+    assert [text for text in said if "Dynamo" in text] == []  # torch has others to say, of the Python it runs in
+    torch.compiler.reset()
+    whole = torch.compile(loss, backend="eager", fullgraph=True)
+    message = r"Message: torch\.compile leaves kernels alone, .* use engine='eager'"  # not its source line, quoted
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=message):
+        whole(x)
+    rnn.engine = "eager"
+    close(whole(x), loss(x), 1e-6)
+
+
+def test_torch_compile_has_what_no_kernel_runs():
+    rnn, x = timescales.GRU(3, 4), torch.randn(5, 2, 3)
+    close(torch.compile(rnn, backend="eager", fullgraph=True)(x)[0], rnn(x)[0], 1e-6)
+    close(torch.export.export(rnn, (x,), strict=True).module()(x)[0], rnn(x)[0], 1e-6)
+
+
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_derivatives_that_a_kernel_has_not_raise_with_the_fix(engine):
+    import torch.autograd.forward_ad as forward_mode
+
+    rnn = timescales.LSTM(I, H, engine=engine)
+    x = random_input()[0].float().requires_grad_()
+    output, _ = rnn(x)
+    many = torch.ones(2, *output.shape)
+    with pytest.raises(RuntimeError, match=r"no batched gradients: .* use engine='eager'"):
+        torch.autograd.grad(output, x, many, is_grads_batched=True)
+    with forward_mode.dual_level(), pytest.raises(RuntimeError, match=r"no forward-mode .* use engine='eager'"):
+        rnn(forward_mode.make_dual(x.detach(), torch.ones_like(x)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_deep_copy(kind):
+    rnn = layered(kind)
+    x, dt = random_input()
+    expected = rnn(x, dt=dt)[0]
+    duplicate = copy.deepcopy(rnn)
+    assert torch.equal(duplicate(x, dt=dt)[0], expected)
+    with torch.no_grad():
+        for parameter in duplicate.parameters():
+            parameter.zero_()
+    assert torch.equal(rnn(x, dt=dt)[0], expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_dict_round_trip(kind):
+    """Saved, read back with weights_only=True, loaded strictly into a module of another seed."""
+    rnn, file = layered(kind), io.BytesIO()
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    torch.save(rnn.state_dict(), file)
+    file.seek(0)
+    other = layered(kind, seed=5)
+    other.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    x, dt = random_input()
+    assert torch.equal(other(x, dt=dt)[0], rnn(x, dt=dt)[0])
+    for a, b in zip(rnn.timescales(), other.timescales(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_frozen_gates_are_a_list():
+    with pytest.raises(ValueError, match=r"frozen is a list of gates: write \['forget'\]"):
+        timescales.LSTM(3, 4, frozen="forget")
+    with pytest.raises(ValueError, match=r"frozen is a list of gates: write \['input'\]"):
+        timescales.LSTM(3, 4, 2, frozen=[["forget"], "input"])
+
+
+def test_frozen_values_travel_with_the_state_dict():
+    slow, fast = timescales.MTSLSTM(I, H, alpha=0.3), timescales.MTSLSTM(I, H, alpha=1.5)
+    assert not torch.equal(slow.timescales()[0], fast.timescales()[0])
+    fast.load_state_dict(slow.state_dict(), strict=True)
+    assert torch.equal(slow.timescales()[0], fast.timescales()[0])
+
+
+def test_names_of_the_parameters_are_torchs():
+    def own(rnn):
+        return {key.removeprefix("layers.0.") for key, _ in rnn.named_parameters()}
+
+    assert own(timescales.LSTM(I, H)) == {"weight_ih", "weight_hh", "bias_ih", "bias_hh"}
+    assert own(timescales.LSTM(I, H, forget_init="uniform")) - own(timescales.LSTM(I, H)) == {"gate_bias"}
+    assert own(timescales.URLSTM(I, H)) == {"weight_ih", "weight_hh", "bias", "gate_bias"}
+    assert own(timescales.PLSTM(I, H)) == {"weight_ih", "weight_hh", "bias", "power"}
+    assert own(timescales.PLSTM(I, H, power=0.2)) == {"weight_ih", "weight_hh", "bias"}
+    assert own(timescales.GRU(I, H)) == own(timescales.LSTM(I, H))
+    assert own(timescales.GatedRNN(I, H)) == own(timescales.URLSTM(I, H))
+    assert own(timescales.ExpRNN(I, H)) == {"weight_ih", "skew", "bias"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_learns(kind):
+    rnn = layered(kind)
+    x, dt = random_input()
+    rnn(x, dt=dt)[0].square().sum().backward()
+    for key, parameter in rnn.named_parameters():
+        assert torch.isfinite(parameter.grad).all()
+        assert parameter.grad.any(), key
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_runs_are_bitwise_equal(kind):
+    x, dt = random_input()
+    assert torch.equal(layered(kind)(x, dt=dt)[0], layered(kind)(x, dt=dt)[0])
+
+
+def test_public_names_are_lazy_and_complete():
+    assert set(timescales.__all__) >= {"RNN", "LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "PLSTM", "Cell", "LSTMCell"}
+    assert all(getattr(timescales, name) is not None for name in timescales.__all__)
+    assert set(timescales.__all__) >= {"GatedRNN", "GRU", "PGRU", "JANET", "ExpRNN", "GatedLSTMCell", "GatedGRUCell"}
+    with pytest.raises(AttributeError, match="GRUX"):
+        timescales.GRUX  # noqa: B018

@@ -1,0 +1,107 @@
+"""The LSTM equals torch.nn.LSTM, and converts from it and to it."""
+
+import pytest
+import torch
+from cell_cases import (
+    CELLS,
+    B,
+    H,
+    I,
+    close,
+    random_input,
+)
+from torch import nn
+
+import timescales
+from timescales.nn.cells import (
+    LSTMCell,
+)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_same_seed_gives_torchs_init_and_outputs(layers):
+    torch.manual_seed(7)
+    theirs = nn.LSTM(I, H, layers)
+    torch.manual_seed(7)
+    ours = timescales.LSTM(I, H, layers)
+    for k, cell in enumerate(ours.layers):
+        for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            assert torch.equal(getattr(cell, key), getattr(theirs, f"{key}_l{k}"))
+    x = random_input()[0]
+    close(ours.double()(x)[0], theirs.double()(x)[0])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_from_torch_and_back(layers, batch_first):
+    torch.manual_seed(8)
+    theirs = nn.LSTM(I, H, layers, batch_first=batch_first, dropout=0.0).double()
+    ours = timescales.LSTM.from_torch(theirs)
+    back = ours.to_torch()
+    x = random_input()[0].transpose(0, 1) if batch_first else random_input()[0]
+    h, c = torch.randn(2, layers, B, H, dtype=torch.float64)
+    state = [LSTMCell.State(h[k], c[k]) for k in range(layers)]
+    expected, (h_end, c_end) = theirs(x, (h, c))
+    output, end = ours(x, state)
+    close(output, expected)
+    close(torch.stack([s.h for s in end]), h_end)
+    close(torch.stack([s.c for s in end]), c_end)
+    close(back(x, (h, c))[0], expected)
+    assert back.batch_first == batch_first
+    assert back.num_layers == layers
+    for a, b in zip(theirs.parameters(), back.parameters(), strict=True):
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["lstm_uniform", "lstm_frozen", "chrono", "mts"])
+def test_to_torch_keeps_initializers(name):
+    torch.manual_seed(9)
+    ours = timescales.LSTM(I, H, 2, **CELLS[name][1]).double()
+    x = random_input()[0]
+    close(ours.to_torch()(x)[0], ours(x)[0])
+
+
+def test_dropped_weights_are_not_what_to_torch_gives():
+    ours = timescales.LSTM(I, H)
+    ours.layers[0].weight_drop = 0.5
+    assert torch.equal(ours.to_torch().weight_hh_l0, ours.layers[0].weight_hh)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_what_is_frozen_stays_so_from_torch_and_back(name):
+    theirs = getattr(nn, name)(I, H)
+    theirs.weight_ih_l0.requires_grad_(False)
+    ours = getattr(timescales, name).from_torch(theirs)
+    assert [p.requires_grad for p in ours.parameters()] == [False, True, True, True]
+    assert [p.requires_grad for p in ours.to_torch().parameters()] == [False, True, True, True]
+
+
+def test_from_torch_takes_its_own_kind():
+    with pytest.raises(ValueError, match=r"timescales\.LSTM takes a torch\.nn\.LSTM, not GRU"):
+        timescales.LSTM.from_torch(nn.GRU(I, H))
+    with pytest.raises(ValueError, match=r"timescales\.GRU takes a torch\.nn\.GRU, not LSTM"):
+        timescales.GRU.from_torch(nn.LSTM(I, H))
+    mine = type("Mine", (timescales.GRU,), {})  # one's own kind of GRU, under any name
+    assert type(mine.from_torch(nn.GRU(I, H))) is mine
+
+
+def test_from_torch_keeps_training_and_dropout():
+    theirs = nn.LSTM(I, H, 2, dropout=0.5).double().eval()
+    x = random_input()[0]
+    ours = timescales.LSTM.from_torch(theirs)
+    assert ours.dropout == 0.5
+    close(ours(x)[0], theirs(x)[0])
+    close(ours.to_torch()(x)[0], theirs(x)[0])
+
+
+@pytest.mark.parametrize("arguments", [{"bidirectional": True}, {"proj_size": 2}, {"bias": False}])
+def test_from_torch_refuses_what_has_no_counterpart(arguments):
+    with pytest.raises(ValueError, match="biases"):
+        timescales.LSTM.from_torch(nn.LSTM(I, H, **arguments))
+
+
+@pytest.mark.parametrize("rnn", [timescales.URLSTM(I, H), timescales.LSTM(I, [H, H + 1], 2)], ids=["ur", "unequal"])
+def test_to_torch_refuses_what_has_no_counterpart(rnn):
+    with pytest.raises(ValueError, match=r"torch\.nn\.LSTM"):
+        rnn.to_torch()

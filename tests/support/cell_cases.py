@@ -1,0 +1,111 @@
+"""Every cell with several arguments, and random inputs and states for it."""
+
+import reference
+import torch
+
+from timescales.nn.cells import (
+    ExpRNNCell,
+    GatedGRUCell,
+    GatedLSTMCell,
+    GRUCell,
+    JANETCell,
+    LSTMCell,
+    PGRUCell,
+    PLSTMCell,
+    URLSTMCell,
+)
+from timescales.nn.engine import eager
+
+S, B, I, H = 7, 3, 4, 5  # noqa: E741
+
+
+CELLS = {
+    "lstm": (LSTMCell, {}),
+    "lstm_bias_1": (LSTMCell, {"forget_init": 1.0}),
+    "lstm_frozen": (LSTMCell, {"forget_init": 2.0, "frozen": ("forget", "output")}),
+    "lstm_uniform": (LSTMCell, {"forget_init": "uniform"}),
+    "chrono": (LSTMCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "mts": (LSTMCell, {"forget_init": {"law": "inverse_gamma"}, "frozen": ("input", "forget")}),
+    "ur": (URLSTMCell, {}),
+    "refine_only": (URLSTMCell, {"forget_init": "default"}),
+    "ur_chrono": (URLSTMCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "ur_frozen": (URLSTMCell, {"forget_init": 1.0, "frozen": ("forget", "refine")}),
+    "plstm": (PLSTMCell, {}),
+    "plstm_separate": (PLSTMCell, {"coupled": False}),
+    "plstm_fixed_p": (PLSTMCell, {"power": 1.7}),
+    "plstm_small_epsilon": (PLSTMCell, {"epsilon": 1e-5, "power_init": (0.1, 0.4)}),
+    "plstm_authors": (PLSTMCell, {"epsilon_form": "authors"}),
+    "plstm_authors_separate": (PLSTMCell, {"epsilon_form": "authors", "coupled": False}),
+    "gru": (GRUCell, {}),
+    "gru_chrono": (GRUCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "pgru": (PGRUCell, {}),
+    "pgru_fixed_p": (PGRUCell, {"power": 0.3, "epsilon": 0.1}),
+    "janet": (JANETCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "janet_tied": (JANETCell, {"beta": 0.0}),
+    "exprnn": (ExpRNNCell, {}),
+    "exprnn_henaff": (ExpRNNCell, {"skew_init": "henaff"}),
+}
+
+
+for gate in reference.GATES_OF_GU:
+    CELLS[f"gated_lstm_{gate}"] = (GatedLSTMCell, {"gate": gate, "downsize": 1, "T_max": 30})
+    CELLS[f"gated_gru_{gate}"] = (GatedGRUCell, {"gate": gate, "downsize": 1, "T_max": "unknown"})
+
+
+CELLS["gated_gru_update"] = (GatedGRUCell, {"gate": "ur", "gru_form": "update"})
+
+
+PLSTMS = [name for name in CELLS if name.startswith("plstm")]
+
+
+TIMED = [*PLSTMS, "pgru", "pgru_fixed_p"]  # what knows dt
+
+
+PAPER_PLSTMS = [name for name in PLSTMS if "authors" not in name]
+
+
+def build(name, seed=0, shape=(I, H), dtype=torch.float64):
+    """A cell with every parameter moved well away from its init (p̂ and the frozen gates' values included)."""
+    kind, arguments = CELLS[name]
+    torch.manual_seed(seed)
+    cell = kind(*shape, **arguments).to(dtype)
+    with torch.no_grad():
+        for parameter in cell.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return cell
+
+
+def random_state(cell, *batch, seed=1):
+    g = torch.Generator().manual_seed(seed)
+    draw = {
+        name: torch.randn(*batch, cell.hidden_size, generator=g, dtype=torch.float64) for name in cell.State._fields
+    }
+    if "age" in draw:
+        draw["age"] = 5.0 * draw["age"].abs()
+    return cell.State(**draw)
+
+
+def random_input(seed=2, shape=(S, B), size=I, tiny_dt=True):
+    """x, and dt between .05 and 4 with two steps far below any epsilon, and a mask."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(*shape, size, generator=g, dtype=torch.float64)
+    dt = 0.05 + 3.95 * torch.rand(*shape, generator=g, dtype=torch.float64)
+    if tiny_dt:
+        dt[2, 0], dt[4, 1] = 0.0, 1e-7
+    mask = torch.rand(*shape, generator=g) < 0.7
+    return x, dt, mask
+
+
+def run(cell, x, state=None, dt=None, mask=None):
+    state = cell.initial_state(*x.shape[1:-1]) if state is None else state
+    return eager.run(cell, x, cell.weights(), state, dt, mask)
+
+
+def close(a, b, tolerance=1e-12):
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def close_state(a, b, tolerance=1e-12):
+    assert a._fields == b._fields
+    for x, y in zip(a, b, strict=True):
+        close(x, y, tolerance)

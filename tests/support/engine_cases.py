@@ -1,0 +1,97 @@
+"""Helpers for tests of the engines: models with a kernel, and their comparison with the eager engine in float64."""
+
+from __future__ import annotations
+
+import torch
+
+from timescales import LSTM, PLSTM, URLSTM, GatedRNN
+
+MODELS = {
+    "lstm": LSTM,
+    "ur": URLSTM,
+    "plstm": PLSTM,
+    "plstm_separate": lambda i, h: PLSTM(i, h, coupled=False),
+    "plstm_authors": lambda i, h: PLSTM(i, h, epsilon_form="authors"),
+    "plstm_fixed": lambda i, h: PLSTM(i, h, power=1.7, epsilon=0.3),
+}
+# The other gates of Gu et al. that have a kernel: they use those of the LSTM and of the refine gate.
+GATED = {gate: lambda i, h, gate=gate: GatedRNN(i, h, gate=gate, T_max=30) for gate in ("-", "c", "u", "r", "ur")}
+# (S, B, I, H) with incomplete blocks of every kind: units (1, 3, 17, 110 are no multiple of a vector), rows (6 at a
+# time), inputs, and two blocks of k (300).
+SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 110), (3, 13, 2, 300)]
+
+# float32 against float64, relative to the largest number of a tensor: rounding is 6e-8 per operation, and a sequence of
+# dependent steps adds up some tens of roundings.
+TOLERANCE = 1e-5
+
+
+def close(a, b, tolerance=TOLERANCE, what=""):
+    error = (a.double() - b.double()).abs().max().item()
+    scale = b.double().abs().max().item()
+    assert error <= tolerance * (scale + 1e-3), f"{what}: error {error:.2e} at scale {scale:.2e}"
+
+
+def evaluate(model, engine, dtype, x, state, dt, mask, last):
+    """Results and gradients by name, with every result in the loss (or only the final state)."""
+    model.engine = engine
+    model.to(dtype).zero_grad()
+    x = x.detach().to(dtype).requires_grad_()
+    if state is not None:
+        state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
+    y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
+    results = [*after[-1], *([] if last else [y])]
+    loss = sum(
+        (torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).view_as(v) * v).sum() for k, v in enumerate(results)
+    )
+    loss.backward()
+    out = {"output": y.detach(), "d x": x.grad}
+    for k, s in enumerate(after):
+        out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
+    for k, s in enumerate(state or ()):
+        out |= {f"d {name}{k}": value.grad for name, value in s._asdict().items()}
+    return out | {f"d {name}": p.grad for name, p in model.named_parameters()}
+
+
+def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):
+    """Assert that an engine's results and gradients are those of the eager engine in float64."""
+    fast = evaluate(model, engine, torch.float32, x, state, dt, mask, last)
+    expected = evaluate(model, "eager", torch.float64, x, state, dt, mask, last)
+    model.float()
+    assert fast.keys() == expected.keys()
+    for name in expected:
+        assert fast[name].shape == expected[name].shape
+        close(fast[name], expected[name], tolerance, name)
+
+
+def some_state(model, B):
+    """A random state; ages are positive."""
+    return [
+        type(zero)(*(torch.rand(B, cell.hidden_size) * (5.0 if name == "age" else 1.0) for name in zero._fields))
+        for cell in model.layers
+        for zero in [cell.initial_state(B)]
+    ]
+
+
+def batched_seeds(cells):
+    """A cell and weights for several seeds in one call: the parameters of `cells`, stacked to (R, ...)."""
+    weights = [cell.weights() for cell in cells]
+    together = type(weights[0])(*(None if v[0] is None else torch.stack(v) for v in zip(*weights, strict=True)))
+    cell = cells[0]
+    if getattr(cell, "power", None) is not None:
+        power = torch.stack([cell.power for cell in cells])
+        cell = type(cell)(cell.input_size, cell.hidden_size, coupled=cell.coupled)
+        del cell.power
+        cell.power = power
+    return cell, together
+
+
+def assert_nan_propagates(engine):
+    """A NaN in one sequence reaches its later outputs, and no other sequence."""
+    for name, make in MODELS.items():
+        model = make(2, 3)
+        model.engine = engine
+        x = torch.zeros(3, 2, 2)
+        x[1, 0, 0] = float("nan")
+        output, _ = model(x)
+        assert output[1:, 0].isnan().all(), name
+        assert not output[:, 1].isnan().any(), name

@@ -1,0 +1,38 @@
+"""The modules of the library, one file per family. They are used like torch.nn.LSTM.
+
+    rnn = PLSTM(10, 128, num_layers=2)
+    output, state = rnn(x)                  # x (S, B, 10), output (S, B, 128), state: one NamedTuple per layer
+    output, state = rnn(x, state, dt, mask)
+
+All modules take torch.nn.LSTM's arguments input_size, hidden_size, num_layers, batch_first and dropout, and `engine`:
+
+    input_size: number of input features.
+    hidden_size: number of units of each layer: one number, or a list with one per layer.
+    num_layers: number of layers. Default: 1.
+    batch_first: if True, x, output, dt and mask are (B, S, ...). Default: False.
+    dropout: dropout probability between the layers, in training. Default: 0.
+    engine: the time loop; see `RNN`. Default: "auto", the fastest one available.
+
+`RNN.forward` describes the call: inputs, outputs and their shapes. The cells (`timescales.nn.cells`) have the
+equations. All modules raise ValueError for a value out of range and for an argument that only torch.nn.LSTM has; the
+message says what to do instead.
+"""
+
+from timescales.nn.modules.exprnn import ExpRNN
+from timescales.nn.modules.gated import GatedRNN
+from timescales.nn.modules.gru import GRU, JANET
+from timescales.nn.modules.lstm import LSTM, MTSLSTM, URLSTM, ChronoLSTM
+from timescales.nn.modules.plstm import PGRU, PLSTM
+
+__all__ = [
+    "GRU",
+    "JANET",
+    "LSTM",
+    "MTSLSTM",
+    "PGRU",
+    "PLSTM",
+    "URLSTM",
+    "ChronoLSTM",
+    "ExpRNN",
+    "GatedRNN",
+]
