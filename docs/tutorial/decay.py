@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from timescales.nn.cells import Cell
-from timescales.nn.rnn import RNN, one_cell_per_layer
+from timescales import RNN, Cell, one_cell_per_layer
 
 
 class DecayCell(Cell):
