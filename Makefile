@@ -1,15 +1,16 @@
-# `make help` lists what there is. Every target that needs it creates .venv and installs by itself.
+# `make help` lists the targets. Every target that needs an environment creates .venv and installs the package into it.
 PYTHON ?= python3
 PY := .venv/bin/python
 MINUTES ?= 9
+REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny status report report-check gallery dashboard sensitivity test test-slow test-slurm torture lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm faults lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.venv: .venv/installed ## create .venv and install everything, pinned
+.venv: .venv/installed ## create .venv and install the package and all extras in pinned versions
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "timescales needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -17,85 +18,88 @@ help: ## list the targets
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/installed ## train an LSTM and a pLSTM where memory decides: 1 to 3 minutes on a CPU
+demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a CPU
 	$(PY) scripts/demo.py
 
-tutorial: .venv/installed ## from a first run to a gate and a table of one's own: a minute, in runs/
+tutorial: .venv/installed ## run the tutorial, from a first run to your own gate and table: one minute, writes to runs/
 	$(PY) docs/tutorial/tutorial.py
 
-docs: .venv/installed ## API reference and tutorial as HTML, in build/docs
+docs: .venv/installed ## write the API reference and the tutorial as HTML to build/docs
 	$(PY) scripts/docs.py
 
-reproduce-table1: ## Chien et al. 2021, table 1: pixel-by-pixel digits
+reproduce-table1: ## reproduce table 1 of Chien et al. 2021: pixel-by-pixel digits
 	$(MAKE) reproduce TABLE=chien_table1
 
-reproduce-table2: ## Chien et al. 2021, table 2: language models over characters
+reproduce-table2: ## reproduce table 2 of Chien et al. 2021: character-level language models
 	$(MAKE) reproduce TABLE=chien_table2
 
-reproduce-table3: ## Chien et al. 2021, table 3: frequency discrimination
+reproduce-table3: ## reproduce table 3 of Chien et al. 2021: frequency discrimination
 	$(MAKE) reproduce TABLE=chien_table3
 
-reproduce: .venv/installed ## any table or figure at paper size, then its report: TABLE=chien_table3 (ARGS="seed=0")
-	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
+reproduce: .venv/installed ## run a table at the paper's size and write its report: TABLE=chien_table3 (ARGS="seed=0")
+	$(PY) train.py table=$(REQUIRED_TABLE) $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-tiny: .venv/installed ## its twin for a CPU, then its report: TABLE=chien_table3
-	$(PY) train.py table=$(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) profile=tiny $(ARGS)
+tiny: .venv/installed ## run the small-scale version of a table on a CPU and write its report: TABLE=chien_table3
+	$(PY) train.py table=$(REQUIRED_TABLE) profile=tiny $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-status: .venv/installed ## what is done of each table and what the rest costs (TABLE=..., MEASURE=1 times a few steps)
+plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--profile tiny seed=0")
+	$(PY) scripts/status.py $(REQUIRED_TABLE) --list $(ARGS)
+
+status: .venv/installed ## show which runs of each table are done and what the rest costs (TABLE=... MEASURE=1)
 	$(PY) scripts/status.py $(TABLE) $(if $(MEASURE),--measure)
 
-report: .venv/installed ## write results/ and the README's numbers from the records (TABLE=...)
+report: .venv/installed ## write results/ and the numbers in the README from the records (TABLE=...)
 	$(PY) scripts/report.py $(TABLE)
 
-report-check: .venv/installed ## fail if a committed report is not what its committed runs give
+report-check: .venv/installed ## fail if a committed report differs from what its committed runs give
 	$(PY) scripts/report.py --check
 
-gallery: .venv/installed ## all of results/ on one page, runs/gallery.html (RUNS="runs/..." adds their analyses)
+gallery: .venv/installed ## write one page with all results, runs/gallery.html (RUNS="runs/..." adds analyses of runs)
 	$(PY) scripts/gallery.py $(RUNS)
 
-dashboard: .venv/installed ## the project's views at W&B, a front page and one a table (TABLE=... ARGS="--profile tiny")
+dashboard: .venv/installed ## create the project's views at W&B, one for all tables and one for each (TABLE=...)
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)
 
-sensitivity: .venv/installed ## do a table's claims hang on what the paper leaves open? TABLE=chien_table3
-	$(PY) scripts/sensitivity.py $(or $(TABLE),$(error say which table: make $@ TABLE=chien_table3)) $(ARGS)
+sensitivity: .venv/installed ## vary the settings that the paper does not state and check the table's claims: TABLE=chien_table3
+	$(PY) scripts/sensitivity.py $(REQUIRED_TABLE) $(ARGS)
 
-test: .venv/installed lint types ## lint, types and tests
+test: .venv/installed lint types ## run lint, types and all tests that are neither slow nor need a GPU
 	$(PY) -m pytest -n 2 -m "not slow and not gpu"
 
-test-slow: .venv/installed ## the real trainings
+test-slow: .venv/installed ## run the tests that train for minutes
 	$(PY) -m pytest -m slow
 
-test-slurm: .venv/installed ## a sweep on a real SLURM of one node, which it starts (apt, root): 4 minutes; else a line says why not
+test-slurm: .venv/installed ## run a sweep on a real SLURM of one node, which is installed for it (apt, root): 4 minutes
 	$(PY) tests/slurm/sweep.py
 
-torture: .venv/installed ## kill, fill disks, damage files, type nonsense; about an hour of one core (ONLY=kill,fuzz for some parts)
+faults: .venv/installed ## kill runs, fill disks, damage files, type nonsense: an hour (ONLY=kill,fuzz runs some parts)
 	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
-lint: .venv/installed ## ruff: check and format
+lint: .venv/installed ## check the code with ruff
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-format: .venv/installed ## ruff: mend what it can
+format: .venv/installed ## format the code with ruff and fix what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-types: .venv/installed ## mypy
+types: .venv/installed ## check types with mypy
 	$(PY) -m mypy
 
-bench: .venv/installed ## how fast is a step, next to its peers? half an hour (ONLY=A,memory for some sections)
+bench: .venv/installed ## time a training step beside other libraries: half an hour (ONLY=A,memory runs some sections)
 	$(PY) scripts/bench/bench.py $(if $(ONLY),--only $(ONLY))
 
-golden: .venv/installed ## write the golden curves anew: only when numbers are meant to change
+golden: .venv/installed ## write the golden curves again: only when numbers are meant to change
 	$(PY) tests/support/golden.py
 
-# No .venv here: the machine with the GPU brings its own torch.
-gpu: ## on a machine with a GPU: its tests, bench, short runs, unfinished table runs (MINUTES=25 PYTHON=... GPU="--parts ...")
+# No .venv for this target: a machine with a GPU has its own torch.
+gpu: ## on a machine with a GPU: tests, benchmarks, short runs, open table runs (MINUTES=25 GPU="--parts ...")
 	$(PYTHON) scripts/bench/gpu.py --minutes $(MINUTES) $(GPU)
 
-gpu-pack: .venv/installed ## gather in gpu-pack/ what a bare GPU machine without network needs, at most 40 MB
+gpu-pack: .venv/installed ## pack what a GPU machine without a network needs into gpu-pack/, at most 40 MB
 	$(PY) scripts/bench/gpu_pack.py
 
-clean: ## remove .venv, caches and what was built; runs/ stays
+clean: ## remove .venv, caches and build outputs; keep runs/
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

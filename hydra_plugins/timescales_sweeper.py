@@ -49,7 +49,7 @@ class Job(NamedTuple):
 class TimescalesSweeper(BasicSweeper):
     """Runs that are known by their identity: all combinations of the values given, or with table=NAME its runs.
 
-    A table is narrowed by overrides of its keys (`tables.expand`), which `cli.narrowing` puts into `narrow`. One job at
+    A table is narrowed by overrides of its keys (`expand`), which `cli.narrowing` puts into `narrow`. One job at
     a time with the basic launcher, seed by seed and the longest first; all at once with any other. With seeds=R up
     to R runs that differ in their seed alone are one job; a table keeps to the seeds that it names. After
     `minutes` it stops, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that
@@ -166,7 +166,7 @@ class TimescalesSweeper(BasicSweeper):
         wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
         runs = expand(table, profile, {key: self.compose.values(o) for key, o in wanted.items()})
         if not runs and profile == "tiny":
-            raise errors.ConfigError(f"profile={profile}: {table['name']} has no tiny twin (its key `tiny`)")
+            raise errors.ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
         if narrow and runs:
             try:
                 self.compose(runs[0].overrides)
@@ -174,10 +174,10 @@ class TimescalesSweeper(BasicSweeper):
                 raise errors.ConfigError(messages.one_line(error, runs[0].overrides) or str(error)) from error
             full = {self._identity(run) for run in expand(table, profile)}
             if beyond := sum(self._identity(run) not in full for run in runs):
-                print(f"{beyond} of {len(runs)} runs are beyond {table['name']}: they fill no cell of it", flush=True)
+                print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
         alike = [a for a in arguments if key_of(a) not in ("table", "profile", "skip")]
         # For W&B's tag alone; a logger's keys are no part of a run's identity.
-        return [[*run.overrides, *alike, f"++logger.table={table['name']}"] for run in runs]
+        return [[*run.overrides, *alike, f"++logger.table={table.name}"] for run in runs]
 
     def _each_seed(self, overrides: Sequence[str]) -> list[list[str]]:
         """The overrides of each of the seeds that `seeds` asks for."""

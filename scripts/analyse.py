@@ -17,17 +17,22 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import analysis  # noqa: E402
-from timescales.analysis import study  # noqa: E402
+from timescales.analysis import learning_curves, study  # noqa: E402
 from timescales.analysis.run import Run, load  # noqa: E402
 from timescales.errors import ConfigError, nearest  # noqa: E402
+from timescales.papers.printed import printed  # noqa: E402
 from timescales.runs import wandb_run  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
-    parser.add_argument("--only", metavar="NAME", help=f"one question: {', '.join(analysis.names('study'))}; "
-                        f"of several runs: {', '.join(analysis.names('compare'))}")  # fmt: skip
+    parser.add_argument(
+        "--only",
+        metavar="NAME",
+        help=f"one question: {', '.join(analysis.names('study'))}; "
+        f"of several runs: {', '.join(analysis.names('compare'))}",
+    )
     parser.add_argument("--svg", action="store_true", help="write NAME.svg too")
     parser.add_argument("--to", metavar="DIR", type=Path, help="where pictures of several runs go")
     options = parser.parse_args()
@@ -67,7 +72,14 @@ def each(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> lis
 
 def together(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
     """Put each question to all runs at once; returns those that failed."""
-    return ask(wanted, options.to, options, lambda name: analysis.compare_runs(runs, name))
+    return ask(wanted, options.to, options, lambda name: compare(runs, name))
+
+
+def compare(runs: list[Run], name: str) -> study.Study:
+    """The answer of several runs; curves are shown beside what papers print."""
+    if name == "learning_curves":
+        return learning_curves.compare(runs, printed)
+    return analysis.compare_runs(runs, name)
 
 
 def ask(

@@ -1,4 +1,4 @@
-"""Write docs/coverage.md from docs/coverage.yaml: what of the papers' tables and figures is here. --check: compare."""
+"""Write docs/coverage.md from docs/coverage.yaml: where each table and figure of the papers is. --check: compare."""
 
 from __future__ import annotations
 
@@ -11,60 +11,71 @@ from typing import Any
 from omegaconf import OmegaConf
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from timescales.reports.markdown import grid  # noqa: E402
+
 KINDS = ("table", "script", "analysis", "why_not")
 
 
 def read() -> list[dict[str, Any]]:
     """The papers of docs/coverage.yaml, each with its items."""
-    found = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
-    assert isinstance(found, list)
-    return found
+    papers = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
+    assert isinstance(papers, list)
+    return papers
 
 
 def markdown(papers: list[dict[str, Any]]) -> str:
     """docs/coverage.md: a section for each paper, a row for each of its tables and figures."""
-    items = [item for paper in papers for item in paper["items"].values()]
-    count = Counter(next(kind for kind in KINDS if kind in item) for item in items)
-    planned = [item for item in items if "analysis" in item and not _analysis(item["analysis"])]
-    alone = sum(next(kind for kind in KINDS if kind in item) == "analysis" for item in planned)
     lines = [
-        "# What of the papers is here",
+        "# Which table and figure of the papers is where",
         "",
-        "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=<name>` runs a table.",
+        "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
         "",
-        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
-        f"test, {count['analysis'] - alone} an analysis (`python scripts/analyse.py RUN_DIR`), {count['why_not']} are "
-        f"left out. Analyses still planned, beside a table or not: {len(planned)}.",
+        counts([item for paper in papers for item in paper["items"].values()]),
         "",
     ]
     for paper in papers:
-        lines += [f"## {paper['paper']}", "", "| item | shows | here |", "| --- | --- | --- |"]
-        lines += [f"| {label} | {item['shows']} | {_here(item)} |" for label, item in paper["items"].items()] + [""]
+        body = [[label, item["shows"], place(item)] for label, item in paper["items"].items()]
+        lines += [f"## {paper['paper']}", "", *grid(["item", "shows", "here"], body), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _here(item: dict[str, str]) -> str:
-    said = {
+def counts(items: list[dict[str, str]]) -> str:
+    """How many items have a table, a test or an analysis, and how many are left out."""
+    planned = [item for item in items if "analysis" in item and file_of(item["analysis"]) is None]
+    count = Counter(next(kind for kind in KINDS if kind in item) for item in items if item not in planned)
+    return (
+        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
+        f"test, {count['analysis']} an analysis (`python scripts/analyse.py RUN_DIR`), {count['why_not']} are left "
+        f"out. Analyses still planned, beside a table or not: {len(planned)}."
+    )
+
+
+def place(item: dict[str, str]) -> str:
+    """Where an item is, with links."""
+    words = {
         "table": lambda name: f"[{name}](../conf/table/{name}.yaml)",
         "script": lambda path: f"[{path}](../{path})",
-        "analysis": _said,
+        "analysis": analysis,
         "why_not": lambda text: f"left out: {text}",
     }
-    return "; ".join(said[kind](item[kind]) for kind in KINDS if kind in item)
+    return "; ".join(words[kind](item[kind]) for kind in KINDS if kind in item)
 
 
-def _analysis(text: str) -> Path | None:
-    """The file of timescales/analysis that an item's "NAME, words" names; None for one that is "planned, words"."""
-    path = ROOT / "timescales" / "analysis" / f"{text.partition(',')[0]}.py"
-    return path if path.is_file() else None
-
-
-def _said(text: str) -> str:
-    path = _analysis(text)
+def analysis(text: str) -> str:
+    """An item's "NAME, words" with a link to the analysis, or "planned, words"."""
+    path = file_of(text)
     if path is None:
         return f"analysis: {text}"
     _, comma, words = text.partition(",")
     return f"analysis [{path.stem}](../{path.relative_to(ROOT)}){comma}{words}"
+
+
+def file_of(text: str) -> Path | None:
+    """The file of timescales/analysis that an item's "NAME, words" names; None for "planned, words"."""
+    path = ROOT / "timescales" / "analysis" / f"{text.partition(',')[0]}.py"
+    return path if path.is_file() else None
 
 
 def main() -> None:
@@ -77,7 +88,7 @@ def main() -> None:
     if not options.check:
         path.write_text(text)
     elif not path.is_file() or path.read_text() != text:
-        sys.exit("docs/coverage.md is not what docs/coverage.yaml gives: python scripts/coverage.py writes it")
+        sys.exit("docs/coverage.md is not what docs/coverage.yaml gives: python scripts/coverage.py writes it again")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Build the project's views at W&B: a front page and one for each table: `python scripts/dashboard.py [TABLE ...]`.
 
 A table's view shows its runs by their group (configuration without seed), whichever sweep trained them: at paper size,
-or with --profile tiny those of its twin. Views are made anew at each call: remove older ones at W&B. Needs a key
-(`wandb login`) and `pip install -e '.[dashboard]'`; --out DIR writes what would be sent, as JSON, and needs no key.
+or with --profile tiny those of its small-scale version. Each call makes new views: remove older ones at W&B.
+Needs a key (`wandb login`) and `pip install -e ".[dashboard]"`; --out DIR writes what would be sent, and needs no key.
 """
 
 from __future__ import annotations
@@ -23,16 +23,13 @@ import wandb_workspaces.workspaces as views  # noqa: E402
 from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
 from timescales import errors, files, paths, plotting  # noqa: E402
-from timescales.config import (  # noqa: E402
-    compose,
-    folders,
-    identity,
-)
-from timescales.papers.table import expand, group, twin, varying  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.papers.table import Table, expand, group, varying  # noqa: E402
 from timescales.reports import markdown, report  # noqa: E402
+from timescales.reports.report import Report  # noqa: E402
 
 
-def groups(table: dict[str, Any], profile: str | None, composer: compose.Composer) -> list[str]:
+def groups(table: Table, profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
     runs = {group(run.axes): run for run in expand(table, profile)}
     return list(dict.fromkeys(identity.group(identity.resolved(composer(run.overrides))) for run in runs.values()))
@@ -55,17 +52,27 @@ def workspace(
     """A view whose curves go over `global_step`."""
     settings = views.WorkspaceSettings(x_axis="global_step", max_runs=50)
     return views.Workspace(
-        name=name, entity=entity, project=project, sections=sections, settings=settings, runset_settings=runs,
+        name=name,
+        entity=entity,
+        project=project,
+        sections=sections,
+        settings=settings,
+        runset_settings=runs,
         auto_generate_panels=False,
-    )  # fmt: skip
+    )
 
 
 def line(*metrics: str, title: str = "", log: bool = False) -> panels.LinePlot:
     """Values over training: mean of a group, its range as a band."""
     return panels.LinePlot(
-        title=title or metrics[0], x="global_step", y=list(metrics), title_x="training steps", log_y=log,
-        groupby_aggfunc="mean", groupby_rangefunc="minmax",
-    )  # fmt: skip
+        title=title or metrics[0],
+        x="global_step",
+        y=list(metrics),
+        title_x="training steps",
+        log_y=log,
+        groupby_aggfunc="mean",
+        groupby_rangefunc="minmax",
+    )
 
 
 def times() -> views.Section:
@@ -87,66 +94,79 @@ def front_page(entity: str, project: str) -> views.Workspace:
     text = re.sub(links, r"\1", (paths.RESULTS / "README.md").read_text())
     metrics = ["valid/accuracy", "valid/bpc", "valid/perplexity", "valid/loss", "train/loss_nats"]
     sections = [
-        views.Section(name="Tables", is_open=True, panels=[
-            panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=16)),
-            panels.WeavePanelSummaryTable(table_name="verdicts"),
-        ]),
+        views.Section(
+            name="Tables",
+            is_open=True,
+            panels=[
+                panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=16)),
+                panels.WeavePanelSummaryTable(table_name="verdicts"),
+            ],
+        ),
         views.Section(name="Curves", is_open=True, panels=[line(metric) for metric in metrics]),
         times(),
         views.Section(name="Pictures", panels=[pictures("figure", "figures of tables")]),
-    ]  # fmt: skip
+    ]
     runs = runset([], ["task.name", "model.name"], ["run:state", "summary:best.value", "summary:best.step"])
     return workspace("timescales", entity, project, sections, runs)
 
 
 def table_view(
-    entity: str, project: str, found: report.Report, profile: str | None, composer: compose.Composer
+    entity: str, project: str, found: Report, profile: str | None, composer: compose.Composer
 ) -> views.Workspace:
     """One table: printed and measured values, its metric by configuration, the curves behind it."""
-    table = found.table if profile is None else twin(found.table)
-    every = expand(dict(found.table), profile)
+    table = found.table if profile is None else found.table.tiny
+    if table is None:
+        raise errors.ConfigError(f"{found.table.name} has no small-scale version (its key `tiny`)")
     # The model first: its colour is that of the first level.
-    varied = dict.fromkeys(["model", *varying([run.axes for run in every])])
+    varied = dict.fromkeys(["model", *varying([run.axes for run in expand(found.table, profile)])])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
-    # Steps to a threshold, and probes, are in no run's summary at W&B, only in the report.
-    metric = table["metric"] if table["metric"].startswith(("test/", "valid/")) else None
-    if metric and table["select"] == "last":
-        metric = f"last/{metric}"
-    watched = re.findall(r"(?:test|valid)/\w+", table["metric"])[:1]
+    name = f"{table.name} ({profile})" if profile else table.name
+    wanted = [*groups(found.table, profile, composer), table.name]
+    columns = ["run:state", f"summary:{summary_metric(table) or 'best.value'}"]
+    return workspace(name, entity, project, table_sections(found, table), runset(wanted, keys, columns))
+
+
+def summary_metric(table: Table) -> str | None:
+    """The table's metric in a run's summary at W&B; steps to a threshold, and analyses, are in none."""
+    if not table.metric.startswith(("test/", "valid/")):
+        return None
+    return f"last/{table.metric}" if table.select == "last" else table.metric
+
+
+def table_sections(found: Report, table: Table) -> list[views.Section]:
+    """The parts of a table's view; table: the report's, or its small-scale version."""
+    metric = summary_metric(table)
+    watched = re.findall(r"(?:test|valid)/\w+", table.metric)[:1]
     curves = [*(name.replace("test/", "valid/") for name in watched), "valid/loss", "train/loss_nats"]
-    bars = []
+    bars: list[Any] = []
     if metric:
         bars = [panels.BarPlot(title=metric, metrics=[metric], groupby_aggfunc="mean", groupby_rangefunc="minmax")]
     text = re.sub(r"!\[.*\]\(figure\.png\)\n", "", markdown.table(found))
-    sections = [
-        views.Section(name="Paper and ours", is_open=True, panels=[
-            panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=20)),
-            panels.WeavePanelSummaryTable(table_name="verdicts"),
-            pictures("figure", found.table["title"]),
-        ]),
-        views.Section(name="Runs", is_open=True, panels=[
-            *bars, *(line(name) for name in dict.fromkeys(curves)),
-        ]),
+    values: list[Any] = [
+        panels.MarkdownPanel(markdown=text, layout=panels.Layout(w=24, h=20)),
+        panels.WeavePanelSummaryTable(table_name="verdicts"),
+        pictures("figure", found.table.title),
+    ]
+    lines: list[Any] = [line(name) for name in dict.fromkeys(curves)]
+    return [
+        views.Section(name="Paper and ours", is_open=True, panels=values),
+        views.Section(name="Runs", is_open=True, panels=[*bars, *lines]),
         times(),
-    ]  # fmt: skip
-    name = f"{found.table['name']}{f' ({profile})' if profile else ''}"
-    wanted = [*groups(dict(found.table), profile, composer), found.table["name"]]
-    return workspace(
-        name, entity, project, sections, runset(wanted, keys, ["run:state", f"summary:{metric or 'best.value'}"])
-    )
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="*", help="names of tables; none: the front page and all tables")
-    parser.add_argument("--profile", choices=["tiny"], help="the runs of the tables' tiny twins")
+    parser.add_argument("--profile", choices=["tiny"], help="the runs of the tables' small-scale versions")
     parser.add_argument("--project", help="at W&B; default: as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="at W&B; default: your own, or WANDB_ENTITY")
     parser.add_argument("--out", type=Path, help="write the views here as JSON, and send nothing")
     options = parser.parse_args()
     with compose.composing() as composer:
         try:
-            reports = [report.make(name, composer) for name in options.table or folders.choices("table")]
+            names = options.table or folders.choices("table")
+            reports = [report.make(name, composer, paths.RESULTS, paths.RUNS) for name in names]
             logger = identity.resolved(composer(["logger=wandb"]))["logger"]
             project = options.project or logger["project"]
             entity = options.entity or logger["entity"] or os.environ.get("WANDB_ENTITY") or _entity(options.out)

@@ -1,6 +1,7 @@
-"""The API reference, from the docstrings, and the tutorial with what it prints: `python scripts/docs.py [FOLDER]`.
+"""The documentation as HTML: `python scripts/docs.py [FOLDER]`, by default into build/docs.
 
-Writes HTML to build/docs/ and fails at the first warning. The tutorial is run for it, in a folder of its own.
+Three parts: the API reference from the docstrings, the pages of docs/, and the tutorial with what it prints, for which
+it is run in a folder of its own. Fails at the first warning. Equations need a network: MathJax is loaded by the reader.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import os
 import pkgutil
 import re
+import shutil
 import sys
 import tempfile
 import warnings
@@ -21,33 +23,87 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-TUTORIAL = ROOT / "docs" / "tutorial" / "tutorial.py"
+DOCS = ROOT / "docs"
+TUTORIAL = DOCS / "tutorial" / "tutorial.py"
+GUIDE = "guide"  # the package that stands for docs/: pdoc makes a page of each module
+LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
+MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
 KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
 
 
 def cells(text: str) -> list[tuple[bool, str]]:
-    """A script's cells, at its lines `# %%`: (whether it is text, its text without comment signs or its code)."""
-    found = []
+    """A script's cells, at its lines `# %%`: (whether it is Markdown, its text without comment signs or its code)."""
+    parts = []
     for head, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", text, re.M):
-        told = "[markdown]" in head
-        found.append((told, (re.sub(r"^# ?", "", body, flags=re.M) if told else body).strip()))
-    return found
+        markdown = "[markdown]" in head
+        parts.append((markdown, (re.sub(r"^# ?", "", body, flags=re.M) if markdown else body).strip()))
+    return parts
 
 
 def rendered(path: Path) -> str:
     """A script of cells as Markdown, with what each cell prints; it is run in the current folder."""
     names: dict[str, Any] = {"__file__": str(path)}
     parts = []
-    for told, text in cells(path.read_text()):
-        if told:
+    for markdown, text in cells(path.read_text()):
+        if markdown:
             parts.append(text)
             continue
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(text, str(path), "exec"), names)
-        shown = out.getvalue().rstrip()
-        parts.append(f"```python\n{text}\n```" + (f"\n\n```text\n{shown}\n```" if shown else ""))
+        printed = out.getvalue().rstrip()
+        parts.append(f"```python\n{text}\n```" + (f"\n\n```text\n{printed}\n```" if printed else ""))
     return "\n\n".join(parts) + "\n"
+
+
+def place_of(page: Path) -> Path:
+    """Where the HTML of a page of docs/ lies below the folder; a README is the page of its package."""
+    path = Path(GUIDE) / page.relative_to(DOCS)
+    return path.parent.with_suffix(".html") if page.name == "README.md" else path.with_suffix(".html")
+
+
+def linked(text: str, page: Path) -> str:
+    """A page's Markdown with links that hold between HTML pages; what lies outside docs/ is named without a link."""
+
+    def to(found: re.Match[str]) -> str:
+        picture, words, link, anchor = found.groups()
+        target = (page.parent / link).resolve()
+        target = target / "README.md" if (target / "README.md").is_file() else target
+        if not target.is_relative_to(DOCS) or not target.is_file() or target.suffix not in (".md", ".png"):
+            return words
+        there = place_of(target) if target.suffix == ".md" else Path(GUIDE) / target.relative_to(DOCS)
+        return f"{picture}[{words}]({os.path.relpath(there, place_of(page).parent)}{anchor or ''})"
+
+    return LINK.sub(to, text)
+
+
+def plain_math(text: str) -> str:
+    """Equations as MathJax reads them, with the letters spelled out that Markdown would take for its own."""
+
+    def to(found: re.Match[str]) -> str:
+        block, inline = found.groups()
+        letters = "".join(f"&#{ord(letter)};" if letter in "\\_*<>&`[]" else letter for letter in block or inline)
+        return f"$$\n{letters}\n$$" if block else f"${letters}$"
+
+    return MATH.sub(to, text)
+
+
+def write_guide(place: Path) -> None:
+    """The pages of docs/ as modules of a package, each with a page as its docstring."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = plain_math(linked(page.read_text(), page))
+        path = place / GUIDE / page.relative_to(DOCS).with_suffix(".py")
+        path = path.with_name("__init__.py") if page.name == "README.md" else path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"__docformat__ = 'markdown'\n__doc__ = {text!r}\n")
+
+
+def copy_pictures(folder: Path) -> None:
+    """The pictures of docs/ beside the pages that show them."""
+    for picture in sorted(DOCS.rglob("*.png")):
+        path = folder / GUIDE / picture.relative_to(DOCS)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(picture, path)
 
 
 def modules() -> list[str]:
@@ -77,11 +133,13 @@ def main() -> None:
         print("running the tutorial, about a minute", flush=True)
         page = f"__docformat__ = 'markdown'\n__doc__ = {rendered(TUTORIAL)!r}\n"
         (Path(place) / "tutorial.py").write_text(page)
+        write_guide(Path(place))
         sys.path[:] = [place, *paths]  # without what the tutorial has put there
-        pdoc.render.configure(template_directory=ROOT / "docs" / "api", show_source=False)
+        pdoc.render.configure(template_directory=DOCS / "api", show_source=False, math=True)
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            pdoc.pdoc(*modules(), f"!{KERNELS}", "tutorial", output_directory=folder)
+            pdoc.pdoc(GUIDE, *modules(), f"!{KERNELS}", "tutorial", output_directory=folder)
+    copy_pictures(folder)
     print(f"written: {os.path.relpath(folder)}/index.html")
 
 

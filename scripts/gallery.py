@@ -12,8 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import errors, files  # noqa: E402
+from timescales import files, paths  # noqa: E402
 from timescales.config import compose, folders  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
 from timescales.reports import gallery, report  # noqa: E402
 
 
@@ -25,11 +26,11 @@ def main() -> None:
     try:
         for directory in options.run:
             if not (directory / "record.json").is_file():
-                raise errors.ConfigError(f"{directory} is no run: it has no record.json")
+                raise ConfigError(f"{directory} is no run: it has no record.json")
         with compose.composing() as composer:
-            reports = [report.make(name, composer, local=False) for name in folders.choices("table")]
-        text = gallery.page(reports, options.run).encode()
-    except errors.ConfigError as error:
+            reports = [report.make(name, composer, paths.RESULTS) for name in folders.choices("table")]
+        text = gallery.page(reports, paths.RESULTS, options.run).encode()
+    except ConfigError as error:
         sys.exit(f"error: {error}")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     files.write_atomic(options.out, text)

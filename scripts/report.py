@@ -1,7 +1,7 @@
 """Write results/ and what the README shows of it from the records: `python scripts/report.py [TABLE ...]`.
 
 --check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
-tables of one's own: what is said of them goes to FOLDER/results/.
+tables of your own: their reports go to FOLDER/results/.
 """
 
 from __future__ import annotations
@@ -9,24 +9,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import front  # noqa: E402
-
-from timescales import errors, files, paths  # noqa: E402
-from timescales.config import (  # noqa: E402
-    compose,
-    folders,
-    identity,
-)
-from timescales.reports import (  # noqa: E402
-    markdown,
-    report,
-    write,
-)
+from timescales import files, paths  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config.compose import Composer  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
+from timescales.reports import markdown, readme, report, write  # noqa: E402
+from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
 
@@ -37,83 +31,101 @@ def main() -> None:
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
     parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     options = parser.parse_args()
+    own = options.config_dir is not None
+    results = options.config_dir / "results" if own else paths.RESULTS
     known = folders.choices("table")
-    if options.config_dir:
-        paths.RESULTS = options.config_dir / "results"
+    if own:
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
+
+        def make(names: Sequence[str]) -> list[Report]:
+            runs = None if options.check else paths.RUNS
+            return [report.make(name, composer, results, runs, own) for name in names]
+
         try:
             folders.check_own()
-            wanted = options.table or known
-            own = options.config_dir is not None
-            reports = [report.make(name, composer, local=not options.check, own=own) for name in wanted]
-        except errors.ConfigError as error:
+            reports = make(options.table or known)
+        except ConfigError as error:
             sys.exit(f"error: {error}")
         if options.check:
-            check(reports, whole=not (options.table or options.config_dir))
+            check(reports, whole=not (options.table or own))
             return
-        from timescales.reports import figures
-
         for found in reports:
-            if write.write(found):
-                figures.draw(found)
-                if options.wandb:
-                    publish(found, composer)
-            print(f"{found.table['name']:24} {found.verdict:24} shown here: {found.shown_here()}")
-            for line in found.missing:
-                print(f"  cannot run here: {line}")
-            for line in found.unread:
-                print(f"  {line}")
-            if found.dropped:
-                print(
-                    f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)"
-                )
-        if options.config_dir:
-            return
-        everything = (
-            reports if not options.table else [report.make(name, composer) for name in folders.choices("table")]
-        )
-        files.write_atomic(paths.RESULTS / "README.md", markdown.index(everything).encode())
-        front.draw(next(found for found in everything if found.table["name"] == front.PICTURE))
-        front.write(front.parts(everything))
-    print(f"written: {paths.RESULTS.relative_to(ROOT)}/README.md, {front.README.name}")
+            write_table(found, composer if options.wandb else None)
+        if not own:
+            write_pages(make(known) if options.table else reports)
 
 
-def publish(found: report.Report, composer: compose.Composer) -> None:
+def write_table(found: Report, composer: Composer | None) -> None:
+    """Write one report, and say in lines what became of the table; with a composer put it at W&B, too."""
+    from timescales.reports import figures
+
+    if write.write(found):
+        figures.draw(found)
+        if composer is not None:
+            publish(found, composer)
+    paper, small = markdown.text(found.verdict), markdown.text(found.small_verdict)
+    print(f"{found.table.name:24} {paper:24} small-scale: {small}")
+    for line in found.missing:
+        print(f"  cannot run here: {line}")
+    for line in found.unread:
+        print(f"  {line}")
+    if found.dropped:
+        print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
+
+
+def write_pages(reports: Sequence[Report]) -> None:
+    """Write the index of all tables, and the README's parts."""
+    files.write_atomic(paths.RESULTS / "README.md", markdown.index(reports).encode())
+    readme.draw(readme.pictured(reports))
+    readme.write(readme.parts(reports))
+    print(f"written: {paths.RESULTS.relative_to(ROOT)}/README.md, {readme.README.name}")
+
+
+def publish(found: Report, composer: Composer) -> None:
     """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
     from timescales.runs import wandb_run
 
-    folder = paths.RESULTS / found.table["name"]
-    files = [folder / name for name in ("table.md", "runs.csv", "figure.png") if (folder / name).is_file()]
-    said = {"paper size": found.verdict, "shown here": found.shown_here(), "source": found.table["source"]}
+    shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
+    paper, small = markdown.text(found.verdict), markdown.text(found.small_verdict)
+    summary = {"paper size": paper, "small-scale result": small, "source": found.table.source}
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
-    name = found.table["name"]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), files, said)
+    name = found.table.name
+    there = [path for path in shown if path.is_file()]
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), there, summary)
 
 
-def check(reports: list[report.Report], whole: bool) -> None:
+def check(reports: Sequence[Report], whole: bool) -> None:
     """Compare with what is committed; exit with status 1 where it differs."""
-    wrong = []
-    for found in reports:
-        path = paths.RESULTS / found.table["name"] / "table.md"
-        ours = markdown.table(found) if any(found.rows.values()) else None  # None: its runs are gone, the text is not
-        if ours != (path.read_text() if path.is_file() else None):
-            wrong.append(os.path.relpath(path, ROOT))
+    wrong = [os.path.relpath(path, ROOT) for path in map(differs, reports) if path is not None]
+    if whole:
+        check_costs(reports)
+        if (paths.RESULTS / "README.md").read_text() != markdown.index(reports):
+            wrong.append("results/README.md")
+        if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
+            wrong.append("README.md")
+    if wrong:
+        sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
+    print(f"{len(reports)} reports are what their runs give")
+
+
+def differs(found: Report) -> Path | None:
+    """The path of a table.md that is not what its runs give."""
+    path = found.folder / "table.md"
+    ours = markdown.table(found) if found.all_rows else None  # None: its runs are gone, the text is not
+    return path if ours != (path.read_text() if path.is_file() else None) else None
+
+
+def check_costs(reports: Sequence[Report]) -> None:
+    """Exit with status 1 where speed.csv has kinds of runs that no table asks for."""
     timed = {row["kind"] for row in cost.rows()}
-    if whole and (unknown := timed - set().union(*(found.kinds for found in reports))):
+    if unknown := timed - set().union(*(found.kinds for found in reports)):
         sys.exit(
             f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "
             "timed; remove their rows, and time them again with make status MEASURE=1"
         )
-    if whole and (paths.RESULTS / "README.md").read_text() != markdown.index(reports):
-        wrong.append("results/README.md")
-    if whole and (text := front.README.read_text()) != front.put(text, front.parts(reports)):
-        wrong.append("README.md")
-    if wrong:
-        sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
-    print(f"{len(reports)} reports are what their runs give")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """What is done of each table and what the rest costs: `python scripts/status.py [TABLE ...] [--measure]`.
 
---config-dir FOLDER, as for train.py, is for tables of one's own.
-Hours are from finished runs of the same kind, else from a few steps timed with --measure (results/speed.csv); they are
+`python scripts/status.py TABLE --list` lists the runs of a table: settings, seed, state, directory. Settings narrow the
+list: seed=0 model=lstm,plstm. --profile tiny lists those of the small-scale version.
+--config-dir FOLDER, as for train.py, is for tables of your own.
+Hours are from finished runs of the same kind, else from a few steps timed with --measure (results/speed.csv). They are
 an upper bound where a task may stop before its last epoch.
 """
 
@@ -9,98 +11,82 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from fetch_data import CORPORA  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from timescales import errors, paths  # noqa: E402
-from timescales.config import (  # noqa: E402
-    compose,
-    folders,
-    identity,
-)
-from timescales.papers import load  # noqa: E402
-from timescales.reports import report  # noqa: E402
-from timescales.runs import cost, record, store  # noqa: E402
-from timescales.tasks.data.corpus import data_root  # noqa: E402
-
-
-def status(name: str, composer: compose.Composer, unknown: dict[str, Any]) -> list[list[Any]]:
-    """The lines of a table, one for each profile; puts configurations whose cost is not known into `unknown`."""
-    table, committed, lines = load.table(name), store.committed(), []
-    for profile in report.PROFILES:
-        count: Counter[str] = Counter()
-        ended, todo = [], []
-        runs, why = load.runs(table, profile, composer)
-        if not runs and not why:
-            continue  # no tiny twin
-        for _, cfg in runs:
-            slug, kind = identity.slug(cfg), identity.kind(cfg)
-            found, row = record.read(paths.RUNS / slug), committed.get(identity.id_of(slug), {})
-            state = found["status"] if found else row.get("status", "missing")
-            old = record.stale(found) if found else bool(row) and store.stale(row)
-            count["stale" if old else "committed" if not found and row else state] += 1
-            if state in record.ENDED:
-                ended.append((kind, found or row))
-            else:
-                todo.append((kind, cfg))
-        seconds = cost.prices(ended)
-        unknown |= {kind: cfg for kind, cfg in todo if kind not in seconds}
-        dear = sum(kind not in seconds for kind, _ in todo)
-        hours = sum(seconds.get(kind, 0.0) for kind, _ in todo) / 3600
-        known = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
-        left = [known] * (dear < len(todo)) + [f"{dear} runs not measured"] * (dear > 0)
-        absent = [
-            name
-            for name in table.get("needs", [])
-            if name not in CORPORA or CORPORA[name].find(data_root(None)) is None
-        ]
-        if absent and todo:
-            why.append(f"python scripts/fetch_data.py {' '.join(absent)}")
-        bad = count["diverged"] + count["failed"]
-        states = [count[state] for state in ("finished", "committed", "missing", "interrupted", "stale")]
-        lines.append([name, profile or "paper", *states, bad, " + ".join(left), "; ".join(dict.fromkeys(why))])
-    return lines
+from timescales import paths  # noqa: E402
+from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.config.compose import Composer  # noqa: E402
+from timescales.errors import ConfigError  # noqa: E402
+from timescales.reports import status  # noqa: E402
+from timescales.runs import cost  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("table", nargs="*", help="names of tables; none: all")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", nargs="*", help="names of tables (none: all); with --list also settings, seed=0")
     parser.add_argument(
         "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
     )
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="one's own folder of configurations")
-    options = parser.parse_args()
-    known = folders.choices("table")
+    parser.add_argument("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
+    parser.add_argument("--profile", choices=["tiny"], help="with --list: the runs of the small-scale version")
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
+    options = parser.parse_intermixed_args()  # settings may follow --list
+    results, known = paths.RESULTS, folders.choices("table")
     if options.config_dir:
-        paths.RESULTS = options.config_dir / "results"
+        results = options.config_dir / "results"
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
-        names = options.table or known
-        unknown: dict[str, Any] = {}
         try:
             folders.check_own()
-            lines = [line for name in tqdm(names, leave=False) for line in status(name, composer, unknown)]
-        except errors.ConfigError as error:
+            if options.list:
+                plan(options, composer, results)
+            else:
+                overview(options.table or known, composer, results, options.measure)
+        except ConfigError as error:
             sys.exit(f"error: {error}")
-        if options.measure:
-            for kind, cfg in tqdm(unknown.items(), desc="timing"):
-                try:
-                    cost.write([cost.measure(kind, identity.resolved(cfg))])
-                except errors.ConfigError as error:
-                    tqdm.write(f"{identity.slug(cfg)}: {error}")
-            lines = [line for name in names for line in status(name, composer, {})]
-    head = ["table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not"]
-    widths = [max(len(str(row[k])) for row in [head, *lines]) for k in range(len(head))]
-    for row in [head, *lines]:
-        print("  ".join(str(entry).ljust(width) for entry, width in zip(row, widths, strict=True)).rstrip())
-    if not options.measure and unknown:
+
+
+def plan(options: argparse.Namespace, composer: Composer, results: Path) -> None:
+    """Print the runs of one table, a line each."""
+    names = [word for word in options.table if "=" not in word]
+    if len(names) != 1:
+        raise ConfigError("--list is for one table: python scripts/status.py TABLE --list")
+    overrides = [composer.parse(word) for word in options.table if "=" in word]
+    where = {override.key_or_group: composer.values(override) for override in overrides}
+    found = [s for s in status.status(names[0], composer, results, paths.RUNS) if s.profile == options.profile]
+    if not found:
+        raise ConfigError(f"{names[0]} has no small-scale version (its key `tiny`)")
+    print(status.table_text(found[0].plan(where)))
+
+
+def overview(names: list[str], composer: Composer, results: Path, measure: bool) -> None:
+    """Print a line for each table and size; measure: first time a few steps of the kinds of runs not known."""
+    from timescales.tasks.data.corpus import data_root
+
+    from fetch_data import CORPORA  # isort: skip
+
+    absent = [name for name, corpus in CORPORA.items() if corpus.find(data_root(None)) is None]
+
+    def all_of() -> list[status.Status]:
+        bar = tqdm(names, leave=False)
+        return [s for name in bar for s in status.status(name, composer, results, paths.RUNS, absent)]
+
+    found = all_of()
+    unknown = {kind: cfg for s in found for kind, cfg in s.unknown.items()}
+    if measure:
+        for kind, cfg in tqdm(unknown.items(), desc="timing"):
+            try:
+                cost.write([cost.measure(kind, identity.resolved(cfg))], results)
+            except ConfigError as error:
+                tqdm.write(f"{identity.slug(cfg)}: {error}")
+        found = all_of()
+    print(status.table_text([status.HEAD, *(s.line() for s in found)]))
+    if unknown and not measure:
         print(f"\n{len(unknown)} kinds of runs are not measured: make status MEASURE=1 times a few steps of each")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+import texts
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,12 @@ def own_cache(tmp_path_factory):
 def corpora(tmp_path_factory):
     """A data root with small synthetic data sets."""
     return synthetic.write_corpora(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def text_root(tmp_path_factory):
+    """A data root with the smallest texts of the corpora of language modelling."""
+    return texts.write_texts(tmp_path_factory.mktemp("texts"))
 
 
 class Outcome:

@@ -1,4 +1,4 @@
-"""`make docs`: the API reference without a warning, and the tutorial with what it prints."""
+"""`make docs`: the API reference without a warning, the pages of docs/, and the tutorial with what it prints."""
 
 import html
 import re
@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def built(tmp_path_factory):
     pytest.importorskip("pdoc")
     folder = tmp_path_factory.mktemp("docs")
-    done = subprocess.run([sys.executable, ROOT / "scripts" / "docs.py", folder], cwd=folder, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    command = [sys.executable, ROOT / "scripts" / "docs.py", folder]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -28,8 +28,12 @@ def text(path):
 def test_equations_and_shapes_are_shown_as_they_are_written(built):
     import timescales
 
-    for page, thing in (("timescales", timescales.PLSTM), ("timescales/nn/rnn", timescales.RNN.forward),
-                        ("timescales/nn/cells/plstm", timescales.PLSTMCell)):  # fmt: skip
+    things = {
+        "timescales": timescales.PLSTM,
+        "timescales/nn/rnn": timescales.RNN.forward,
+        "timescales/nn/cells/plstm": timescales.PLSTMCell,
+    }
+    for page, thing in things.items():
         shown = text(built / f"{page}.html")
         lines = [line.strip() for line in thing.__doc__.splitlines() if line.strip()]
         at = [shown.find(line) for line in lines]
@@ -39,8 +43,8 @@ def test_equations_and_shapes_are_shown_as_they_are_written(built):
 
 def test_every_module_has_its_page(built):
     pages = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
-    modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__")
-               for path in (ROOT / "timescales").rglob("*.py")}  # fmt: skip
+    files = (ROOT / "timescales").rglob("*.py")
+    modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__") for path in files}
     assert modules - pages == {"timescales/__main__", "timescales/nn/engine/pointwise"}
 
 
@@ -56,4 +60,43 @@ def test_what_the_tutorial_prints(built):
     accuracy = {model: float(value) for model, value in re.findall(r"^\| (lstm|decay) \| ([\d.]+)", shown, re.M)}
     assert accuracy["decay"] > max(75, accuracy["lstm"] + 10)
     assert re.search(r"^\| decay > lstm \| (holds|in order) \(n=2\)", shown, re.M)
-    assert "shown here: order shown" in shown
+    assert "small-scale: order shown" in shown
+
+
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+
+
+def test_every_page_is_there_and_its_links_and_pictures_hold(built):
+    for page in PAGES:
+        place = (built / "guide" / page.relative_to(ROOT / "docs")).with_suffix(".html")
+        place = place.parent.with_suffix(".html") if page.name == "README.md" else place
+        for link in re.findall(r'(?:href|src)="([^"#]+)', place.read_text()):
+            assert link.startswith(("http", "data:", "$")) or (place.parent / link).is_file(), f"{page}: {link}"
+
+
+def test_equations_reach_the_reader_as_they_are_written(built):
+    shown = text(built / "guide" / "models" / "plstm.html")
+    assert r"d_t &= (1 - r_t) \odot (d_{t-1} + \Delta t) \\" in shown
+    assert "MathJax" in (built / "guide" / "models" / "plstm.html").read_text()
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_files_hold(page):
+    for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text()):
+        assert (page.parent / link).exists(), link
+
+
+def test_every_model_and_task_has_a_page():
+    for group in ("model", "task"):
+        names = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+        pages = {path.stem for path in (ROOT / "docs" / f"{group}s").glob("*.md")} - {"README"}
+        assert pages == names
+        index = (ROOT / "docs" / f"{group}s" / "README.md").read_text()
+        assert all(f"({name}.md)" in index for name in names)
+
+
+def test_generated_parts_of_pages_are_what_conf_and_docstrings_give():
+    command = [sys.executable, "scripts/pages.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr.splitlines()[-1]

@@ -83,13 +83,20 @@ def _below_hydra(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _refuse_options(arguments: list[str]) -> None:
-    """Raise ConfigError for `--model plstm`, which argparse would answer with a page of usage."""
+    """Raise ConfigError for `--model plstm`, which argparse would answer with a page of usage.
+
+    Also for `table=NAME --cfg job`, which would print the configuration of a run that no table has.
+    """
     from hydra._internal.utils import get_args_parser
 
-    for word in get_args_parser().parse_known_args(arguments)[1]:
+    options, unknown = get_args_parser().parse_known_args(arguments)
+    for word in unknown:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
+    names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
+    if names and options.cfg in ("job", "all"):
+        raise ConfigError(f"table={names[0]} has many runs, --cfg shows one: make plan TABLE={names[0]} lists them")
 
 
 def narrowing(arguments: list[str]) -> list[str]:

@@ -1,11 +1,11 @@
 # %% [markdown]
-# # From the demo to a gate of one's own
+# # From the demo to a model of your own
 #
-# `make demo` has trained two networks. Here you train one yourself, read what it has left, put a gate of your own
-# beside it, in one file and one yaml, and let a small table say which of the two is better. Nothing in the package is
-# touched. It takes about a minute: `make tutorial`, or cell by cell in an editor that knows `# %%`.
+# `make demo` has trained two networks. Here you train one yourself, read its record, add a model of your own in one
+# file and one yaml, and let a small table compare the two. Nothing in the package is changed. It takes about a minute:
+# `make tutorial`, or cell by cell in an editor that knows `# %%`.
 #
-# Commands are shown as you would type them in the checkout; an installed package has `timescales-train` for
+# Commands are shown as you would type them in a checkout. In an installed package `timescales-train` is
 # `python train.py`.
 
 # %%
@@ -37,9 +37,8 @@ def shell(command: str) -> str:
 # %% [markdown]
 # ## A run
 #
-# The question is the demo's: is the period of a wave, seen at irregular moments, between 5 and 6? The network is shown
-# the points of the wave one after another, and is not told when they were taken. A plain LSTM, small, for ten short
-# epochs:
+# The task is the demo's: is the period of a wave, seen at irregular moments, between 5 and 6? The network reads the
+# points of the wave one after another and is not told when they were taken. We train a small LSTM for ten short epochs:
 
 # %%
 SMALL = (
@@ -49,9 +48,9 @@ SMALL = (
 said = shell(f"python train.py task=frequency model=lstm {SMALL}")
 
 # %% [markdown]
-# A run is a folder, and its name ends with a hash of its configuration: the same command again would say `finished,
-# skipped`. `record.json` has the outcome, all settings and every validation, `best.pt` the weights. `curve.csv` has
-# what was logged: losses while training, time scales, and validations, each where its columns are filled.
+# A run is a folder whose name ends with a hash of its settings: the same command again would say `finished, skipped`.
+# `record.json` has the outcome, all settings and every validation, and `best.pt` has the weights. `curve.csv` has what
+# was logged: training losses, time scales and validations.
 
 # %%
 (run,) = re.findall(r"runs/frequency-\S+", said)
@@ -61,18 +60,18 @@ for row in record["curve"][::3]:
     print(f"epoch {row['epoch']:3.0f}  valid/loss {row['valid/loss']:.3f}  valid/accuracy {row['valid/accuracy']:.3f}")
 
 # %% [markdown]
-# Half of the answers are right by chance, and the LSTM is not far above. What it lacks is the time that has passed.
+# Half of the answers are right by chance, and the LSTM is not far above. It does not know how much time has passed.
 #
-# ## A gate of one's own
+# ## A model of your own
 #
-# Say a gate should forget at a rate per unit of time: over a gap `dt` it keeps `exp(-rate dt)`. A cell is one step of
-# equations; its names and shapes are those of `timescales.nn.cells.Cell`. This is the file:
+# Let a gate forget at a rate per unit of time: over a gap `dt` it keeps `exp(-rate dt)`. A cell is one step of
+# equations; its names and shapes are those of `timescales.Cell`. This is the file:
 
 # %%
 print((MINE / "decay.py").read_text())
 
 # %% [markdown]
-# It can be called like `torch.nn.LSTM` now, with layers, masks, carried state, and time between steps:
+# It can now be called like `torch.nn.LSTM`, with layers, masks, carried state and time between steps:
 
 # %%
 sys.path.insert(0, str(MINE))
@@ -88,37 +87,37 @@ print("output", tuple(output.shape), "and a state for each of", len(state), "lay
 print("time scales at the start:", rnn.timescales()[0])
 
 # %% [markdown]
-# One yaml names it, with the arguments of its class:
+# One yaml names it and the arguments of its class:
 
 # %%
 print((MINE / "model" / "decay.yaml").read_text())
 shell(f"python train.py --config-dir {MINE} task=frequency model=decay {SMALL}")
 
 # %% [markdown]
-# ## A table of one's own
+# ## A table of your own
 #
-# One run says little. A table is one yaml: the runs, and what should come of them. `profile=tiny` takes the size below
-# `tiny`; without it the runs have the size of the paper's.
+# One run says little. A table is one yaml: the runs, and the order that they should have. `profile=tiny` takes the
+# settings below `tiny`; without it the runs have the paper's size.
 
 # %%
 print((MINE / "table" / "decay_waves.yaml").read_text())
 
 # %% [markdown]
-# The two runs above are among the four of the table, and are not trained again.
+# The two runs above are among the four of the table and are not trained again.
 
 # %%
 shell(f"python train.py --config-dir {MINE} table=decay_waves profile=tiny logger=csv device=cpu")
 shell(f"python scripts/report.py --config-dir {MINE} decay_waves")
 
 # %% [markdown]
-# The report has every run behind every number, the verdict on the claim, and Welch's p. It takes the last epoch
-# (`select: last`); the lines above say a run's best one:
+# The report has every run behind every number, the verdict on the claim, and the p-value of Welch's test. It uses the
+# last epoch (`select: last`); the lines above give each run's best one.
 
 # %%
 report = (MINE / "results" / "decay_waves" / "table.md").read_text()
-print(report[report.index("## Shown here") :])
+print(report[report.index("## Small-scale result") :])
 
 # %% [markdown]
-# Two seeds of a small network are an indication, not more: without `profile=tiny` the table is three seeds of the
-# paper's size. From here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps over any keys,
-# and CONTRIBUTING.md says how a gate, a task or a table becomes part of the package.
+# Two seeds of a small network are an indication, not more. Without `profile=tiny` the table has three seeds at the
+# paper's size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps
+# over any settings, and CONTRIBUTING.md says how a model, a task or a table becomes part of the package.

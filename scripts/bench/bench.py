@@ -40,7 +40,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import front
 import torch
 from bench_report import write
 from bench_variants import OTHER_CELLS, UNIT, Config, endless_run, step_of
@@ -49,6 +48,7 @@ from tqdm import tqdm
 from timescales.config import folders
 from timescales.files import csv_rows
 from timescales.nn.cells.gates import MECHANISMS
+from timescales.reports import readme
 from timescales.runs import provenance
 
 CONFIGS = {
@@ -295,7 +295,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
     if not args.quick:
-        front.write({"speed": front.speed()})
+        readme.write({"speed": readme.speed()})
     print(base.with_suffix(".md").read_text())
 
 

@@ -40,7 +40,6 @@ from timescales.config import compose, identity
 from timescales.errors import ConfigError
 from timescales.nn.inits import InverseGamma
 from timescales.papers import printed
-from timescales.papers.printed import Printed
 from timescales.runs import record, wandb_run
 from timescales.tasks import IMDB, Adding, Characters, Copy, Frequency, Words
 from timescales.training import build
@@ -96,7 +95,7 @@ def test_several_runs_go_into_one_picture(train, analyse, tmp_path):
     assert "give runs of one task" in analyse(runs[0], other, "--only=timescale_law", f"--to={tmp_path / 'both'}")
 
 
-def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path, monkeypatch):
+def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path):
     runs = [tmp_path / name for name in ("lstm", "plstm")]
     for run in runs:
         more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
@@ -124,11 +123,10 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
     loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
     (runs[1] / "curve.csv").unlink()
-    paper = Printed("test/sequence_accuracy", 0.25, "made_up")
+    paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
     loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
     said = {("lstm", loaded[0].task.spec.horizon): [], ("plstm", 99): [paper]}
-    monkeypatch.setattr(printed, "printed", lambda config, horizon: said[config["model"]["name"], horizon])
-    found = learning_curves.compare(loaded)
+    found = learning_curves.compare(loaded, lambda config, horizon: said[config["model"]["name"], horizon])
     assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
     assert found.notes == ["plstm: no validation in its record or curve.csv"]
     found.draw(figure := Figure())
@@ -155,8 +153,7 @@ def test_curves_need_no_weights(train, analyse, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "best"), [(Copy, (0.6, 20)), (Adding, (0.2, 10))])
-def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best):
-    monkeypatch.setattr(printed, "printed", lambda config, horizon: [])
+def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
     task = kind(T=4, train_size=1, valid_size=1, test_size=1)
     run = run_of(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, name="lstm")
     run.record["curve"] = [
@@ -173,7 +170,7 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(monkeypatch, kind, best
 ])  # fmt: skip
 def test_committed_curves_are_those_of_the_parked_runs(folder, runs, tmp_path):
     loaded = [load(ROOT / "results" / "parked" / run, None) for run in runs]
-    path, _ = study.write(analysis.compare_runs(loaded, "learning_curves"), tmp_path, "learning_curves")
+    path, _ = study.write(learning_curves.compare(loaded, printed.printed), tmp_path, "learning_curves")
     assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
 
 

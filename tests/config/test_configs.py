@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
+from configs import config
 from omegaconf import OmegaConf
 from synthetic import SMALL, sizes
 
@@ -16,12 +16,6 @@ from timescales.training import build
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
 ELSEWHERE = {"input_size", "engine", "batch_first", "unknown", "seed", "device", "data_root", "params"}
-
-
-def config(*overrides):
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return compose("config", ["device=cpu", "logger=none", *overrides])
 
 
 def content(group, name):

@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from made_up import report_of
 from omegaconf import OmegaConf
 
 from timescales.config import compose, folders, identity
 from timescales.papers import claims, load, verdict
-from timescales.papers.table import check, expand, group, matches
-from timescales.reports import report
+from timescales.papers.table import column, columns, expand, group, matches
+from timescales.reports import markdown
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -41,104 +42,90 @@ def identities():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_is_whole(name):
     table = TABLES[name]
-    check(table)
-    assert table["name"] == name
+    assert table.name == name
     assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
-    assert {"set", "claims", "minutes"} <= set(table["tiny"])
-    assert all(entry.get("said") for entry in table["assumed"].values())
-    assert all(set(entry) <= {"said", "try"} for entry in table["assumed"].values())
-    assert all({"label", "value", "source"} <= set(entry) for entry in table.get("cited", []))
-    places = [
-        json.dumps([cell.get("where", {}), cell.get("metric", table["metric"]), cell.get("compute")], sort_keys=True)
-        for cell in table["cells"]
-    ]
+    assert table.tiny is not None
+    assert all(assumption.said for assumption in table.assumed.values())
+    places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"
+
+
+def successful(table, run):
+    """A run that meets the table's success condition, if there is one, as a row without values."""
+    row = {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False}
+    if table.success is not None:
+        row[column(table.success.metric, table.select)] = 1.0 if table.success.holds(1.0) else 0.0
+    return row
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_claim_can_be_judged(name, profile):
     """On runs that all succeed, with next to the same numbers, no claim is open: each side has runs, and they pair."""
-    table = TABLES[name]
-    if profile == "tiny":
-        table = {**table, **{k: v for k, v in table["tiny"].items() if k in ("claims", "success", "n_min")}}
-    values = dict.fromkeys(verdict.metrics(table), 1.0)
-    if table.get("success"):
-        key, sign, _ = table["success"].split()
-        values[verdict.full_name(key, table)] = 1.0 if sign == ">" else 0.0
-    rows = [
-        {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False}
-        | {key: value + 1e-6 * (k + 100 * i) for i, (key, value) in enumerate(values.items())}  # a tie is no order
-        for k, run in enumerate(expand(table, profile))
-    ]
-    for said in table["claims"]:
-        assert claims.judge(said, table, []).verdict == "open"
-        assert claims.judge(said, table, rows).verdict != "open", said
+    table = TABLES[name].tiny if profile else TABLES[name]
+    rows = []
+    for k, run in enumerate(expand(table)):
+        row = dict.fromkeys(columns(TABLES[name]), 1.0) | successful(table, run)
+        apart = {key: row[key] + 1e-6 * (k + 100 * i) for i, key in enumerate(columns(TABLES[name]))}
+        rows.append(row | apart)  # a tie is no order
+    for claim in table.claims:
+        assert claims.judge(claim, []).verdict.word == "open"
+        assert claims.judge(claim, rows).verdict.word != "open", claim.text
 
 
 def decided_by_cells(table):
     """Whether all that the table's claims are about is printed in its cells, run by run."""
-    printed = {cell.get("metric", table["metric"]) for cell in table["cells"]}
-    about = {
-        table["metric"] if isinstance(said, str) else said.get("metric", table["metric"]) for said in table["claims"]
-    }
-    return bool(printed) and about <= printed and not any("compute" in cell for cell in table["cells"])
+    printed = {cell.metric for cell in table.cells}
+    about = {claim.metric for claim in table.claims}
+    return bool(printed) and about <= printed and not any(cell.compute for cell in table.cells)
 
 
 def test_what_is_no_score_is_neither_better_nor_worse():
     """Of a mean of p, a count of late units, the parameter of a law neither direction is better."""
-    never = {
-        name for name in NAMES
-        if TABLES[name]["cells"] and all(cell.get("better") == "neither" for cell in TABLES[name]["cells"])
-    }  # fmt: skip
+    never = {name for name, table in TABLES.items() if table.cells and not any(cell.score for cell in table.cells)}
     assert never == {"chien_reset_units", "mahto_figure1"}
-    assert not any(c.get("better") == "neither" for name in set(NAMES) - never for c in TABLES[name]["cells"])
+    assert all(cell.score for name in set(NAMES) - never for cell in TABLES[name].cells)
+
+
+def printed_row(table, run):
+    """A run with the printed values of the cells that it fills, as far from their means as its seed says."""
+    row = successful(table, run)
+    for cell in table.cells:
+        if cell.value is None or not matches(run.axes, cell.where):
+            continue
+        sd = cell.sd or (cell.se * cell.n**0.5 if cell.se else 0.0)
+        seeds = sorted({r.axes["seed"] for r in expand(table) if matches(r.axes, cell.where)})
+        places = [seed - sum(seeds) / len(seeds) for seed in seeds]
+        spread = (sum(place * place for place in places) / max(1, len(places) - 1)) ** 0.5 or 1.0
+        row[cell.column] = (cell.value + sd * places[seeds.index(row["seed"])] / spread) / cell.scale
+    return row
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if decided_by_cells(TABLES[name])])
 def test_the_papers_own_numbers_reproduce_it(name):
     """Runs with exactly the printed means and spreads: every cell matches, no claim of the paper is lost."""
     table = TABLES[name]
-    rows = []
-    for run in expand(table):
-        seed = run.axes["seed"]
-        row = {"axes": run.axes, "seed": seed, "status": "finished", "stale": False}
-        if table.get("success"):
-            key, sign, _ = table["success"].split()
-            row[verdict.full_name(key, table)] = 1.0 if sign == ">" else 0.0
-        for cell in table["cells"]:
-            if cell["value"] is None or not matches(run.axes, cell["where"]):
-                continue
-            sd = cell.get("sd") or (cell["se"] * cell["n"] ** 0.5 if cell.get("se") else 0.0)
-            seeds = sorted({r.axes["seed"] for r in expand(table) if matches(r.axes, cell["where"])})
-            places = [s - sum(seeds) / len(seeds) for s in seeds]
-            spread = (sum(p * p for p in places) / max(1, len(places) - 1)) ** 0.5 or 1.0
-            value = cell["value"] + sd * places[seeds.index(seed)] / spread
-            metric = verdict.full_name(cell.get("metric", table["metric"]), table)
-            row[metric] = value / verdict.scale(cell, table)
-        rows.append(row)
-    found = report.Report(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
-    wrong = [(c.printed["where"], c.verdict) for c in found.cells if c.verdict not in ("match", "blank")]
+    rows = [printed_row(table, run) for run in expand(table)]
+    found = report_of(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
+    wrong = [(c.cell.where, c.verdict) for c in found.cells if markdown.text(c.verdict) not in ("match", "blank")]
     assert not wrong
     # One run a side, whose claims are tested on the words themselves; maxima that are nearer than their tolerance.
-    single = table["n_min"] == 1 or table.get("reduce") == "max"
-    assert {c.verdict for c in found.claims} <= ({"holds", "in order"} if single else {"holds"}), [
-        (c.text, c.verdict) for c in found.claims
-    ]
-    assert found.verdict == ("in order, not significant" if single else "reproduced")
+    single = table.n_min == 1 or table.reduce == "max"
+    said = {claim.claim.text: markdown.text(claim.verdict) for claim in found.claims}
+    assert set(said.values()) <= ({"holds", "in order"} if single else {"holds"}), said
+    assert markdown.text(found.verdict) == ("in order, not significant" if single else "reproduced")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_table_measures_on_its_runs_exists(name):
     """Its probes are files of timescales/analysis; its metrics are theirs; the functions it computes with are there."""
     table = TABLES[name]
-    probes = table.get("probe", [])
-    for probe in probes:
+    for probe in table.probe:
         assert callable(importlib.import_module(f"timescales.analysis.{probe}").measure)
-    assert {m.split("/")[1] for m in verdict.metrics(table) if m.startswith("probe/")} <= set(probes)
-    for cell in table["cells"]:
-        if "compute" in cell:
-            assert verdict.computed(cell["compute"], []) is None
+    assert {m.split("/")[1] for m in columns(table) if m.startswith("probe/")} <= set(table.probe)
+    for cell in table.cells:
+        if cell.compute:
+            assert verdict.computed(cell.compute, []) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,7 +133,7 @@ def test_tiny_is_small(name):
     runs = expand(TABLES[name], "tiny")
     assert 0 < len(runs) <= 18  # nine gates, LSTM and GRU
     assert len({run.axes["seed"] for run in runs}) <= 2
-    assert TABLES[name]["tiny"]["minutes"] <= 30
+    assert TABLES[name].tiny.minutes <= 30
 
 
 @pytest.mark.parametrize("name", NAMES)

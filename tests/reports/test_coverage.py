@@ -22,14 +22,22 @@ def labels(kind, numbers):
 
 # From the five texts: their captions, what they cite of parts that are not at hand, and results printed in prose.
 EXPECTED = [
-    [*labels("Figure", [1, 2, 3, 4, 5, "A.1", "A.2", "A.3", "A.4", "A.5"]), *labels("Table", [1, 2, 3]),
-     "Section 4.4", "Section 5.2", "Abstract"],
+    [
+        *labels("Figure", [1, 2, 3, 4, 5, "A.1", "A.2", "A.3", "A.4", "A.5"]),
+        *labels("Table", [1, 2, 3]),
+        "Section 4.4",
+        "Section 5.2",
+        "Abstract",
+    ],
     [*labels("Figure", [1, 2, 3]), "Table 1", "Section 4.3", "Supplement, copy", "Supplement, ablation"],
     [*labels("Table", [1, 2, 3, 4, 5]), *labels("Figure", [3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14])],
-    [*labels("Table", [1, 2, 3]), *labels("Figure", range(1, 13)),
-     *labels("Section", ["3.1.1", "3.1.2", "3.2.3", "A.2", "A.6"])],
+    [
+        *labels("Table", [1, 2, 3]),
+        *labels("Figure", range(1, 13)),
+        *labels("Section", ["3.1.1", "3.1.2", "3.2.3", "A.2", "A.6"]),
+    ],
     [*labels("Table", [1, 2]), *labels("Figure", range(1, 13)), "Section 5.2"],
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("k", range(5))

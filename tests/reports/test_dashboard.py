@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from timescales import plotting
+from timescales import paths, plotting
 from timescales.config import compose, folders, identity
 from timescales.papers import load
 from timescales.reports import report
@@ -26,7 +26,7 @@ def dashboard():
 
 def built(dashboard, name, profile=None):
     with compose.composing() as composer:
-        found = report.make(name, composer, local=False)
+        found = report.make(name, composer, paths.RESULTS)
         return dashboard.table_view("someone", "timescales", found, profile, composer)._to_model()
 
 
@@ -75,8 +75,10 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     assert {config["xAxis"] for config in lines} == {"global_step"}
     assert model.spec.section.settings.x_axis == "global_step"
     assert [key.name for key in model.spec.section.run_sets[0].grouping] == [
-        "model.value.name", "task.value.sampling", "task.value.time_input",
-    ]  # fmt: skip
+        "model.value.name",
+        "task.value.sampling",
+        "task.value.time_input",
+    ]
     assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
 
 
@@ -91,8 +93,8 @@ def test_every_view_is_written_and_read_again(dashboard, tmp_path, monkeypatch):
     """The front page and one view for each table, through the command line; W&B's own classes read them back."""
     from wandb_workspaces.workspaces import Workspace, internal
 
-    def bare(name, composer):  # without its hundreds of runs, which other tests gather
-        return report.Report(load.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]})
+    def bare(name, composer, results, runs):  # without its hundreds of runs, which other tests gather
+        return report.Report(load.table(name), {"paper": [], "tiny": []}, {"paper": [{}], "tiny": [{}]}, results)
 
     monkeypatch.setattr(report, "make", bare)
     monkeypatch.setattr(sys, "argv", ["dashboard.py", "--out", str(tmp_path / "views"), "--project", "mine"])

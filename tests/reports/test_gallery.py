@@ -3,17 +3,19 @@
 import json
 import math
 import re
+from html import escape
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from urllib.parse import quote
 
 import browser
 import pytest
+from made_up import TABLE, report_of
 from matplotlib import image
 
 from timescales import paths, plotting
 from timescales.config import compose, folders
-from timescales.reports import charts, gallery, report
+from timescales.papers.verdict import Verdict, Word
+from timescales.reports import charts, gallery, html, report
 from timescales.runs import store
 from timescales.runs.loggers import Curve
 
@@ -48,8 +50,8 @@ class Page(HTMLParser):
 def text():
     """The page of what is committed."""
     with compose.composing() as composer:
-        reports = [report.make(name, composer, local=False) for name in folders.choices("table")]
-    return gallery.page(reports)
+        reports = [report.make(name, composer, paths.RESULTS) for name in folders.choices("table")]
+    return gallery.page(reports, paths.RESULTS)
 
 
 def test_every_table_curve_picture_and_note_of_results_is_there(text):
@@ -60,15 +62,15 @@ def test_every_table_curve_picture_and_note_of_results_is_there(text):
     for folder in (p for p in paths.RESULTS.iterdir() if p.is_dir()):
         assert folder.name in page.ids, folder
     for path in paths.RESULTS.glob("*/**/*.png"):  # front.png is the README's
-        assert gallery.picture(path, "").split('"')[1] in text, path
+        assert html.picture(path, "").split('"')[1] in text, path
     for path in paths.RESULTS.glob("*/runs.csv"):
         assert all(row["id"] in text for row in store.read_rows(path)), path
         if list((path.parent / "curves").glob("*.csv")):
             assert f'aria-label="{path.parent.name}, ' in text
     for title in re.findall(r"^## (.*)$", (paths.RESULTS / "LOG.md").read_text(), re.M):
-        assert f"<h3>{gallery.escape(title)}</h3>" in text
+        assert f"<h3>{escape(title)}</h3>" in text
     for path in paths.RESULTS.glob("*/sensitivity.md"):
-        assert "does it hang on what the paper leaves open?" in text, path
+        assert "settings that the paper does not state, varied" in text, path
 
 
 def test_it_loads_nothing(text):
@@ -87,22 +89,31 @@ def test_a_verdict_is_a_badge_where_it_stands(text):
     for cell in cells:
         found = re.fullmatch(r'<span class="badge (good|partly|bad|open)">([^<]+)</span>( p.=.[\d.e-]+)?', cell)
         assert found, cell
-        assert gallery.badge(found[2]) == cell[: found.end(2) + len("</span>")]
+        word = found[2].partition(" (")[0].removesuffix(" so far")
+        assert found[1] == next((tone for tone, words in gallery.TONES.items() if word in words), "open")
 
 
 @pytest.mark.parametrize(
-    ("said", "tone"),
-    [("match (n=1)", "good"), ("reproduced so far", "good"), ("in order, not significant", "partly"),
-     ("not in order", "bad"), ("not reproduced", "bad"), ("not reproduced so far", "bad"), ("missing", "open"),
-     ("contradicted so far", "bad"), ("different (n=1)", "bad"), ("unstable (1 of 3 failed)", "partly")],
-)  # fmt: skip
-def test_tones(said, tone):
-    assert f'class="badge {tone}">{said}<' in gallery.badge(said)
+    ("verdict", "said", "tone"),
+    [
+        (Verdict(Word.MATCH, n=1, few=True), "match (n=1)", "good"),
+        (Verdict(Word.REPRODUCED, so_far=True), "reproduced so far", "good"),
+        (Verdict(Word.ORDER_NOT_SIGNIFICANT), "in order, not significant", "partly"),
+        (Verdict(Word.NOT_IN_ORDER), "not in order", "bad"),
+        (Verdict(Word.NOT_REPRODUCED), "not reproduced", "bad"),
+        (Verdict(Word.NOT_REPRODUCED, so_far=True), "not reproduced so far", "bad"),
+        (Verdict(Word.MISSING), "missing", "open"),
+        (Verdict(Word.CONTRADICTED, so_far=True), "contradicted so far", "bad"),
+        (Verdict(Word.DIFFERENT, n=1, few=True), "different (n=1)", "bad"),
+        (Verdict(Word.UNSTABLE, failed=(1, 3)), "unstable (1 of 3 failed)", "partly"),
+    ],
+)
+def test_tones(verdict, said, tone):
+    assert f'class="badge {tone}">{said}<' in gallery.badge(verdict)
 
 
-def made(tmp_path, monkeypatch):
+def made(tmp_path):
     """Results that try to break the page, as a report and its folder."""
-    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     folder = tmp_path / "results" / "made_up"
     (folder / "curves").mkdir(parents=True)
     (folder / "curves" / "aa.csv").write_text("step,valid/loss\n1,100\n2,1\n3,0.01\n")
@@ -111,21 +122,35 @@ def made(tmp_path, monkeypatch):
     (folder / "analysis" / "time.csv").write_text(f"unit,T\n0,{EVIL}\n")
     links = "[x](javascript:alert(1)) [t](made_up/table.md) [gone](../docs/x.md) ![p](../../etc/p.png)"
     (tmp_path / "results" / "LOG.md").write_text(f"# Log\n\n## A day {EVIL}\n\n{EVIL} {links}\n")
-    table = {
-        "name": "made_up", "title": EVIL, "source": f"{EVIL}, table 1", "metric": "test/accuracy", "select": "last",
-        "better": "higher", "unit": "percent", "n_min": 3, "tolerance": 0.5, "assumed": {"a": {"said": EVIL}},
-        "cells": [{"where": {"model": "lstm"}, "value": 90.0}], "claims": [], "tiny": {"set": {}}, "notes": [EVIL],
-    }  # fmt: skip
+    table = TABLE | {
+        "title": EVIL,
+        "source": f"{EVIL}, table 1",
+        "assumed": {"a": {"said": EVIL}},
+        "cells": [{"where": {"model": "lstm"}, "value": 90.0}],
+        "tiny": {"set": {}},
+        "notes": [EVIL],
+    }
     row = dict.fromkeys(store.COLUMNS) | {
-        "id": "aa", "seed": 0, "axes": {"model": "lstm", "task": EVIL}, "seconds": 60.0, "stale": False, "threads": 1,
-        "status": "finished", "machine": EVIL, "partial": EVIL, "last test/accuracy": 0.9, "profile": "paper",
-        "run": "copy/lstm", "golden": None,
-    }  # fmt: skip
-    return report.Report(table, {"paper": [row], "tiny": []}, {"paper": [row["axes"]], "tiny": []})
+        "id": "aa",
+        "seed": 0,
+        "axes": {"model": "lstm", "task": EVIL},
+        "seconds": 60.0,
+        "stale": False,
+        "threads": 1,
+        "status": "finished",
+        "machine": EVIL,
+        "partial": EVIL,
+        "last test/accuracy": 0.9,
+        "profile": "paper",
+        "run": "copy/lstm",
+        "golden": None,
+    }
+    asked = {"paper": [row["axes"]], "tiny": []}
+    return report_of(table, {"paper": [row], "tiny": []}, asked, tmp_path / "results")
 
 
-def test_text_stays_text(tmp_path, monkeypatch):
-    text = gallery.page([made(tmp_path, monkeypatch)])
+def test_text_stays_text(tmp_path):
+    text = gallery.page([made(tmp_path)], tmp_path / "results")
     page = Page(text)
     assert page.stack == []
     assert text.count("<script>") == page.tags.count("script") == 1
@@ -138,24 +163,30 @@ def test_text_stays_text(tmp_path, monkeypatch):
     assert "data:image/png" in text
 
 
-def test_a_runs_analyses_are_shown(tmp_path, monkeypatch):
-    found = made(tmp_path, monkeypatch)
+def test_a_runs_analyses_are_shown(tmp_path):
+    found = made(tmp_path)
     run = tmp_path / "copy-plstm-s0-1"
     (run / "analysis").mkdir(parents=True)
-    record = {"id": "1", "status": "finished", "metrics": {"test/accuracy": 0.5}, "seconds": 3.0,
-              "config": {"model": {"name": "plstm"}}, "curve": [{"step": 5, "valid/accuracy": 0.5}]}  # fmt: skip
+    record = {
+        "id": "1",
+        "status": "finished",
+        "metrics": {"test/accuracy": 0.5},
+        "seconds": 3.0,
+        "config": {"model": {"name": "plstm"}},
+        "curve": [{"step": 5, "valid/accuracy": 0.5}],
+    }
     (run / "record.json").write_text(json.dumps(record))
     image.imsave(run / "analysis" / "reset_units.png", [[0.0, 1.0]])
-    text = gallery.page([found], [run])
+    text = gallery.page([found], found.results, [run])
     assert 'id="run-copy-plstm-s0-1"' in text
     assert 'alt="analysis, reset units"' in text
     assert "finished: test/accuracy 0.5000" in text
     assert 'class="line m-plstm"' in text
 
 
-def test_a_curve_is_shown_as_its_run_left_it(tmp_path, monkeypatch):
+def test_a_curve_is_shown_as_its_run_left_it(tmp_path):
     """With a checksum on each row."""
-    found = made(tmp_path, monkeypatch)
+    found = made(tmp_path)
     run = tmp_path / "results" / "kept" / "copy-plstm-s0-1"
     run.mkdir(parents=True)
     curve = Curve(run / "curve.csv", 0)
@@ -163,19 +194,23 @@ def test_a_curve_is_shown_as_its_run_left_it(tmp_path, monkeypatch):
         curve.log({"valid/accuracy": 0.5}, step)
     curve.finish(None)
     assert "crc32" in (run / "curve.csv").read_text()
-    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    text = gallery.page([found])
+    text = gallery.page([found], found.results)
     assert "copy-plstm-s0-1" in text
     assert "valid/accuracy" in text
 
 
 def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     rows = [
-        {"run": f"{task}/gated", "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
-         "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)]}
-        for task in ("adding", "copy") for gate in plotting.GATES for seed in (0, 1)
-    ]  # fmt: skip
-    drawn = charts.of_table(SimpleNamespace(table={"name": "made_up"}, rows={"paper": rows, "tiny": []}))
+        {
+            "run": f"{task}/gated",
+            "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
+            "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)],
+        }
+        for task in ("adding", "copy")
+        for gate in plotting.GATES
+        for seed in (0, 1)
+    ]
+    drawn = charts.of_table(report_of(TABLE, {"paper": rows, "tiny": []}))
     looks = re.findall(r'<path class="line ([^"]+)"(?: stroke-dasharray="([^"]+)")? d="M0 5h26">', drawn)
     assert len(looks) == len(set(looks)) == 18
     assert {shade for shade, _ in looks} == {f"g-{gate}" for gate in plotting.GATES}
@@ -248,7 +283,7 @@ def test_in_a_real_browser(text, tmp_path, width, dark):
         assert "chien_reset_units" in expected
         assert len(expected) < len(everything)
         assert page.complaints == []
-        assert set(page.asked) == {path.as_uri(), f"{path.as_uri()}{query}"}
+        assert set(page.requests) == {path.as_uri(), f"{path.as_uri()}{query}"}
 
 
 # The entries with a badge of this word, whatever its count before and its runs after.

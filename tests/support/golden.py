@@ -1,7 +1,7 @@
-"""The first 20 training losses of models on tasks, in float64: what they are now.
+"""Golden curves: the first 20 training losses of models on tasks, in float64.
 
-`make golden` writes them into golden_curves.json; test_golden.py compares. A change there is a change of numbers: the
-committed records of that model and task become stale. Not every pair has a curve of its own: see `pairs`.
+`make golden` writes them to golden_curves.json, and test_golden.py compares. If a curve changes, the numbers of that
+model and task change, and their committed records become outdated. Not every pair has a curve: see `pairs`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import pytest  # noqa: E402
+import torch  # noqa: E402
 from hydra import compose, initialize_config_dir  # noqa: E402
 from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
@@ -29,16 +30,12 @@ STEPS = 20
 
 
 def curve(task: str, model: str, data_root: str) -> list[float]:
-    """Training losses of 20 steps of a small model, by the eager engine in float64."""
-    import torch
-
+    """The training losses of 20 steps of a small model, computed by the eager engine in float64."""
     small = ["model.hidden_size=6", "task.batch_size=8", *sizes(task, 160, 8, 8), *SMALL.get(task, [])]
     identity.register()
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        cfg = compose(
-            "config",
-            [f"task={task}", f"model={model}", *small, f"data_root={data_root}", "device=cpu", "run_dir=unused"],
-        )
+        choices = [f"task={task}", f"model={model}"]
+        cfg = compose("config", [*choices, *small, f"data_root={data_root}", "device=cpu", "run_dir=unused"])
     network, job, optimizer = build.build(identity.resolved(cfg))
     network.double()
     losses, state = [], None
@@ -56,15 +53,17 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
 
 
 def pairs() -> list[tuple[str, str]]:
-    """Every task with the LSTM and the pLSTM, every model on two tasks, and the first five models on the digits.
+    """All pairs of a task and a model that have a curve.
 
-    The numbers of any other pair change only if the task's curve with the LSTM or the model's on the copy task does
-    (`record.golden`).
+    These are every task with the LSTM and the pLSTM, every model on two tasks, and five models on the digits. The
+    numbers of another pair change only if those of its task with the LSTM or of its model on the copy task change
+    (`provenance.golden`).
     """
     tasks, models = folders.choices("task"), folders.choices("model")
-    first = {(task, model) for task in ("smnist", "pmnist") for model in ("chrono", "lstm", "mts", "plstm", "ur")}
-    both = {(task, model) for task in tasks for model in ("lstm", "plstm")}
-    return sorted(first | both | {(task, model) for task in ("copy", "frequency") for model in models})
+    digits = {(task, model) for task in ("smnist", "pmnist") for model in ("chrono", "lstm", "mts", "plstm", "ur")}
+    all_tasks = {(task, model) for task in tasks for model in ("lstm", "plstm")}
+    all_models = {(task, model) for task in ("copy", "frequency") for model in models}
+    return sorted(digits | all_tasks | all_models)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A task with pauses: trainings that last long enough to be killed on any machine, with the same numbers."""
+"""A task with pauses, so that a training lasts long enough to be killed on any machine. Its numbers are the same."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from timescales.tasks import Copy
 
 
 class Paced(Copy):
-    """The copy task, whose training batches come PACE seconds apart, times the seed; PACE is in the environment."""
+    """The copy task, which pauses PACE seconds (an environment variable) times the seed before each training batch."""
 
     def batches(self, split, epoch=0, start=0):
         for batch in super().batches(split, epoch, start):

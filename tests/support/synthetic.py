@@ -18,7 +18,7 @@ def write_idx(path, array):
 
 
 def write_mnist(folder, train=600, test=100, suffix=""):
-    """Images that know their own number: pixels 0-2 are it in base 256, and the label is its last digit.
+    """Images that contain their own number: pixels 0-2 are it in base 256, and the label is its last digit.
 
     Test images count from 100,000. The other pixels are noise, the same in every run.
     """
@@ -34,7 +34,7 @@ def write_mnist(folder, train=600, test=100, suffix=""):
 
 
 class _Python2Pickler(pickle._Pickler):
-    """Writes bytes as Python 2 wrote its strings: CIFAR-10's files are that old."""
+    """Writes bytes as Python 2 wrote strings, as in the files of CIFAR-10."""
 
     def save_bytes(self, data):
         self.write(pickle.BINSTRING + len(data).to_bytes(4, "little") + data)
@@ -44,7 +44,7 @@ class _Python2Pickler(pickle._Pickler):
 
 
 def write_cifar(path, train=600, test=100):
-    """A tar as CIFAR-10's, of pictures that know their number: the first pixel's channels are it in base 256."""
+    """A tar like CIFAR-10's, of images that contain their number: the first pixel's channels are it in base 256."""
     rng = np.random.default_rng(0)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
@@ -63,9 +63,11 @@ def write_cifar(path, train=600, test=100):
             for channel in range(3):
                 images[:, channel, 0] = numbers // 256**channel % 256
             content = {
-                b"batch_label": name.encode(), b"labels": [int(n) % 10 for n in numbers],
-                b"data": images.reshape(-1, 3072), b"filenames": [b"%d.png" % n for n in numbers],
-            }  # fmt: skip
+                b"batch_label": name.encode(),
+                b"labels": [int(n) % 10 for n in numbers],
+                b"data": images.reshape(-1, 3072),
+                b"filenames": [b"%d.png" % n for n in numbers],
+            }
             buffer = io.BytesIO()
             _Python2Pickler(buffer, 2).dump(content)
             add(name, buffer.getvalue())
@@ -84,7 +86,7 @@ def reviews(split, label, n):
 
 
 def write_imdb(path, train=600, test=100):
-    """A tar as the Large Movie Review Dataset's; train and test count both labels together."""
+    """A tar like that of the Large Movie Review Dataset; `train` and `test` count both labels together."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for split, n in (("train", train), ("test", test)):
@@ -103,7 +105,7 @@ GLOVE = ["the", ",", "a", "film", "good", "bad", "was", "it"]  # lower case, as 
 
 
 def write_glove(path):
-    """Vectors as GloVe's text file; row k is k + 1/100, k + 2/100, ..."""
+    """Vectors in the format of GloVe's text file; row k is k + 1/100, k + 2/100, ..."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [" ".join([word, *(f"{k + n / 100:.2f}" for n in range(1, 101))]) for k, word in enumerate(GLOVE)]
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -122,10 +124,10 @@ def write_corpora(root):
 
 # Without dropout, whose masks are not the same on every machine.
 DROPOUTS = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")
-WORD_MODEL = ["task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}",
-              *(f"task.{name}=0.0" for name in DROPOUTS)]  # fmt: skip
+NO_DROPOUT = [f"task.{name}=0.0" for name in DROPOUTS]
+WORD_MODEL = ["task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}", *NO_DROPOUT]
 
-# What makes a task small beside its number of sequences.
+# What makes a task small, apart from its number of sequences.
 SMALL = {
     "copy": ["task.T=5"],
     "variable_copy": ["task.low=2", "task.high=6"],
@@ -140,18 +142,18 @@ SMALL = {
 
 
 def unpack(tar, folder):
-    """Unpack an archive that a test has made itself; Python before 3.11.4 knows no filters."""
+    """Unpack an archive that a test has written. Python before 3.11.4 has no filters."""
     tar.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
 
 
 def sizes(task, train, valid=4, test=4):
-    """Overrides for so many sequences; a corpus of language modelling has the size it has."""
-    given = {"train_size": train, "valid_size": valid, "test_size": test}
-    of_its_own = ("ptb_char", "text8", "ptb_word", "wt2")
-    return [] if task in of_its_own else [f"task.{key}={n}" for key, n in given.items()]
+    """The overrides for numbers of sequences; none for a corpus of language modelling, whose size is fixed."""
+    if task in ("ptb_char", "text8", "ptb_word", "wt2"):
+        return []
+    return [f"task.train_size={train}", f"task.valid_size={valid}", f"task.test_size={test}"]
 
 
 def stand_alone(monkeypatch, folder):
-    """Keep caches in folder, and split these reviews at spaces, which is all that spaCy would do with them."""
+    """Keep caches in a folder, and split the reviews at spaces, as spaCy would."""
     monkeypatch.setattr("timescales.tasks.data.cache.cache_dir", lambda: folder)
     monkeypatch.setattr("timescales.tasks.data.imdb.tokenizer", lambda: str.split)

@@ -8,8 +8,8 @@ import re
 import pytest
 import synthetic
 import torch
+from configs import config
 from scipy import stats
-from test_configs import config
 
 from timescales import LSTM, PLSTM
 from timescales.config import identity

@@ -1,4 +1,4 @@
-"""SequenceModel: what it reads, what it says, what of it is trained and stored."""
+"""SequenceModel: its inputs, its outputs, and which of its parameters are trained and stored."""
 
 import io
 
@@ -29,7 +29,7 @@ BATCH = Batch(torch.tensor([[0, 1], [6, 2], [3, 3]]), torch.tensor([0, 1]))
     ],
 )
 def test_a_misspelt_spec_is_refused(wrong, words):
-    """Taken as something else it would train, and keep the worst epoch as the best."""
+    """If it were accepted, a training would run and keep the worst epoch as the best."""
     with pytest.raises(ValueError, match=words):
         Spec(**{"input": "real", "input_size": 1, "output_size": 2, "readout": "all", "horizon": 5} | wrong)
 
@@ -41,7 +41,7 @@ def test_frozen_vectors_are_neither_trained_nor_stored():
     assert sum(p.numel() for p in model.parameters()) == 4 * 4 * (5 + 4 + 2) + 4 * 3 + 3
     model(BATCH).logits.sum().backward()
     assert model.vectors.grad is None
-    # the same numbers as the RNN over the looked-up vectors
+    # The same numbers as those of the RNN on the vectors of the tokens.
     _, state = model.rnn(vectors[BATCH.x])
     torch.testing.assert_close(model(BATCH).logits, model.readout(state[-1].h), rtol=0, atol=0)
     assert model.double()(BATCH).logits.dtype == torch.float64

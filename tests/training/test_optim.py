@@ -1,4 +1,4 @@
-"""NT-ASGD: when averaging begins, what is averaged, and what the loop asks of any optimizer."""
+"""NT-ASGD: when averaging begins, what is averaged, and the functions that the loop calls for any optimizer."""
 
 import math
 
@@ -8,13 +8,14 @@ import torch
 from timescales.optim import NTASGD
 from timescales.training import optimizers
 
-# Validation perplexities that the authors of Mahto et al. 2021 publish of their PTB run: it switched after epoch 45.
-PUBLISHED = {1: 408.87, 2: 221.98, 3: 176.70, 4: 159.99, 5: 137.53, 6: 131.30, 7: 118.89, 8: 112.72, 9: 108.37,
-             10: 107.16, 15: 89.97, 20: 82.91, 25: 79.31, 30: 77.56, 40: 75.14, 44: 74.47, 45: 75.56}  # fmt: skip
+# The validation perplexities of epochs that Mahto et al. 2021 publish of their PTB run; it switched after epoch 45.
+FIRST_TEN = (408.87, 221.98, 176.70, 159.99, 137.53, 131.30, 118.89, 112.72, 108.37, 107.16)
+LATER = {15: 89.97, 20: 82.91, 25: 79.31, 30: 77.56, 40: 75.14, 44: 74.47, 45: 75.56}
+PUBLISHED = dict(enumerate(FIRST_TEN, 1)) | LATER
 
 
 def published_losses():
-    """Of all epochs up to 45, in nats; between the published ones on a straight line."""
+    """The losses of all epochs up to 45, in nats, interpolated linearly between the published perplexities."""
     losses = []
     for epoch in range(1, 46):
         low, high = max(k for k in PUBLISHED if k <= epoch), min(k for k in PUBLISHED if k >= epoch)
@@ -24,7 +25,7 @@ def published_losses():
 
 
 def switches_at(losses, nonmono=5):
-    """The rule once more, literally: worse than the best of all validations but the last `nonmono` ones before."""
+    """The rule as the authors write it: worse than the best of all validations but the last `nonmono` before this."""
     best_val_loss = []
     for epoch, val_loss in enumerate(losses, 1):
         if len(best_val_loss) > nonmono and val_loss > min(best_val_loss[:-nonmono]):
@@ -33,7 +34,8 @@ def switches_at(losses, nonmono=5):
     return None
 
 
-def ours_switches_at(losses, nonmono=5):
+def ntasgd_switches_at(losses, nonmono=5):
+    """The epoch after which NTASGD averages."""
     optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))], nonmono=nonmono)
     for epoch, loss in enumerate(losses, 1):
         optimizer.observe(loss)
@@ -43,21 +45,21 @@ def ours_switches_at(losses, nonmono=5):
 
 
 def test_the_published_run_switches_after_epoch_45():
-    assert switches_at(published_losses()) == ours_switches_at(published_losses()) == 45
+    assert switches_at(published_losses()) == ntasgd_switches_at(published_losses()) == 45
 
 
 @pytest.mark.parametrize("nonmono", [1, 2, 5])
-def test_trigger_equals_its_literal_twin(nonmono):
+def test_trigger_equals_its_reference_implementation(nonmono):
     g = torch.Generator().manual_seed(0)
-    found = set()
+    epochs = set()
     for _ in range(50):
         losses = (5 / torch.arange(1, 31) + 0.3 * torch.rand(30, generator=g)).tolist()
-        found.add(switches_at(losses, nonmono))
-        assert ours_switches_at(losses, nonmono) == switches_at(losses, nonmono)
-    assert len(found) > 4
+        epochs.add(switches_at(losses, nonmono))
+        assert ntasgd_switches_at(losses, nonmono) == switches_at(losses, nonmono)
+    assert len(epochs) > 4
 
 
-def test_averaging_never_ends_and_the_losses_stop_being_kept():
+def test_averaging_never_ends_and_no_more_losses_are_stored():
     optimizer = NTASGD([torch.nn.Parameter(torch.zeros(1))])
     for loss in (*range(10, 2, -1), 99, 1, 0.5):
         optimizer.observe(loss)
@@ -79,7 +81,7 @@ def gradients(w, steps=12):
         yield 0.5 + torch.rand((), generator=g).item()
 
 
-def test_before_averaging_it_is_sgd_to_the_bit():
+def test_before_averaging_it_is_bitwise_sgd():
     w, _, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
     v, _, theirs = problem(torch.optim.SGD, lr=0.1, weight_decay=0.01)
     for a, b in zip(gradients(w), gradients(v), strict=True):
@@ -89,8 +91,8 @@ def test_before_averaging_it_is_sgd_to_the_bit():
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_averaging_is_torchs_asgd(scaled):
-    """Weights, averages, and the scaled rate that acts one step late."""
+def test_averaging_equals_torchs_asgd(scaled):
+    """Weights, averages, and the scaled learning rate, which acts one step late."""
     w, unused, ours = problem(NTASGD, lr=0.1, weight_decay=0.01)
     v, _, theirs = problem(torch.optim.ASGD, lr=0.1, weight_decay=0.01, t0=0, lambd=0.0)
     ours.param_groups[0]["averaging"] = True
@@ -109,7 +111,7 @@ def test_averaging_is_torchs_asgd(scaled):
     assert torch.equal(unused, torch.ones(2, dtype=torch.float64))  # no gradient: no decay, no average
 
 
-def test_the_average_is_begun_once(monkeypatch):
+def test_the_average_starts_once(monkeypatch):
     w, _, optimizer = problem(NTASGD, lr=0.1)
     optimizer.param_groups[0]["averaging"] = True
     clones, original = [], torch.Tensor.clone
@@ -119,7 +121,7 @@ def test_the_average_is_begun_once(monkeypatch):
         assert len(clones) == 1, k
 
 
-def test_weights_come_back_after_evaluation():
+def test_weights_are_restored_after_evaluation():
     w, _, optimizer = problem(NTASGD, lr=0.1)
     with optimizer.eval_weights():  # nothing averaged yet
         pass
@@ -140,7 +142,7 @@ def test_weights_come_back_after_evaluation():
     assert torch.equal(w, before)
 
 
-def test_a_resumed_optimizer_goes_on_as_if_never_stopped(tmp_path):
+def test_a_resumed_optimizer_continues_as_if_never_stopped(tmp_path):
     from timescales.training import checkpoint
 
     def run(stop):
@@ -163,9 +165,9 @@ def test_a_resumed_optimizer_goes_on_as_if_never_stopped(tmp_path):
 
     whole = run(None)
     for stop in (2, 5, 9, 11):
-        found = run(stop)
-        assert torch.equal(found[0], whole[0])
-        assert found[1] == whole[1]
+        weights, losses = run(stop)
+        assert torch.equal(weights, whole[0])
+        assert losses == whole[1]
 
 
 def test_other_optimizers_are_left_alone():

@@ -7,25 +7,40 @@ first epochs of long ones, those that go on, and those of which only the record 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from timescales import plotting
 from timescales.analysis.run import Group, Run, groups, titles
 from timescales.analysis.study import Study
 from timescales.files import csv_rows
-from timescales.papers.printed import Printed, printed
 from timescales.runs.loggers import Curve
 
 TITLE = "Validation while training"
 WEIGHTS = None
 
 
-def compare(runs: Sequence[Run]) -> Study:
+class Printed(NamedTuple):
+    """A paper's value of a metric ("test/accuracy"), in a record's unit, and the table that has it."""
+
+    metric: str
+    value: float
+    table: str
+
+
+def nothing(config: Mapping[str, Any], horizon: int) -> list[Printed]:
+    """No paper's values."""
+    return []
+
+
+def compare(runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing) -> Study:
     """Rows: one a validation of a run: run, step, epoch and what was measured.
 
     Values: of the n-th run "n/best", its step and "n/last" of the metric that chooses its weights, and of each
     configuration "NAME/TABLE/METRIC", what a paper prints of such runs.
+
+    Args:
+        printed: gives what papers print of runs of a configuration and a horizon: `papers.printed.printed`.
     """
     metric, direction = runs[0].task.spec.select
     values: dict[str, float] = {}

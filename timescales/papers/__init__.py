@@ -1,1 +1,1 @@
-"""Printed tables and claims, and what our runs say of them."""
+"""Printed tables and conclusions, and what our runs say of them."""

@@ -1,267 +1,328 @@
-"""A paper's table as data: the runs it asks for. Plain Python on plain values; no torch, no Hydra.
+"""A paper's table as data: the printed values, the claims, and the runs that they ask for.
 
-The `table` node of conf/table/<name>.yaml; what is not marked optional must be there:
-
-    name, title, source     its file's name; what is measured; where it is printed
-    runs                    list of grids {key: value or list of values}; their union is the table
-    metric                  a record's metric ("test/accuracy"), "steps to valid/accuracy >= 0.99" (from the curve; a
-                            run that never gets there counts with all steps it might have taken), or
-                            "probe/<name>/<value>" (analysis/)
-    select                  best (at the best validation) or last
-    better                  higher or lower: what `>` of a claim and `reduce` go by
-    unit                    percent (records hold fractions) or the metric's own, for people
-    reduce                  optional: over the runs of a cell: mean (default), max, or best_lr, the mean at the best
-                            learning rate at which none diverged
-    success                 optional: "valid/accuracy > 0.5": other runs are failures, counted, and left out of the mean
-    n_min                   seeds below which a verdict carries "(n=...)"
-    tolerance               in the printed unit: values this near are equal, where the paper prints no spread
-    cells                   list of {value, and optionally where: {key: value} (none: of all runs), sd or se, n (with
-                            either), failed (runs that failed in the paper), n_min, better (also neither: no score),
-                            metric, unit, tolerance, label, compute (a function of timescales/analysis)}
-    cited                   optional: list of {label, value, source, and optionally sd or se}: of others, never ours
-    claims                  what the paper concludes: see `timescales/papers/claims.py`
-    assumed                 optional: the silence ledger, {key: {said: "...", try: [other values]}}; the report has a
-                            column for each other `select`
-    notes                   optional: list of sentences printed in the report (contradictions in the paper)
-    needs                   optional: data sets that its runs read (names of scripts/fetch_data.py)
-    probe                   optional: list of measurements made on each finished run (timescales/analysis)
-    figure                  optional: {kind: cells | curves | line | probe, ...} or a list of them; FIGURE has the keys
-    tiny                    optional: profile=tiny, a CPU's twin: {set: {key: value or values} or a list of such, and
-                            optionally claims, minutes, success, n_min, select, metric}
+`parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml, once. The classes below document the keys of
+that file: a class is a node, and a field is the key of the same name. A field without a default must be there. A cell
+or a claim takes from its table what it does not say itself (unit, better, tolerance, ...).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
 from timescales.config.overrides import spell
-from timescales.errors import ConfigError, nearest
-from timescales.runs.metrics import condition
+from timescales.errors import ConfigError
 
-# What the values of each key must be: of a type, or one of several words.
-NUMBER = float | int
-SELECT, BETTER = ("best", "last"), ("higher", "lower")
-REQUIRED = {
-    "name": str, "title": str, "source": str, "runs": list, "metric": str, "select": SELECT, "better": BETTER,
-    "unit": str, "n_min": int, "tolerance": NUMBER, "cells": list, "claims": list,
-}  # fmt: skip
-OPTIONAL = {
-    "reduce": ("mean", "max", "best_lr"), "success": str | None, "cited": list, "assumed": dict, "notes": list,
-    "needs": list, "probe": list, "figure": dict | list, "tiny": dict,
-}  # fmt: skip
-CELL = {
-    "where": dict, "value": NUMBER | None, "sd": NUMBER | None, "se": NUMBER | None, "n": int | None, "failed": int,
-    "n_min": int, "better": (*BETTER, "neither"), "metric": str, "unit": str, "tolerance": NUMBER, "label": str,
-    "compute": str,
-}  # fmt: skip
-CITED = {"label": str, "value": NUMBER, "sd": NUMBER | None, "se": NUMBER | None, "source": str}
-ASSUMED = {"said": str, "try": list}
-TINY = {
-    "set": dict | list, "minutes": NUMBER, "claims": list, "success": str | None, "n_min": int, "select": SELECT,
-    "metric": str,
-}  # fmt: skip
-FIGURE = {
-    "kind": ("cells", "curves", "line", "probe"), "metric": str, "chance": NUMBER, "probe": str, "x": str,
-    "xlabel": str, "ylabel": str, "xscale": ("linear", "log"), "yscale": ("linear", "log"),
-}  # fmt: skip
-DRAWN = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # what a kind of figure cannot do without
-WORDS = {
-    str: "a text", str | None: "a text, or null for none", int: "a whole number", NUMBER: "a number",
-    int | None: "a whole number, or null where none is printed",
-    NUMBER | None: "a number, or null where none is printed",
-    list: "a list; [] where there are none", dict: "keys with their values",
-    dict | list: "keys with their values, or a list of such",
-}  # fmt: skip
-# Below these no number means anything; times and minutes must be above theirs.
-LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1, "times": 0, "minutes": 0}
-PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
+Number = float | int
+Select = Literal["best", "last"]
+Better = Literal["higher", "lower"]
+SELECTS = get_args(Select)
+Scale = Literal["linear", "log"]
+Conditions = Mapping[str, Any]  # settings of a run, each with its value or a list of values
+# A row of runs.csv with "axes" as a dict, "stale", and the run's values by column.
+Row = Mapping[str, Any]
+PROFILES = (None, "tiny")  # of a run: the paper's size, and the small-scale version
+FAILING = ("fails", "never fails")  # the signs of a claim about the success of one side
+
+
+class Condition(NamedTuple):
+    """A condition on a metric, such as "valid/accuracy > 0.5"."""
+
+    metric: str
+    holds: Callable[[float], bool]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a table: the grid's keys with this run's values (its seed too), and the overrides that make it."""
+    """A run of a table: its settings (the seed too), and the command-line overrides that make it."""
 
     axes: dict[str, Any]
     overrides: list[str]
 
 
-def figures(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What is to be drawn of a table: one panel for each entry."""
-    asked = table.get("figure", [])
-    return asked if isinstance(asked, list) else [asked]
+@dataclass(frozen=True)
+class Grid:
+    """Settings, each with its value or a list of values; every combination is a run."""
+
+    settings: Mapping[str, Any]
+
+    def values(self) -> dict[str, list[Any]]:
+        """Each setting with the list of its values."""
+        return {key: value if isinstance(value, list) else [value] for key, value in self.settings.items()}
+
+    def __or__(self, other: Grid) -> Grid:
+        """The same grid with the settings of another one instead of its own."""
+        return Grid({**self.settings, **other.settings})
 
 
-def tiny_sets(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the tiny twin sets: one set of keys, or several, each of which makes grids of its own."""
-    asked = table.get("tiny", {}).get("set", [])
-    return asked if isinstance(asked, list) else [asked]
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What is read of a run, and how values are compared. A table says it for its cells and claims."""
+
+    # "test/accuracy", a metric of a record; "steps to valid/accuracy >= 0.99", from the curve (a run that never gets
+    # there counts with all steps that it might have taken, as a censored value); or "probe/<analysis>/<value>".
+    metric: str
+    select: Select  # the value at the best validation, or the last one
+    better: Better  # what `>` of a claim and `reduce` go by
+    unit: str  # percent (records hold fractions), or the metric's own, for people
+    n_min: int  # a verdict on fewer seeds says so: "(n=2)"
+    tolerance: Number  # in the printed unit: values this near are equal where the paper prints no spread
+    # Over the runs of a cell; best_lr is the mean at the best learning rate at which no run diverged.
+    reduce: Literal["mean", "max", "best_lr"] = "mean"
+    # Runs that do not meet it are failures: they are counted, and left out of the mean.
+    success: Condition | None = field(default=None, metadata={"yaml": str | None})
+
+    @property
+    def column(self) -> str:
+        """The column of runs.csv that has the values."""
+        return column(self.metric, self.select)
+
+    @property
+    def scale(self) -> float:
+        """The factor from a record's unit to the printed one."""
+        return 100.0 if self.unit == "percent" else 1.0
+
+    @property
+    def higher(self) -> bool:
+        """Whether larger values are better."""
+        return self.better == "higher"
+
+    def best(self, items: Iterable[Any], key: Callable[[Any], float] = float) -> Any:
+        """The item with the best value; key: gives the value of an item."""
+        return max(items, key=key) if self.higher else min(items, key=key)
+
+    def near(self, a: float, b: float) -> bool:
+        """Whether two values, in the printed unit, differ by no more than the tolerance."""
+        return abs(a - b) <= self.tolerance + 1e-9
+
+    def succeeded(self, row: Row) -> bool | None:
+        """Whether a run met the success condition, if there is one; False if it diverged, None if unknown."""
+        if row["status"] != "finished":
+            return False
+        if self.success is None:
+            return True
+        value = row.get(column(self.success.metric, self.select))
+        return None if value is None else self.success.holds(value)
 
 
-def expand(
-    table: Mapping[str, Any], profile: str | None = None, narrow: Mapping[str, list[Any]] | None = None
-) -> list[Run]:
-    """The runs of a table, each once; `narrow` maps keys to the only values wanted.
+@dataclass(frozen=True, kw_only=True)
+class Cell(Measure):
+    """A printed value."""
 
-    A grid that knows the key keeps those of its values that are wanted, and is dropped if it has none. Wanted values
-    that no grid has go to all grids that know the key, a key that none knows to all: such runs are beyond the table.
-    A table without a tiny twin has no runs of that profile.
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("value", "where", "sd", "se", "n", "failed", "n_min", "better", "metric", "unit", "tolerance"),
+        *("label", "compute"),
+    )
+    value: Number | None  # null where the paper leaves the cell empty
+    # The settings of its runs; none: all runs of the table.
+    where: Conditions = field(default_factory=dict, metadata={"yaml": dict})
+    sd: Number | None = None  # standard deviation, or
+    se: Number | None = None  # standard error of the mean
+    n: int | None = None  # the paper's runs, with sd or se
+    failed: int = 0  # runs that failed in the paper
+    label: str = ""
+    compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
+    # In the file: `better` may be neither. Then a value is no score, and the table says which runs are chosen.
+    better: Better = field(metadata={"yaml": Literal["higher", "lower", "neither"]})
+    score: bool = True
+
+    def selected(self, select: Select) -> Cell:
+        """The same cell as it is if the values of its runs are selected in another way; the same runs succeed."""
+        return replace(self, metric=column(self.metric, select))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Measure):
+    """A conclusion of a paper in one line, or in a mapping {claim: the line, and other keys}.
+
+    "plstm > lstm @ task=pmnist": the sides are conditions, and a bare word is a model. `>` is "better than", `~` "no
+    different from" (within the tolerance). After `@` stands where this is said. "lstm fails" (more than half of its
+    runs) and "plstm never fails" are about the table's `success`.
     """
-    grids = [{k: v if isinstance(v, list) else [v] for k, v in grid.items()} for grid in table["runs"]]
-    if profile == "tiny":
-        if not table.get("tiny"):
-            return []
-        sets = [{k: v if isinstance(v, list) else [v] for k, v in part.items()} for part in tiny_sets(table)]
-        grids = [grid | part for part in sets for grid in grids]
-    elif profile is not None:
+
+    KEYS: ClassVar[tuple[str, ...]] = ("claim", "metric", "than", "unit", "better", "tolerance", "times", "failures")
+    claim: str
+    than: str = ""  # another metric: the runs of the only side have `metric` better than this one
+    times: Number = 1  # `>` by this factor
+    # In the file: `failures: count`. Runs that fail `success` are compared, too.
+    failures: bool = field(default=False, metadata={"yaml": Literal["count"]})
+    # Read from the line:
+    sides: tuple[Conditions, ...] = ()  # one if the sign is "fails" or "never fails", else two
+    sign: Literal[">", "~", "fails", "never fails"] = ">"
+    place: Conditions = field(default_factory=dict)
+    text: str = ""  # the line with what else was said
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """The columns of runs.csv that are compared, one a side."""
+        return self.column, column(self.than, self.select) if self.than else self.column
+
+    def groups(self, rows: Iterable[Row]) -> dict[str, list[list[Row]]]:
+        """Groups of runs that share all settings but the seed and what the sides name; in each the runs by side.
+
+        Args:
+            rows: all with "axes". A group in which a side has no runs is left out.
+        """
+        named = {"seed"}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
+        groups: dict[str, list[list[Row]]] = {}
+        for row in rows:
+            shared = json.dumps({k: v for k, v in row["axes"].items() if k not in named}, sort_keys=True)
+            for k, side in enumerate(self.sides):
+                if matches(row["axes"], self.place) and matches(row["axes"], side):
+                    groups.setdefault(shared, [[] for _ in self.sides])[k].append(row)
+        return {shared: sides for shared, sides in groups.items() if all(sides)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cited:
+    """A value of somebody else's model that the paper cites; it is never measured here."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("label", "value", "source", "sd", "se")
+    label: str
+    value: Number
+    source: str
+    sd: Number | None = None
+    se: Number | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumption:
+    """A setting that the paper does not state."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("said", "try")
+    said: str  # what is assumed, and by which source
+    # In the file: `try`, other values (see reports/sensitivity.py).
+    tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A panel of figure.png."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("kind", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale")
+    kind: Literal["cells", "curves", "line", "probe"]
+    metric: str = ""  # of the curves, or over `x`; the table's by default
+    chance: Number | None = field(default=None, metadata={"yaml": Number})
+    probe: str = ""  # kind: probe draws the values "probe/<probe>/<number>" over the number
+    x: str = ""  # kind: line draws the metric over this setting
+    xlabel: str = ""
+    ylabel: str = ""
+    xscale: Scale = "linear"
+    yscale: Scale = "linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Measure):
+    """A paper's table or figure."""
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
+        *("claims", "reduce", "success", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
+    )
+    name: str  # the name of its file
+    title: str  # what is measured
+    source: str  # where it is printed
+    runs: tuple[Grid, ...] = field(metadata={"yaml": list})  # the runs are the union of the grids
+    cells: tuple[Cell, ...] = field(metadata={"yaml": list})
+    claims: tuple[Claim, ...] = field(metadata={"yaml": list})
+    cited: tuple[Cited, ...] = field(default=(), metadata={"yaml": list})
+    # By setting; `select: {try: [...]}` names other selections, each of which gets a column in the report.
+    assumed: Mapping[str, Assumption] = field(default_factory=dict, metadata={"yaml": dict})
+    notes: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # contradictions in the paper
+    needs: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # data sets (scripts/fetch_data.py)
+    probe: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # analyses that measure each finished run
+    figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
+    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
+
+    def other_selections(self) -> list[Select]:
+        """How else than by `select` the paper may have chosen the values of its cells."""
+        return list(self.assumed["select"].tries) if "select" in self.assumed else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallTable(Table):
+    """The small-scale version of a table, for a CPU: the same grids with other settings, and claims of its own."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("set", "claims", "minutes", "success", "n_min", "select", "metric")
+    claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
+    # In the file: `set`, settings, or a list of such, each of which makes grids of its own.
+    sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})
+    minutes: Number | None = field(default=None, metadata={"yaml": Number})  # on one core
+
+
+def column(metric: str, select: Select) -> str:
+    """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
+    return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{select} {metric}"
+
+
+def columns(table: Table) -> list[str]:
+    """The columns of runs.csv that a table reads, without those of its probes' further values."""
+    names: dict[str, None] = {}
+    for part in filter(None, (table, table.tiny)):
+        names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
+        names |= dict.fromkeys(claim.column for claim in part.claims)
+        names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
+        names |= dict.fromkeys([column(part.success.metric, part.select)] if part.success else [])
+        lines = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
+        names |= dict.fromkeys(column(metric, part.select) for metric in lines)
+        for other in part.other_selections() if part is table else []:
+            metrics = [table.metric, *(cell.metric for cell in table.cells)]
+            names |= dict.fromkeys(column(metric, other) for metric in metrics)
+    return list(names)
+
+
+def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Run]:
+    """The runs of a table, each once.
+
+    A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
+    values that no grid has go to all grids that know the key; a key that none knows goes to all grids. Such runs are
+    beyond the table.
+
+    Args:
+        profile: None for the paper's size, "tiny" for the small-scale version (no runs if there is none).
+        narrow: keys with the only values wanted.
+    """
+    if profile not in PROFILES:
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
+    part = table if profile is None else table.tiny
+    grids = [grid.values() for grid in part.runs] if part else []
     for key, wanted in (narrow or {}).items():
-        beyond = [v for v in wanted if not any(v in grid.get(key, []) for grid in grids)]
-        known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
-        grids = [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
+        grids = _narrowed(grids, key, wanted)
     runs: dict[str, Run] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
-            axes = dict(zip(grid, values, strict=True))
-            overrides = [f"table={table['name']}", *(f"{key}={spell(value)}" for key, value in axes.items())]
-            runs.setdefault(json.dumps(axes, sort_keys=True), Run(axes, overrides))
+            run = run_of(table, dict(zip(grid, values, strict=True)))
+            runs.setdefault(json.dumps(run.axes, sort_keys=True), run)
     return list(runs.values())
 
 
-def twin(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table as its tiny twin is judged: with the twin's own claims, success condition, metric."""
-    own = {key: value for key, value in table.get("tiny", {}).items() if key not in ("set", "minutes")}
-    return {**table, "claims": [], **own}
+def run_of(table: Table, axes: dict[str, Any]) -> Run:
+    """The run of a table with these settings."""
+    return Run(axes, [f"table={table.name}", *(f"{key}={spell(value)}" for key, value in axes.items())])
+
+
+def _narrowed(grids: list[dict[str, list[Any]]], key: str, wanted: Sequence[Any]) -> list[dict[str, list[Any]]]:
+    beyond = [value for value in wanted if not any(value in grid.get(key, []) for grid in grids)]
+    known = [grid | {key: [v for v in wanted if v in grid[key] or v in beyond]} for grid in grids if key in grid]
+    return [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
 
 
 def group(axes: Mapping[str, Any]) -> str:
-    """A key that is the same for runs that differ in the seed alone."""
+    """A text that is the same for runs that differ in the seed alone."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
 
 
 def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The keys, except the seed, in which runs differ; runs: the axes of each."""
+    """The settings, except the seed, in which runs differ; runs: the axes of each."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
     return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
 
-def check(table: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a table that cannot be reported: keys missing or unknown, cells that no run can fill."""
-    file = f"table/{table.get('name', '?')}.yaml"
-    if missing := [f"table.{key}" for key in sorted(REQUIRED.keys() - table)]:
-        what = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-        raise ConfigError(f"{file}: {what}; timescales/papers/table.py says what each is")
-    tiny = table.get("tiny", {"set": []})
-    parts: list[tuple[str, Any, dict[str, Any], tuple[str, ...]]] = [
-        ("table", table, REQUIRED | OPTIONAL, ()), ("table.tiny", tiny, TINY, ("set",))
-    ]  # fmt: skip
-    for at, part, known, needed in parts:
-        check_keys(f"{file}: {at}", part, known, needed)
-        check_printed(f"{file}: {at}", part)
-        entries = [part, *part.get("cells", []), *part.get("claims", [])]
-        told = [str(e[key]) for e in entries if isinstance(e, Mapping) for key in ("metric", "than") if key in e]
-        conditions = [part.get("success"), *(said for name in told for said in re.findall("^steps to (.*)", name))]
-        for said in filter(None, conditions):
-            try:
-                condition(said)
-            except (ValueError, KeyError):
-                raise ConfigError(f"{file}: cannot read {said!r}; write it like valid/accuracy >= 0.99") from None
-        for key in ("notes", "needs", "probe"):
-            if wrong := [text for text in part.get(key, []) if not isinstance(text, str)]:
-                raise ConfigError(f"{file}: {at}.{key}: quote what has a colon; {wrong[0]!r} is no text")
-    nodes = (
-        ("cells", table["cells"], CELL, ("value",)),
-        ("cited", table.get("cited", []), CITED, ("label", "value", "source")),
-        ("figure", figures(table), FIGURE, ("kind",)),
-    )
-    for key, entries, known, needed in nodes:
-        for k, entry in enumerate(entries):
-            check_keys(f"{file}: table.{key}[{k}]", entry, known, needed)
-            check_printed(f"{file}: table.{key}[{k}]", entry, of_runs=key == "cells")
-            if key == "figure":
-                check_keys(f"{file}: table.{key}[{k}]", entry, known, DRAWN.get(entry["kind"], ()))
-    for key, entry in table.get("assumed", {}).items():
-        check_keys(f"{file}: table.assumed.{key}", entry, ASSUMED, ("said",))
-    others = table.get("assumed", {}).get("select", {}).get("try", [])
-    if not all(other in SELECT for other in others):
-        raise ConfigError(f"{file}: table.assumed.select.try must be a list of best or last, not {others}")
-    for k, grid in enumerate(table["runs"]):
-        _check_grid(f"{file}: table.runs[{k}]", grid)
-    for part in tiny_sets(table):
-        _check_grid(f"{file}: table.tiny.set", part)
-    runs = expand(table)
-    if table.get("reduce") == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
-        raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
-    for cell in table["cells"]:
-        if not any(matches(run.axes, cell.get("where", {})) for run in runs):
-            raise ConfigError(f"{file}: no run fills the cell {cell.get('where', {})}")
-
-
-def check_keys(where: str, node: Any, known: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
-    """Raise ConfigError for a node of a table with an unknown key, a missing one, or one with a value of no use."""
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"{where} must be {WORDS[dict]}, not {node!r}")
-    for key in needed:
-        if key not in node:
-            raise ConfigError(f"{where}.{key} is missing; timescales/papers/table.py says what it is")
-    for key, value in node.items():
-        if key not in known:
-            raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
-        kind = known[key]
-        if isinstance(kind, tuple):
-            if value not in kind:
-                choices = " or ".join(filter(None, (", ".join(kind[:-1]), kind[-1])))
-                raise ConfigError(f"{where}.{key} must be {choices}, not {value}")
-        elif not isinstance(value, kind) or isinstance(value, bool):
-            raise ConfigError(f"{where}.{key} must be {WORDS[kind]}; not {value!r}")
-        elif isinstance(value, NUMBER):
-            _check_number(f"{where}.{key}", key, value)
-
-
-def check_printed(where: str, node: Mapping[str, Any], of_runs: bool = True) -> None:
-    """Raise ConfigError for a unit or a spread that would decide verdicts wrongly; of_runs: a spread needs an n."""
-    if (unit := node.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
-        raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
-    spreads = [key for key in ("sd", "se") if node.get(key) is not None]
-    if len(spreads) > 1:
-        raise ConfigError(f"{where} has sd and se: give one")
-    if spreads and of_runs:
-        if "n" not in node:
-            raise ConfigError(f"{where}.n is missing: of how many runs {spreads[0]} is; null where that is not printed")
-        if node["n"] == 1:
-            raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
-
-
-def _check_number(where: str, key: str, value: float) -> None:
-    """Raise ConfigError for a number that cannot be what its key says."""
-    least, above = LEAST.get(key, -math.inf), key in ("times", "minutes")
-    if not math.isfinite(value):
-        raise ConfigError(f"{where} must be a finite number, not {value}")
-    if value < least or (above and value == least):
-        raise ConfigError(f"{where} must be {'above' if above else 'at least'} {least}, not {value}")
-
-
-def _check_grid(where: str, grid: Any) -> None:
-    """Raise ConfigError for a grid with several values of a key that is no part of a run's identity."""
-    if not isinstance(grid, Mapping):
-        raise ConfigError(f"{where} must be {WORDS[dict]}, not {grid!r}")
-    alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
-    for name, value in grid.items():
-        key = str(name).lstrip("+~")
-        several = isinstance(value, list) and len(value) > 1
-        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
-            mend = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
-            raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {mend}")
-
-
-def matches(axes: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether a run has all the values that a cell or a claim names; a list means any of them."""
+def matches(axes: Mapping[str, Any], where: Conditions) -> bool:
+    """Whether a run has all the settings that a cell or a claim names; a list means any of its values."""
     return all(
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
         for key, value in where.items()

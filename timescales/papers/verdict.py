@@ -1,168 +1,232 @@
-"""What runs say about a paper's printed values. Plain rows in, words out; SciPy makes the tests.
+"""What runs say of a paper's printed values, and of a whole table. A verdict is a value; its text: reports/markdown.py.
 
-What they say about its conclusions is in `conclusion.py`.
+What they say of its claims is in `claims.py`. SciPy makes the tests.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
-from timescales.papers.table import figures, group, matches, twin
-from timescales.runs.metrics import Over, condition
+from timescales.papers.table import Cell, Claim, Measure, Row, Table, group, matches
+from timescales.runs.metrics import Censored
 
 ALPHA = 0.05
-PARTIAL = " (part of the data)"  # what is added to a verdict on runs that had no more
-Row = Mapping[str, Any]  # of runs.csv, with "axes" as a dict, "stale", and the run's values under the metrics' names
 
 
-@dataclass
-class Cell:
-    """One printed value and what our runs say of it, in the printed unit."""
+class Word(StrEnum):
+    """The word of a verdict."""
 
-    printed: Mapping[str, Any]
-    values: list[tuple[int, float]] = field(default_factory=list)  # (seed, value) of the runs that count
-    mean: float | None = None
+    # Of a cell. Better and worse: significant, or beyond the tolerance; different: of a value that is no score.
+    MATCH = "match"
+    BETTER = "better"
+    WORSE = "worse"
+    DIFFERENT = "different"
+    UNSTABLE = "unstable"  # more runs failed than in the paper, some never reached a threshold, or the spread is wider
+    MISSING = "missing"  # no runs yet
+    BLANK = "blank"  # the paper prints no value
+    # Of a claim. Reversed: the other order, not significant; refuted: significantly so.
+    HOLDS = "holds"
+    IN_ORDER = "in order"
+    REVERSED = "reversed"
+    REFUTED = "refuted"
+    # Of anything: the runs are of older code; or there are too few of them.
+    STALE = "stale"
+    OPEN = "open"
+    # Of a table.
+    REPRODUCED = "reproduced"
+    REPRODUCED_IN_ORDER = "reproduced in order"  # all claims hold, some values are others
+    NOT_REPRODUCED = "not reproduced"  # values are worse, different or unstable, and nothing is claimed
+    ORDER_NOT_SIGNIFICANT = "in order, not significant"
+    NOT_IN_ORDER = "not in order"
+    CONTRADICTED = "contradicted"
+    # Of a small-scale version.
+    NO_VERSION = "no small-scale version"
+    NOT_RUN = "not run"
+    NO_ORDER_EXPECTED = "no order expected"
+    ORDER_SHOWN = "order shown"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs say of a cell, a claim, a table, or its small-scale version."""
+
+    word: Word
+    p: float | None = None  # of the test, if there was one
+    n: int = 0  # the runs of a cell; of a claim those of the side that has the fewest
+    few: bool = False  # they are fewer than the table's n_min
+    groups: tuple[int, int] | None = None  # of a claim: how many groups of runs were judged, and how many there will be
+    failed: tuple[int, int] | None = None  # of an unstable cell: so many of so many runs failed,
+    censored: tuple[int, int] | None = None  # or never reached the threshold,
+    spreads: tuple[float, float] | None = None  # or our standard deviation is wider than the paper's
+    so_far: bool = False  # of a table: more runs may change the word
+    partial: bool = False  # some runs had only a part of the data
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether there are fewer runs than wanted, or not all groups of a claim were judged."""
+        return self.few or (self.groups is not None and self.groups[0] < self.groups[1])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The runs of a cell, in the printed unit."""
+
+    values: Sequence[tuple[int, float]] = ()  # seed and value of the runs that count
+    mean: float | None = None  # or the best, with reduce: max
     sd: float | None = None
     median: float | None = None
-    failed: int = 0  # with reduce=max at the learning rate of the best value, whose failures the papers count
     n: int = 0  # runs that count; of a cell that is computed from several settings, the fewest of one
+    failed: int = 0  # with reduce: max at the learning rate of the best value, whose failures the papers count
     of: int = 0  # the runs among which so many failed
-    ended: int = 0  # the runs against n_min
-    p: float | None = None
-    verdict: str = "missing"
+    ended: int = 0  # the runs that are compared with n_min
 
 
-@dataclass
-class Judgement:
-    """One conclusion and what our runs say of it."""
+@dataclass(frozen=True)
+class CellResult:
+    """A printed value and what our runs say of it."""
 
-    text: str
-    # holds, in order, reversed, refuted, open (too few seeds for a `~`, or none reached the threshold), stale; in
-    # brackets how few the seeds are, and of how many groups it is said: " (n=2, 1 of 3 groups)"; PARTIAL
-    verdict: str = "open"
-    p: float | None = None
-    detail: str = ""
+    cell: Cell
+    sample: Sample
+    verdict: Verdict
 
 
-def metrics(table: Mapping[str, Any]) -> list[str]:
-    """The names of all values that a table reads from a run, as `store.metric` knows them."""
-    found: dict[str, None] = {}
-    cells = table["cells"]
-    for part in (table, twin(table)):
-        entries = [*(cells if part is table else []), *part["claims"]]
-        names = [part["metric"], *(e["metric"] for e in entries if isinstance(e, Mapping) and "metric" in e)]
-        names += [entry["than"] for entry in entries if isinstance(entry, Mapping) and "than" in entry]
-        names += [part["success"].split()[0]] if part.get("success") else []
-        names += [f["metric"] for f in figures(part) if f["kind"] == "line" and "metric" in f]
-        found |= dict.fromkeys(full_name(name, part) for name in names)
-        for other in other_selections(table) if part is table else []:
-            names = [table["metric"], *(entry["metric"] for entry in cells if "metric" in entry)]
-            found |= dict.fromkeys(full_name(name, table | {"select": other}) for name in names)
-    return list(found)
+@dataclass(frozen=True)
+class Side:
+    """One side of a claim: the mean of its runs (or the best) in the printed unit, and how many they are."""
+
+    mean: float
+    n: int
+    censored: bool  # the mean is only known to be larger
 
 
-def other_selections(table: Mapping[str, Any]) -> list[str]:
-    """How else than by `select` the paper may have chosen the values of its cells."""
-    return list(table.get("assumed", {}).get("select", {}).get("try", []))
+@dataclass(frozen=True)
+class Comparison:
+    """The two sides of a claim, and how many runs diverged that have no value."""
+
+    first: Side
+    second: Side
+    diverged: int
 
 
-def full_name(metric: str, table: Mapping[str, Any]) -> str:
-    """A metric with how it is selected: "last test/accuracy"."""
-    return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{table['select']} {metric}"
+@dataclass(frozen=True)
+class Failures:
+    """How many of the ended runs of a claim's side failed."""
+
+    failed: int
+    ended: int
 
 
-def outcome(row: Row, table: Mapping[str, Any]) -> bool | None:
-    """Whether a run met the table's success condition, if there is one; False if it diverged, None if unknown."""
-    if row["status"] != "finished":
-        return False
-    if not table.get("success"):
-        return True
-    key, holds = condition(table["success"])
-    value = row.get(full_name(key, table))
-    return None if value is None else holds(value)
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim and what our runs say of it; numbers: of the group of runs that supports it least."""
+
+    claim: Claim
+    verdict: Verdict
+    numbers: Comparison | Failures | None = None
 
 
-def cell(printed: Mapping[str, Any], table: Mapping[str, Any], rows: Sequence[Row]) -> Cell:
-    """Judge one cell by the runs that are its own."""
-    found = Cell(printed)
-    mine = [row for row in rows if matches(row["axes"], printed.get("where", {}))]
-    stale = any(row["stale"] for row in mine)
-    if "compute" in printed:
-        good = [row for row in mine if outcome(row, table)]
-        found.mean = computed(printed["compute"], good)
-        found.n = fewest(good)
-        rated: Sequence[Row] = mine
+def judge_cell(cell: Cell, rows: Sequence[Row]) -> CellResult:
+    """Judge a cell by the runs that are its own."""
+    own = [row for row in rows if matches(row["axes"], cell.where)]
+    stale = any(row["stale"] for row in own)
+    if cell.compute:
+        sample = _computed_sample(cell, own)
     else:
-        name = full_name(printed.get("metric", table["metric"]), table)
-        mine = chosen(mine, name, printed, table) or mine
-        rated = _at_best_rate(mine, name, printed, table)
-        found.values = sorted(
-            (row["seed"], row[name] if isinstance(row[name], Over) else row[name] * scale(printed, table))
-            for row in mine if outcome(row, table) and row.get(name) is not None
-        )  # fmt: skip
-        found.n = len(found.values)
-        numbers = [value for _, value in found.values]
-        if numbers:
-            best = max if direction(printed, table) == "higher" else min
-            found.mean = best(numbers) if table.get("reduce") == "max" else statistics.fmean(numbers)
-            found.sd = statistics.stdev(numbers) if len(numbers) > 1 else None
-            found.median = statistics.median(numbers)
-    known = [outcome(row, table) for row in rated]
-    found.failed, found.of = known.count(False), len(known) - known.count(None)
-    found.ended = found.n + found.failed  # of as many as the paper lost; more are "unstable" whatever their number
-    if table.get("reduce") == "max":  # over all learning rates
-        found.ended = sum(outcome(row, table) is not None for row in mine)
-    found.verdict, found.p = _judge(found, table, stale)
-    found.verdict += partial(mine) if found.mean is not None else ""
-    return found
+        own = at_best_rate(cell, own) or own
+        sample = _sample(cell, own)
+    verdict = _judge(cell, sample, stale)
+    return CellResult(cell, sample, replace(verdict, partial=sample.mean is not None and partial(own)))
+
+
+def _computed_sample(cell: Cell, own: Sequence[Row]) -> Sample:
+    """The value of a cell that an analysis computes from all runs."""
+    good = [row for row in own if cell.succeeded(row)]
+    sample = Sample(mean=computed(cell.compute, good), n=fewest(good))
+    return _with_failures(cell, sample, own, own)
+
+
+def _sample(cell: Cell, own: Sequence[Row]) -> Sample:
+    """The mean (or the best) of runs; of learning rates with reduce: best_lr those at the best one alone."""
+    values = sorted(
+        (row["seed"], in_unit(cell, row[cell.column]))
+        for row in own
+        if cell.succeeded(row) and row.get(cell.column) is not None
+    )
+    numbers = [value for _, value in values]
+    sample = Sample(values, n=len(values))
+    if numbers:
+        mean = cell.best(numbers) if cell.reduce == "max" else statistics.fmean(numbers)
+        sd = statistics.stdev(numbers) if len(numbers) > 1 else None
+        sample = replace(sample, mean=mean, sd=sd, median=statistics.median(numbers))
+    return _with_failures(cell, sample, own, _at_rate_of_best(cell, own))
+
+
+def in_unit(measure: Measure, value: float) -> float:
+    """A run's value in the printed unit; a censored one stays as it is."""
+    return value if isinstance(value, Censored) else value * measure.scale
+
+
+def _with_failures(cell: Cell, sample: Sample, own: Sequence[Row], rated: Sequence[Row]) -> Sample:
+    """A sample with the failures among the runs `rated`; own: all of the cell's runs."""
+    known = [cell.succeeded(row) for row in rated]
+    failed = known.count(False)
+    ended = sample.n + failed  # of as many as the paper lost; more are "unstable" whatever their number
+    if cell.reduce == "max":  # over all learning rates
+        ended = sum(cell.succeeded(row) is not None for row in own)
+    return replace(sample, failed=failed, of=len(known) - known.count(None), ended=ended)
 
 
 def fewest(rows: Sequence[Row]) -> int:
-    """How many runs there are of the setting that has the fewest; 0 without any."""
+    """How many runs the setting has that has the fewest; 0 without any runs."""
     return min(Counter(group(row["axes"]) for row in rows).values(), default=0)
 
 
-def partial(rows: Sequence[Row]) -> str:
-    """What is added to a verdict on these runs: nothing if all of them had the whole data."""
-    return PARTIAL if any(row.get("partial") for row in rows) else ""
+def partial(rows: Sequence[Row]) -> bool:
+    """Whether some of these runs had only a part of the data."""
+    return any(row.get("partial") for row in rows)
 
 
-def _judge(found: Cell, table: Mapping[str, Any], stale: bool) -> tuple[str, float | None]:
-    printed = found.printed
-    if printed["value"] is None:
-        return "blank", None
-    if found.mean is None and not found.failed:
-        return "missing", None
+def _judge(cell: Cell, sample: Sample, stale: bool) -> Verdict:
+    if cell.value is None:
+        return Verdict(Word.BLANK)
+    if sample.mean is None and not sample.failed:
+        return Verdict(Word.MISSING)
     if stale:
-        return "stale", None
-    if found.failed > printed.get("failed", 0) or found.mean is None:
-        return f"unstable ({found.failed} of {found.of} failed)", None
-    if over := sum(isinstance(value, Over) for _, value in found.values):
-        return ("open" if over == found.n else f"unstable ({over} of {found.n} never got there)"), None
-    sd, n = printed.get("sd"), printed.get("n")
-    if printed.get("se") is not None and n is not None:
-        sd = printed["se"] * math.sqrt(n)
-    p = None
-    same = near(found.mean, printed["value"], printed, table)
-    if sd is not None and n is not None and table.get("reduce", "mean") == "mean" and "compute" not in printed:
+        return Verdict(Word.STALE)
+    if sample.failed > cell.failed or sample.mean is None:
+        return Verdict(Word.UNSTABLE, failed=(sample.failed, sample.of))
+    if censored := sum(isinstance(value, Censored) for _, value in sample.values):
+        if censored == sample.n:
+            return Verdict(Word.OPEN)
+        return Verdict(Word.UNSTABLE, censored=(censored, sample.n))
+    verdict = _compared(cell, cell.value, sample, sample.mean)
+    if verdict.word == Word.UNSTABLE:
+        return verdict
+    return replace(verdict, n=sample.n, few=sample.ended < cell.n_min)
+
+
+def _compared(cell: Cell, value: float, sample: Sample, mean: float) -> Verdict:
+    """A printed value compared with our mean: by Welch's test where a spread is printed, else by the tolerance."""
+    sd, p = cell.sd, None
+    if cell.se is not None and cell.n is not None:
+        sd = cell.se * math.sqrt(cell.n)
+    same = cell.near(mean, value)
+    if sd is not None and cell.n is not None and cell.reduce == "mean" and not cell.compute:
         # One run of ours is compared as one more draw from the paper's.
-        p = welch((found.mean, found.sd or 0.0, found.n), (printed["value"], sd, n))
+        p = welch((mean, sample.sd or 0.0, sample.n), (value, sd, cell.n))
         far, same = not same, same if p is None else p >= ALPHA
-        if same and far and found.sd and wider(found.sd, found.n, sd, n):  # our spread must not make a match
-            return f"unstable (sd {number(found.sd)} against {number(sd)})", p
-    if same or better(printed, table) == "neither":
-        word = "match" if same else "different"
-    else:
-        higher = found.mean > printed["value"]
-        word = "better" if higher == (better(printed, table) == "higher") else "worse"
-    return word + (f" (n={found.n})" if found.ended < printed.get("n_min", table["n_min"]) else ""), p
+        if same and far and sample.sd and wider(sample.sd, sample.n, sd, cell.n):  # our spread must not make a match
+            return Verdict(Word.UNSTABLE, p, spreads=(sample.sd, sd))
+    if same or not cell.score:
+        return Verdict(Word.MATCH if same else Word.DIFFERENT, p)
+    return Verdict(Word.BETTER if (mean > value) == cell.higher else Word.WORSE, p)
 
 
 def welch(
@@ -183,11 +247,6 @@ def welch(
     return float(stats.ttest_ind_from_stats(*ours, *theirs, equal_var=equal, alternative=alternative).pvalue)
 
 
-def near(a: float, b: float, told: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-    """Whether two values, in the printed unit, differ by no more than a cell's or claim's tolerance."""
-    return abs(a - b) <= told.get("tolerance", table["tolerance"]) + 1e-9
-
-
 def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
     """Whether our spread is larger than the paper's by more than chance (F-test of two variances)."""
     from scipy import stats
@@ -197,44 +256,36 @@ def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
     return n_theirs > 1 and bool(stats.f.sf((ours / theirs) ** 2, n_ours - 1, n_theirs - 1) < ALPHA)
 
 
-def better(printed: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Which values are better, "higher" or "lower"; of a cell also "neither"."""
-    return printed.get("better", table["better"])
+def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
+    """With reduce: best_lr the runs at the best stable learning rate (best mean, no run diverged); none if none is.
 
-
-def direction(told: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    """Which way a cell's or a claim's runs are chosen and compared, "higher" or "lower"; the table's for "neither"."""
-    own = better(told, table)
-    return table["better"] if own == "neither" else own
-
-
-def scale(printed: Mapping[str, Any], table: Mapping[str, Any]) -> float:
-    """From a record's unit to the printed one."""
-    return 100.0 if printed.get("unit", table["unit"]) == "percent" else 1.0
-
-
-def chosen(rows: Sequence[Row], name: str, told: Mapping[str, Any], table: Mapping[str, Any]) -> list[Row]:
-    """With reduce=best_lr: the runs at the best stable learning rate (best mean, none diverged); none if none is."""
-    if table.get("reduce") != "best_lr":
+    Otherwise all runs.
+    """
+    if measure.reduce != "best_lr":
         return list(rows)
     rates: dict[Any, list[Row]] = {}
     for row in rows:
         rates.setdefault(row["axes"]["optimizer.lr"], []).append(row)
     means = {}
-    for rate, found in rates.items():
-        values = [row[name] for row in found if outcome(row, table) and row.get(name) is not None]
-        if len(values) == len(found):
+    for rate, own in rates.items():
+        values = _values(measure, own)
+        if len(values) == len(own):
             means[rate] = statistics.fmean(values)
-    best = max if direction(told, table) == "higher" else min
-    return rates[best(means, key=means.__getitem__)] if means else []
+    return rates[measure.best(means, key=means.__getitem__)] if means else []
 
 
-def _at_best_rate(rows: Sequence[Row], name: str, told: Mapping[str, Any], table: Mapping[str, Any]) -> Sequence[Row]:
-    """With reduce=max: the runs at the learning rate of the best value."""
-    good = [row for row in rows if outcome(row, table) and row.get(name) is not None]
-    if table.get("reduce") != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
+def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
+    """The values of the runs that succeeded, in a record's unit."""
+    column = measure.column
+    return [row[column] for row in rows if measure.succeeded(row) and row.get(column) is not None]
+
+
+def _at_rate_of_best(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
+    """With reduce: max the runs at the learning rate of the best value; otherwise all."""
+    good = [row for row in rows if measure.succeeded(row) and row.get(measure.column) is not None]
+    if measure.reduce != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
         return rows
-    best = (max if direction(told, table) == "higher" else min)(good, key=lambda row: row[name])
+    best = measure.best(good, key=lambda row: row[measure.column])
     return [row for row in rows if row["axes"]["optimizer.lr"] == best["axes"]["optimizer.lr"]]
 
 
@@ -244,37 +295,37 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
     return getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
 
 
-def number(value: float) -> str:
-    """A number as people write it in a table."""
-    if isinstance(value, Over):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+def judge_table(cells: Sequence[Verdict], claims: Sequence[Verdict], complete: bool = True) -> Verdict:
+    """A table's verdict from those of its cells and claims; complete: whether all of its runs have ended."""
+    words = {verdict.word for verdict in cells} - {Word.BLANK}
+    said = {verdict.word for verdict in claims}
+    if Word.REFUTED in said:
+        return Verdict(Word.CONTRADICTED, so_far=all(v.few for v in claims if v.word == Word.REFUTED))
+    if not complete or (not words and not said) or {Word.OPEN, Word.MISSING, Word.STALE} & (words | said):
+        return Verdict(Word.OPEN)
+    if Word.REVERSED in said:
+        return Verdict(Word.NOT_IN_ORDER)
+    if Word.IN_ORDER in said:
+        return Verdict(Word.ORDER_NOT_SIGNIFICANT)
+    so_far = any(verdict.preliminary for verdict in (*cells, *claims))
+    if not {Word.WORSE, Word.DIFFERENT, Word.UNSTABLE} & words:
+        return Verdict(Word.REPRODUCED, so_far=so_far)
+    return Verdict(Word.REPRODUCED_IN_ORDER if said else Word.NOT_REPRODUCED, so_far=so_far)
 
 
-def whole(cells: Sequence[Cell], claims: Sequence[Judgement], complete: bool = True) -> str:
-    """A table's verdict: "contradicted", "contradicted so far", "open", "not in order", "in order, not significant",
-    "reproduced", "reproduced in order" or "not reproduced", each of the last three also with " so far".
+def judge_small(table: Table, claims: Sequence[Verdict], rows: Sequence[Row], complete: bool) -> Verdict:
+    """The verdict of a small-scale version: does the order that the paper concludes appear?
 
-    "not reproduced": values are worse, different or unstable, and nothing is claimed.
-    complete: whether all of its runs have ended.
+    If it does not, nothing is contradicted: the size may be the reason.
     """
-    words = [word for c in cells if (word := word_of(c)) != "blank"]
-    said = [word_of(c) for c in claims]
-    if "refuted" in said:
-        of_few = all("n=" in c.verdict for c in claims if word_of(c) == "refuted")
-        return "contradicted" + " so far" * of_few
-    if not complete or (not words and not said) or {"open", "missing", "stale"} & {*words, *said}:
-        return "open"
-    if "reversed" in said:
-        return "not in order"
-    if "in order" in said:
-        return "in order, not significant"
-    few = " so far" if any(re.search(r"n=|groups", found.verdict) for found in (*cells, *claims)) else ""
-    if not {"worse", "different", "unstable"} & set(words):
-        return "reproduced" + few
-    return ("reproduced in order" if said else "not reproduced") + few
-
-
-def word_of(found: Cell | Judgement) -> str:
-    """A verdict without what it has in brackets."""
-    return found.verdict.partition(" (")[0]
+    said = {verdict.word for verdict in claims}
+    if table.tiny is None:
+        return Verdict(Word.NO_VERSION)
+    if not rows:
+        return Verdict(Word.NOT_RUN)
+    if not said:
+        return Verdict(Word.NO_ORDER_EXPECTED)
+    if {Word.OPEN, Word.STALE} & said or not complete:
+        return Verdict(Word.OPEN)
+    word = Word.NOT_IN_ORDER if {Word.REFUTED, Word.REVERSED} & said else Word.ORDER_SHOWN
+    return Verdict(word, partial=partial(rows))

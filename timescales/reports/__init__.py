@@ -1,1 +1,1 @@
-"""Pages and pictures of the tables. Nothing is judged here."""
+"""Pages and pictures of tables and runs. Nothing is judged here."""

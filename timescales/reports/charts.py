@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from timescales import plotting
-from timescales.papers import table, verdict
-from timescales.reports import markdown, report
+from timescales.papers.table import Row, varying
+from timescales.reports import markdown
+from timescales.reports.gather import thinned
+from timescales.reports.report import Report
 
 POINTS = 120  # of a drawn curve
 
@@ -32,25 +34,28 @@ class Line:
 DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "12 4")
 
 
-def of_table(r: report.Report) -> str:
+def of_table(report: Report) -> str:
     """Every run's curve, one picture for each value that was logged and each size."""
     parts = []
-    for profile, rows in r.rows.items():
-        keys = [key for key in table.varying([row["axes"] for row in rows]) if key != "model"]
-        groups = [", ".join(f"{k.split('.')[-1]}={markdown.say(row['axes'].get(k))}" for k in keys) for row in rows]
-        # Colours tell models and gates apart, dashes the rest.
-        rest = [", ".join(markdown.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]
-        order = list(dict.fromkeys(rest))
-        lines = []
-        for row, text, other in zip(rows, groups, rest, strict=True):
-            model = str(row["axes"].get("model", row["run"].partition("/")[2]))
-            points = report.curve(r.table, row)
-            colour = shade({"name": model, "gate": row["axes"].get("model.gate")})
-            lines.append(Line(", ".join(filter(None, [model, text])), colour, points, order.index(other)))
-        size = "paper size" if profile == "paper" else "shown here"
-        parts.append(_charts(f"{r.table['name']}, {size}", [line for line in lines if line.points]))
+    for profile, rows in report.rows.items():
+        size = "paper size" if profile == "paper" else "small-scale version"
+        lines = [line for line in _lines(report, rows) if line.points]
+        parts.append(_charts(f"{report.table.name}, {size}", lines))
     drawn = "".join(parts)
     return f"<h4>Curves</h4>{drawn}" if drawn else ""
+
+
+def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:
+    """The curves of runs: colours tell models and gates apart, dashes the rest."""
+    keys = [key for key in varying([row["axes"] for row in rows]) if key != "model"]
+    rest = [", ".join(markdown.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]
+    order = list(dict.fromkeys(rest))
+    for row, other in zip(rows, rest, strict=True):
+        axes = row["axes"]
+        model = str(axes.get("model", row["run"].partition("/")[2]))
+        settings = ", ".join(f"{k.split('.')[-1]}={markdown.say(axes.get(k))}" for k in keys)
+        colour = shade({"name": model, "gate": axes.get("model.gate")})
+        yield Line(", ".join(filter(None, [model, settings])), colour, report.curve(row), order.index(other))
 
 
 def of_run(name: str, label: str, run: Mapping[str, Any] | None, points: Sequence[Mapping[str, float]]) -> str:
@@ -82,50 +87,75 @@ def _path(line: Line, path: str, title: str = "") -> str:
     return f'<path class="line {line.shade}"{shape} d="{path}">{inside}</path>'
 
 
+# Of a chart's frame, in a view of 400 x 250.
+LEFT, TOP, WIDTH, HEIGHT = 52, 14, 330, 190
+
+
+@dataclass
+class Frame:
+    """The frame of a chart: what its axes span."""
+
+    low: float  # of the values, or of their logarithms
+    high: float
+    right: float  # the last step
+    logarithmic: bool
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point lies in the view."""
+        height = math.log10(y) if self.logarithmic else y
+        return LEFT + WIDTH * x / self.right, TOP + HEIGHT * (self.high - height) / (self.high - self.low)
+
+    def axes(self) -> Iterator[str]:
+        """The rules with their values, and the steps below."""
+        for value in ticks(self.low, self.high, whole=self.logarithmic):
+            y = self.place(0, 10**value if self.logarithmic else value)[1]
+            label = f"{10**value:.3g}" if self.logarithmic else f"{value:.4g}"
+            yield f'<path class="rule" d="M{LEFT} {y:.1f}h{WIDTH}"/>'
+            yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+        for value in ticks(0, self.right):
+            x = LEFT + WIDTH * value / self.right
+            yield f'<text x="{x:.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{value:,.6g}</text>'
+
+
+def _frame(points: Sequence[tuple[float, float]]) -> Frame:
+    """The frame around points; a loss that spans decades has a logarithmic axis."""
+    xs, ys = zip(*points, strict=True)
+    logarithmic = min(ys) > 0 and max(ys) / min(ys) > 50
+    low, high = (math.log10(y) if logarithmic else float(y) for y in (min(ys), max(ys)))
+    margin = 0.04 * (high - low) or 0.5
+    return Frame(low - margin, high + margin, max(xs) or 1, logarithmic)
+
+
 def chart(title: str, key: str, lines: Sequence[Line]) -> str:
-    """One value of every line over training, as SVG; a loss that spans decades has a logarithmic axis."""
-    every = [
-        (line, [(p["step"], p[key]) for p in line.points if p.get(key) is not None and math.isfinite(p[key])])
-        for line in lines
-    ]
-    series = [(line, report.thinned(points, POINTS)) for line, points in every if points]
+    """One value of every line over training, as SVG."""
+    every = [(line, _finite(line.points, key)) for line in lines]
+    series = [(line, thinned(points, POINTS)) for line, points in every if points]
     if not series:
         return ""
-    xs, ys = ([point[k] for _, points in series for point in points] for k in (0, 1))
-    logarithmic = min(ys) > 0 and max(ys) / min(ys) > 50
-    bend = math.log10 if logarithmic else float
-    low, high = bend(min(ys)), bend(max(ys))
-    margin = 0.04 * (high - low) or 0.5
-    low, high, right = low - margin, high + margin, max(xs) or 1
-    left, top, width, height = 52, 14, 330, 190  # of the frame, in a view of 400 x 250
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        return left + width * x / right, top + height * (high - bend(y)) / (high - low)
-
-    parts = []
-    for value in ticks(low, high, whole=logarithmic):
-        y = place(0, 10**value if logarithmic else value)[1]
-        label = f"{10**value:.3g}" if logarithmic else f"{value:.4g}"
-        parts.append(
-            f'<path class="rule" d="M{left} {y:.1f}h{width}"/>'
-            f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
-        )
-    for value in ticks(0, right):
-        x = place(value, ys[0])[0]
-        parts.append(f'<text x="{x:.1f}" y="{top + height + 18}" text-anchor="middle">{value:,.6g}</text>')
+    frame = _frame([point for _, points in series for point in points])
+    parts = list(frame.axes())
     for line, points in series:
-        spots = [place(x, y) for x, y in points]
+        spots = [frame.place(x, y) for x, y in points]
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots) + ("h.1" if len(spots) == 1 else "")
-        parts.append(_path(line, path, f"{line.name}: {verdict.number(points[-1][1])} at step {points[-1][0]:.0f}"))
-    parts.append(f'<text x="{left + width}" y="{top + height + 36}" text-anchor="end">training steps</text>')
+        parts.append(_path(line, path, f"{line.name}: {markdown.number(points[-1][1])} at step {points[-1][0]:.0f}"))
+    parts.append(f'<text x="{LEFT + WIDTH}" y="{TOP + HEIGHT + 36}" text-anchor="end">training steps</text>')
+    return (
+        f'<figure class="chart"><figcaption>{escape(key)}</figcaption><svg role="img" viewBox="0 0 400 250" '
+        f'aria-label="{escape(f"{title}: {key} over training steps. {_ends(series)}")}">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _finite(points: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
+    """Steps and values, of those points that have a finite one."""
+    return [(p["step"], p[key]) for p in points if p.get(key) is not None and math.isfinite(p[key])]
+
+
+def _ends(series: Sequence[tuple[Line, Sequence[tuple[float, float]]]]) -> str:
+    """The last values of all lines, for those who do not see the picture."""
     ends: dict[str, list[float]] = {}
     for line, points in series:
         ends.setdefault(line.name, []).append(points[-1][1])
-    said = "; ".join(f"{name} ends at {' '.join(map(verdict.number, sorted(values)))}" for name, values in ends.items())
-    return (
-        f'<figure class="chart"><figcaption>{escape(key)}</figcaption><svg role="img" viewBox="0 0 400 250" '
-        f'aria-label="{escape(f"{title}: {key} over training steps. {said}")}">{"".join(parts)}</svg></figure>'
-    )
+    return "; ".join(f"{name} ends at {' '.join(map(markdown.number, sorted(v)))}" for name, v in ends.items())
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[float]:

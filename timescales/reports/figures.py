@@ -1,4 +1,4 @@
-"""Pictures of tables: one colour per model everywhere, the paper's value drawn where it prints one."""
+"""results/<table>/figure.png: a panel for each of a table's figures and each size, the paper's values drawn in."""
 
 from __future__ import annotations
 
@@ -6,164 +6,207 @@ import io
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from timescales import paths
 from timescales.files import write_atomic
-from timescales.papers import verdict
-from timescales.papers.table import figures, group, twin, varying
+from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
+from timescales.papers.verdict import in_unit
 from timescales.plotting import STYLES, band, colour, panels
-from timescales.reports import markdown, report
+from timescales.reports.markdown import say
+from timescales.reports.report import Report
 
 
-def draw(found: report.Report) -> Path | None:
-    """results/<table>/figure.png: panels for the paper's size and for the tiny twin, where they have runs."""
-    from matplotlib.figure import Figure
+class Panel(NamedTuple):
+    """What a panel shows: the runs of one size of a table."""
 
-    shown = [(name, settings) for name, rows in found.rows.items() for settings in figures(found.table) if rows]
+    report: Report
+    size: str  # "paper" or "tiny"
+    table: Table  # the table, or its small-scale version
+    figure: Figure
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The runs."""
+        return self.report.rows[self.size]
+
+
+def draw(report: Report) -> Path | None:
+    """Write results/<table>/figure.png; returns its path, or None if there is nothing to draw."""
+    from matplotlib import figure
+
+    shown = list(_panels(report))
     if not shown:
         return None
-    kinds = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
-    drawn = {name for name, settings in shown if settings["kind"] == "cells"}
-    rows = max(len(found.cells) if "paper" in drawn else 0, len({group(r["axes"]) for r in found.rows["tiny"]}))
-    figure = Figure(dpi=110, layout="constrained")
-    below = len({name for name, _ in shown}) if len(figures(found.table)) > 1 else 1  # a row for each size
-    across, height = len(shown) // below, 0.26 * rows + 1.8 if drawn else 4.2
-    axes = panels(figure, across, below, 7.0 * across, height * below)
-    for (name, settings), one in zip(shown, axes, strict=True):
-        table = {**(found.table if name == "paper" else twin(found.table)), "figure": settings}
-        kinds[settings["kind"]](one, found, name, table)
-        metric = table["metric"]
-        own = f": {metric}" if metric.startswith("steps to") and metric != found.table["metric"] else ""  # a twin's
-        size = "paper size" if name == "paper" else f"tiny twin{own}"
-        one.set_title(f"{textwrap.fill(found.table['title'], 72)}\n{size}", loc="left", fontsize=10)
-    path = paths.RESULTS / found.table["name"] / "figure.png"
+    picture = figure.Figure(dpi=110, layout="constrained")
+    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
+    across = len(shown) // below
+    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
+    for panel, ax in zip(shown, axes, strict=True):
+        KINDS[panel.figure.kind](ax, panel)
+        ax.set_title(_title(panel), loc="left", fontsize=10)
+    path = report.folder / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     out = io.BytesIO()
-    figure.savefig(out)
+    picture.savefig(out)
     write_atomic(path, out.getvalue())
     return path
 
 
+def _panels(report: Report) -> Iterator[Panel]:
+    for size, table in (("paper", report.table), ("tiny", report.table.tiny)):
+        for figure in table.figure if table and report.rows[size] else ():
+            yield Panel(report, size, table or report.table, figure)
+
+
+def _height(report: Report, shown: Sequence[Panel]) -> float:
+    """Of a panel, in inches; of cells it depends on how many lines there are."""
+    drawn = {panel.size for panel in shown if panel.figure.kind == "cells"}
+    cells = len(report.table.cells) if "paper" in drawn else 0
+    lines = max(cells, len({group(row["axes"]) for row in report.rows["tiny"]}))
+    return 0.26 * lines + 1.8 if drawn else 4.2
+
+
+def _title(panel: Panel) -> str:
+    metric = panel.table.metric
+    other = f": {metric}" if metric.startswith("steps to") and metric != panel.report.table.metric else ""
+    size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
+    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
+
+
 def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
     words = [
-        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={markdown.say(axes[k])}"
-        for k in keys
-        if k in axes
+        str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={say(axes[k])}" for k in keys if k in axes
     ]
     return ", ".join(words)
 
 
-def _varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _varying(rows: Sequence[Row]) -> list[str]:
     return varying([row["axes"] for row in rows]) or ["model"]
 
 
-def _style(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
+def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
+    """Runs by their settings of these keys, in words."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_name(row["axes"], keys), []).append(row)
+    return groups
+
+
+def _style(rows: Sequence[Row]) -> Callable[[Row], str]:
     """The style of a run's line, by what runs differ in besides the model: that is told by colour."""
     keys = [k for k in _varying(rows) if k != "model"]
-    names = list(dict.fromkeys(_name(row["axes"], keys) for row in rows))
+    names = list(_by_name(rows, keys))
     return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
 
 
-def _legend(one: Any) -> None:
-    if one.get_legend_handles_labels()[1]:
-        one.legend(frameon=False, fontsize=8)
+def _legend(ax: Any) -> None:
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend(frameon=False, fontsize=8)
 
 
-def _cells(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
-    """A line for each cell (or configuration): the paper's value with its spread, and every seed of ours."""
-    if profile == "paper":
-        lines = [
-            (": ".join(filter(None, [c.printed.get("label"), _name(where, list(where))])), c)
-            for c in found.cells for where in [c.printed.get("where", {})]
-        ]  # fmt: skip
-    else:
-        rows, keys = found.rows[profile], _varying(found.rows[profile])
-        names = dict.fromkeys(_name(row["axes"], keys) for row in rows)
-        name = verdict.full_name(table["metric"], table)
-        lines = []
-        for text in names:
-            mine = [r for r in rows if _name(r["axes"], keys) == text]
-            values = [(r["seed"], r[name] * verdict.scale({}, table)) for r in mine if r.get(name) is not None]
-            lines.append((text, verdict.Cell({"where": mine[0]["axes"], "value": None}, values)))
-    for k, (_, cell) in enumerate(lines):
-        printed = cell.printed
-        if printed["value"] is not None:
-            spread = printed.get("sd") or printed.get("se")
-            look = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
-            one.errorbar(printed["value"], k, xerr=spread, **look)
-        for _, value in cell.values:
-            one.plot(value, k, "o", zorder=4, color=colour(printed.get("where", {})), ms=5, alpha=0.75)
-    one.set_yticks(range(len(lines)), [text for text, _ in lines], fontsize=8)
-    numbers = [cell.printed["value"] for _, cell in lines if cell.printed["value"] is not None]
-    if numbers and 0 < 30 * min(numbers) < max(numbers):  # such as perplexities of frequent and of rare words
-        one.set_xscale("log")
-    paper = "diamonds: the paper, with its spread; " if any(c.printed["value"] is not None for _, c in lines) else ""
-    one.set_xlabel(f"{table['metric']} ({table['unit']})\n{paper}dots: ours, one a seed", fontsize=9)
-    one.set_ylim(len(lines) - 0.4, -0.6)
-    one.grid(axis="y", color="#eeeeee")
+class Line(NamedTuple):
+    """A line of a picture of cells: every seed of ours, and the printed value with its spread."""
+
+    label: str
+    axes: Mapping[str, Any]
+    values: Sequence[float]
+    printed: Number | None = None
+    spread: Number | None = None
 
 
-def _curves(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+def _cells(ax: Any, panel: Panel) -> None:
+    """A line for each cell, or for each configuration of the small-scale version."""
+    lines = list(_lines_of_cells(panel.report) if panel.size == "paper" else _lines_of_runs(panel))
+    for k, line in enumerate(lines):
+        if line.printed is not None:
+            look: dict[str, Any] = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
+            ax.errorbar(line.printed, k, xerr=line.spread, **look)
+        for value in line.values:
+            ax.plot(value, k, "o", zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
+    ax.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=8)
+    printed = [line.printed for line in lines if line.printed is not None]
+    if printed and 0 < 30 * min(printed) < max(printed):  # such as perplexities of frequent and of rare words
+        ax.set_xscale("log")
+    paper = "diamonds: the paper, with its spread; " if printed else ""
+    ax.set_xlabel(f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed", fontsize=9)
+    ax.set_ylim(len(lines) - 0.4, -0.6)
+    ax.grid(axis="y", color="#eeeeee")
+
+
+def _lines_of_cells(report: Report) -> Iterator[Line]:
+    for result in report.cells:
+        cell = result.cell
+        label = ": ".join(filter(None, [cell.label, _name(cell.where, list(cell.where))]))
+        values = [value for _, value in result.sample.values]
+        yield Line(label, cell.where, values, cell.value, cell.sd or cell.se)
+
+
+def _lines_of_runs(panel: Panel) -> Iterator[Line]:
+    table = panel.table
+    for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
+        values = [in_unit(table, row[table.column]) for row in rows if row.get(table.column) is not None]
+        yield Line(label, rows[0]["axes"], values)
+
+
+def _curves(ax: Any, panel: Panel) -> None:
     """Each run's curve over training, and the groups by colour."""
-    settings = table["figure"]
-    rows = found.rows[profile]
-    keys = _varying(rows)
-    metric = settings.get("metric", table["metric"].replace("test/", "valid/"))
-    style, seen = _style(rows), set()
-    for row in rows:
-        points = [p for p in report.curve(found.table, row) if p.get(metric) is not None]
-        text = _name(row["axes"], keys)
-        one.plot(
-            [p["step"] for p in points], [p[metric] for p in points], style(row), color=colour(row["axes"]), lw=1.5,
-            alpha=0.8, label=None if text in seen else text,
-        )  # fmt: skip
-        seen.add(text)
-    if "chance" in settings and profile == "paper":
-        one.axhline(settings["chance"], color="#bbbbbb", ls=":", lw=1, label="chance")
-    if counted := re.match(rf"steps to {re.escape(metric)} [<>]=? (\S+)", table["metric"]):
-        one.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
-    one.set(xlabel="training steps", ylabel=metric, yscale=settings.get("yscale", "linear"), xlim=(0, None))
-    _legend(one)
+    keys, style = _varying(panel.rows), _style(panel.rows)
+    metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
+    for label, rows in _by_name(panel.rows, keys).items():
+        for k, row in enumerate(rows):
+            points = [point for point in panel.report.curve(row) if point.get(metric) is not None]
+            steps, values = [point["step"] for point in points], [point[metric] for point in points]
+            look: dict[str, Any] = {"color": colour(row["axes"]), "lw": 1.5, "alpha": 0.8}
+            ax.plot(steps, values, style(row), **look, label=None if k else label)
+    if panel.figure.chance is not None and panel.size == "paper":
+        ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
+    if counted := re.match(rf"steps to {re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
+        ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
+    ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))
+    _legend(ax)
 
 
-def _line(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
-    """The metric over one of the table's keys: means, and every seed as a dot."""
-    key, rows = table["figure"]["x"], found.rows[profile]
-    metric = verdict.full_name(table["figure"].get("metric", table["metric"]), table)
-    unit = verdict.scale({}, table) if metric == verdict.full_name(table["metric"], table) else 1.0
-    rest = [k for k in _varying(rows) if k != key] or ["model"]
-    for text in dict.fromkeys(_name(row["axes"], rest) for row in rows):
-        mine = [r for r in rows if _name(r["axes"], rest) == text and r.get(metric) is not None and key in r["axes"]]
-        if not mine:
+def _line(ax: Any, panel: Panel) -> None:
+    """The metric over one of the table's settings: means, and every seed as a dot."""
+    figure, table = panel.figure, panel.table
+    name = column(figure.metric or table.metric, table.select)
+    scale = table.scale if name == table.column else 1.0
+    keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
+    for label, rows in _by_name(panel.rows, keys).items():
+        points = [
+            (row["axes"][figure.x], row[name] * scale)
+            for row in rows
+            if row.get(name) is not None and figure.x in row["axes"]
+        ]
+        if not points:
             continue
-        xs = sorted({r["axes"][key] for r in mine})
-        means = [statistics.fmean(r[metric] * unit for r in mine if r["axes"][key] == x) for x in xs]
-        one.plot(xs, means, "-", color=colour(mine[0]["axes"]), lw=1.5, label=text)
-        xs, ys = [r["axes"][key] for r in mine], [r[metric] * unit for r in mine]
-        one.plot(xs, ys, "o", color=colour(mine[0]["axes"]), ms=4, alpha=0.6)
-    scales = {name: table["figure"].get(name, "linear") for name in ("xscale", "yscale")}
-    one.set(xlabel=key, ylabel=metric, **scales)
-    _legend(one)
+        xs = sorted({x for x, _ in points})
+        means = [statistics.fmean(y for x, y in points if x == place) for place in xs]
+        shade = colour(rows[0]["axes"])
+        ax.plot(xs, means, "-", color=shade, lw=1.5, label=label)
+        ax.plot([x for x, _ in points], [y for _, y in points], "o", color=shade, ms=4, alpha=0.6)
+    ax.set(xlabel=figure.x, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
+    _legend(ax)
 
 
-def _probe(one: Any, found: report.Report, profile: str, table: Mapping[str, Any]) -> None:
+def _probe(ax: Any, panel: Panel) -> None:
     """Values "probe/<name>/<x>" of each run over x: the mean of a group, with its standard error as a band."""
-    settings, rows = table["figure"], found.rows[profile]
-    prefix = f"probe/{settings['probe']}/"
-    keys, style = _varying(rows), _style(rows)
-    for text in dict.fromkeys(_name(row["axes"], keys) for row in rows):
-        mine = [r for r in rows if _name(r["axes"], keys) == text]
-        names = {k.removeprefix(prefix) for r in mine for k in r if k.startswith(prefix) and r[k] is not None}
+    prefix = f"probe/{panel.figure.probe}/"
+    keys, style = _varying(panel.rows), _style(panel.rows)
+    for label, rows in _by_name(panel.rows, keys).items():
+        names = {k.removeprefix(prefix) for r in rows for k in r if k.startswith(prefix) and r[k] is not None}
         xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())  # a curve's "mean" is no place on it
         if not xs:
             continue
-        values = [[r[k] for r in mine for k in (prefix + f"{x:g}",) if r.get(k) is not None] for x in xs]
+        values = [[row[f"{prefix}{x:g}"] for row in rows if row.get(f"{prefix}{x:g}") is not None] for x in xs]
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
-        label = f"{text} (n={len(mine)})"
-        band(one, xs, means, errors, colour(mine[0]["axes"]), ls=style(mine[0]), ms=3, lw=1.5, label=label)
-    one.set(xlabel=settings["xlabel"], ylabel=settings["ylabel"], xscale=settings.get("xscale", "linear"))
-    _legend(one)
+        look: dict[str, Any] = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
+        band(ax, xs, means, errors, colour(rows[0]["axes"]), **look)
+    ax.set(xlabel=panel.figure.xlabel, ylabel=panel.figure.ylabel, xscale=panel.figure.xscale)
+    _legend(ax)
+
+
+KINDS: dict[str, Callable[[Any, Panel], None]] = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}

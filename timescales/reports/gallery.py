@@ -7,53 +7,33 @@ go into the page as they are.
 
 from __future__ import annotations
 
-import base64
 import csv
 import re
-import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
-
-from timescales import paths
-from timescales.papers import verdict
-from timescales.reports import charts, markdown, report
+from timescales.papers.table import Row
+from timescales.papers.verdict import Verdict, Word
+from timescales.reports import charts, markdown
+from timescales.reports.html import PICTURES, anchor, grid, html, picture
+from timescales.reports.report import Report
 from timescales.runs import record, store
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
-PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
-WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
-# How a verdict's word is coloured: it agrees, partly, not, or says nothing yet. The word itself is always there.
+# How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
 TONES = {
-    "good": ("match", "better", "holds", "reproduced", "order shown"),
-    "partly": ("in order", "reproduced in order", "unstable"),
-    "bad": ("worse", "different", "refuted", "reversed", "contradicted", "not in order", "not reproduced"),
+    "good": (Word.MATCH, Word.BETTER, Word.HOLDS, Word.REPRODUCED, Word.ORDER_SHOWN),
+    "partly": (Word.IN_ORDER, Word.ORDER_NOT_SIGNIFICANT, Word.REPRODUCED_IN_ORDER, Word.UNSTABLE),
+    "bad": (
+        *(Word.WORSE, Word.DIFFERENT, Word.REFUTED, Word.REVERSED),
+        *(Word.CONTRADICTED, Word.NOT_IN_ORDER, Word.NOT_REPRODUCED),
+    ),
 }
-
-
-def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
-    """The whole page: every table of `reports`, whatever else lies in results/, and the analyses of run directories."""
-    names = [r.table["name"] for r in reports]
-    parts = [_table(r) for r in reports]
-    others = [_folder(p) for p in sorted(paths.RESULTS.iterdir()) if p.is_dir() and p.name not in names]
-    if runs:
-        parts += ["<h2>Trained runs</h2>", *(_run(directory) for directory in runs)]
-    if others := [text for text in others if text]:
-        parts += ["<h2>Beside the tables</h2>", *others]
-    parts += ["<h2>Log</h2>", *_log(paths.RESULTS / "LOG.md")]
-    style, script = ((HERE / name).read_text() for name in ("gallery.css", "gallery.js"))
-    words = sorted({word for r in reports for word in _words(r)})
-    options = "".join(f"<option>{escape(word)}</option>" for word in words)
-    whole = ", ".join(f"{n} {word}" for word, n in Counter(r.verdict for r in reports).most_common())
-    count = sum(len({row["id"] for rows in r.rows.values() for row in rows}) for r in reports)
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return f"""<!doctype html>
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -63,7 +43,6 @@ def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
 <title>timescales: results</title>
 <link rel="icon" href="data:,">
 <style>
-{charts.colours()}
 {style}</style>
 </head>
 <body>
@@ -71,8 +50,7 @@ def page(reports: Sequence[report.Report], runs: Sequence[Path] = ()) -> str:
 <header>
 <h1>timescales: results</h1>
 <p>Recurrent networks whose memory has a controlled time scale: the papers' tables, printed and measured.
-{len(reports)} tables at paper size: {escape(whole)}; {count} runs. <em>Shown here</em> is a twin for a CPU, judged
-by the order of the models.</p>
+{summary} The <em>small-scale result</em> is of a version for a CPU, judged by the order of the models.</p>
 </header>
 <search class="bar">
 <label>Filter <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
@@ -81,8 +59,8 @@ by the order of the models.</p>
 </search>
 <main>
 <h2 id="tables">Tables and figures</h2>
-{_index(reports)}
-{"".join(parts)}
+{index}
+{entries}
 </main>
 <script>
 {script}</script>
@@ -91,98 +69,144 @@ by the order of the models.</p>
 """
 
 
+def page(reports: Sequence[Report], results: Path, runs: Sequence[Path] = ()) -> str:
+    """The whole page: every table of `reports`, whatever else lies in results/, and the analyses of run directories."""
+    words = sorted({word for report in reports for word in _words(report)})
+    return PAGE.format(
+        policy=POLICY,
+        style=f"{charts.colours()}\n{(HERE / 'gallery.css').read_text()}",
+        summary=_summary(reports),
+        options="".join(f"<option>{escape(word)}</option>" for word in words),
+        index=_index(reports),
+        entries="".join(_entries(reports, results, runs)),
+        script=(HERE / "gallery.js").read_text(),
+    )
+
+
+def _summary(reports: Sequence[Report]) -> str:
+    verdicts = Counter(markdown.text(report.verdict) for report in reports).most_common()
+    whole = ", ".join(f"{n} {text}" for text, n in verdicts)
+    count = sum(len({row["id"] for row in report.all_rows}) for report in reports)
+    return f"{len(reports)} tables at paper size: {escape(whole)}; {count} runs."
+
+
+def _entries(reports: Sequence[Report], results: Path, runs: Sequence[Path]) -> list[str]:
+    names = [report.table.name for report in reports]
+    parts = [_table(report) for report in reports]
+    if runs:
+        parts += ["<h2>Trained runs</h2>", *(_run(directory, results) for directory in runs)]
+    folders = [path for path in sorted(results.iterdir()) if path.is_dir() and path.name not in names]
+    if others := list(filter(None, (_folder(path, results) for path in folders))):
+        parts += ["<h2>Beside the tables</h2>", *others]
+    return [*parts, "<h2>Log</h2>", *_log(results / "LOG.md")]
+
+
 def _entry(name: str, title: str, badges: str, body: str, words: Iterable[str] = (), shut: bool = False) -> str:
     """A part of the page that the filter shows or hides as a whole."""
     return (
-        f'<section class="entry" id="{_anchor(name)}" data-words="{escape("|".join(words))}">'
+        f'<section class="entry" id="{anchor(name)}" data-words="{escape("|".join(words))}">'
         f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>"
         f"{body}</details></section>\n"
     )
 
 
-def _index(reports: Sequence[report.Report]) -> str:
+def _index(reports: Sequence[Report]) -> str:
     """A card for each table, under its paper."""
-    found: dict[str, list[str]] = {}
-    for r in reports:
-        name = r.table["name"]
-        counts = [badge(word, n) for word, n in Counter(map(verdict.word_of, _judged(r))).items() if word != "blank"]
-        text = (
-            f'<li data-for="{_anchor(name)}"><a href="#{_anchor(name)}">{escape(name)}</a>'
-            f'<p>{escape(r.table["title"])}</p><p class="dim">{escape(r.table["source"])}</p>'
-            f"<p>{_whole(r)}</p><p>{' '.join(counts)}</p></li>"
-        )
-        found.setdefault(r.table["source"].split(",")[0].split(";")[0], []).append(text)
-    return "".join(f'<h3>{escape(paper)}</h3><ul class="cards">{"".join(c)}</ul>' for paper, c in found.items())
+    papers: dict[str, list[str]] = {}
+    for report in reports:
+        paper = report.table.source.split(",")[0].split(";")[0]
+        papers.setdefault(paper, []).append(_card(report))
+    return "".join(
+        f'<h3>{escape(paper)}</h3><ul class="cards">{"".join(cards)}</ul>' for paper, cards in papers.items()
+    )
 
 
-def badge(said: str, count: int | None = None) -> str:
-    """A verdict's word on its colour, and how often it was said."""
-    word = said.partition(" (")[0].partition(",")[0].removesuffix(" so far")
+def _card(report: Report) -> str:
+    name, table = report.table.name, report.table
+    count = Counter(verdict.word for verdict in _judged(report))
+    counts = [_badge(f"{n} {word}", word) for word, n in count.items() if word != Word.BLANK]
+    return (
+        f'<li data-for="{anchor(name)}"><a href="#{anchor(name)}">{escape(name)}</a>'
+        f'<p>{escape(table.title)}</p><p class="dim">{escape(table.source)}</p>'
+        f"<p>{_whole(report)}</p><p>{' '.join(counts)}</p></li>"
+    )
+
+
+def badge(verdict: Verdict) -> str:
+    """A verdict on its colour."""
+    return _badge(markdown.text(verdict), verdict.word)
+
+
+def _badge(text: str, word: Word) -> str:
     tone = next((tone for tone, words in TONES.items() if word in words), "open")
-    return f'<span class="badge {tone}">{"" if count is None else f"{count} "}{escape(said)}</span>'
+    return f'<span class="badge {tone}">{escape(text)}</span>'
 
 
-def _judged(r: report.Report) -> list[verdict.Cell | verdict.Judgement]:
-    return [*r.cells, *r.claims]
+def _badges(report: Report) -> dict[str, str]:
+    """The badges of a report's verdicts, by their texts in table.md."""
+    verdicts = [*_judged(report), *(result.verdict for result in report.small_claims)]
+    badges = {markdown.text(verdict): badge(verdict) for verdict in verdicts}
+    space = "\N{NO-BREAK SPACE}"
+    for verdict in verdicts:
+        if verdict.p is not None:
+            badges[markdown.text_with_p(verdict)] = f"{badge(verdict)} p{space}={space}{verdict.p:.2g}"
+    return badges
 
 
-def _whole(r: report.Report) -> str:
-    return f"paper size {badge(r.verdict)} shown here {badge(r.shown_here())}"
+def _judged(report: Report) -> list[Verdict]:
+    return [result.verdict for results in (report.cells, report.claims) for result in results]
 
 
-def _words(r: report.Report) -> list[str]:
-    """Every verdict of a table, once, without its brackets: what the choice of verdicts finds it by."""
-    said = [r.verdict, r.shown_here(), *(found.verdict for found in (*_judged(r), *r.shown))]
-    return sorted({text.partition(" (")[0] for text in said})
+def _whole(report: Report) -> str:
+    return f"paper size {badge(report.verdict)} small-scale result {badge(report.small_verdict)}"
 
 
-def _table(r: report.Report) -> str:
+def _words(report: Report) -> list[str]:
+    """Every verdict of a table, once, without its remarks: what the choice of verdicts finds it by."""
+    small = [report.small_verdict, *(result.verdict for result in report.small_claims)]
+    return sorted({markdown.word(verdict) for verdict in [report.verdict, *_judged(report), *small]})
+
+
+def _table(report: Report) -> str:
     """A table: its report, the curves of its runs, what else lies in its folder, and the runs themselves."""
-    name = r.table["name"]
-    folder = paths.RESULTS / name
-    text = markdown.table(r).partition("\n")[2]
+    name, folder, rows = report.table.name, report.folder, report.all_rows
+    text = markdown.table(report).partition("\n")[2]
     if not (folder / "figure.png").is_file():
         text = re.sub(r"!\[[^\]]*\]\(figure\.png\)\n", "", text)
-    body = (
-        html(text, folder)
-        + charts.of_table(r)
-        + _files(folder, ("table.md", "runs.csv", "figure.png", "sensitivity.csv"))
-    )
-    rows = [row for profile in r.rows.values() for row in profile]
+    body = html(text, folder, report.results, _badges(report)) + charts.of_table(report)
+    body += _files(folder, report.results, ("table.md", "runs.csv", "figure.png", "sensitivity.csv"))
     if rows:
-        body += f"<details><summary>All {len(rows)} runs</summary>{_grid(*_runs(rows))}</details>"
-    return _entry(name, f"{name}: {r.table['title']}", _whole(r), body, _words(r), shut=not rows)
+        body += f"<details><summary>All {len(rows)} runs</summary>{grid(*_runs(rows))}</details>"
+    return _entry(name, f"{name}: {report.table.title}", _whole(report), body, _words(report), shut=not rows)
 
 
-def _runs(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def _runs(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     axes = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
     known = {*store.COLUMNS, "axes", "stale", "curve", "blocks", "profile"}
     metrics = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in known and "probe/" not in key]
     head = ["id", "size", *axes, "seed", "status", *metrics, "minutes", "machine", "commit"]
-    body = [
-        [row["id"], row["profile"], *(markdown.say(row["axes"].get(key, "")) for key in axes), str(row["seed"]),
-         row["status"], *("" if row.get(key) is None else verdict.number(row[key]) for key in metrics),
-         f"{row['seconds'] / 60:.1f}", str(row["machine"]), str(row["commit"])]
-        for row in rows
-    ]  # fmt: skip
-    return head, body
+    return head, [_run_row(row, axes, metrics) for row in rows]
 
 
-def _folder(folder: Path) -> str:
+def _run_row(row: Row, axes: Sequence[str], metrics: Sequence[str]) -> list[str]:
+    settings = [markdown.say(row["axes"].get(key, "")) for key in axes]
+    values = ["" if row.get(key) is None else markdown.number(row[key]) for key in metrics]
+    origin = [f"{row['seconds'] / 60:.1f}", str(row["machine"]), str(row["commit"])]
+    return [row["id"], row["profile"], *settings, str(row["seed"]), row["status"], *values, *origin]
+
+
+def _folder(folder: Path, results: Path) -> str:
     """What lies in a folder of results/ that is no table's."""
-    body = _files(folder)
+    body = _files(folder, results)
     return _entry(folder.name, folder.name, "", body) if body else ""
 
 
-def _run(directory: Path) -> str:
+def _run(directory: Path, results: Path) -> str:
     """A trained run: its outcome, its curve, and what its analyses have drawn."""
     found = record.read(directory)
-    points = found["curve"] if found else []
-    drawn = charts.of_run(directory.name, "this run", found, points)
-    return _entry(
-        f"run-{directory.name}", directory.name, "",
-        f"<p>{escape(record.summary(found))}</p>{drawn}{_files(directory / 'analysis')}",
-    )  # fmt: skip
+    curve = charts.of_run(directory.name, "this run", found, found["curve"] if found else [])
+    body = f"<p>{escape(record.summary(found))}</p>{curve}{_files(directory / 'analysis', results)}"
+    return _entry(f"run-{directory.name}", directory.name, "", body)
 
 
 def _log(path: Path) -> list[str]:
@@ -190,32 +214,36 @@ def _log(path: Path) -> list[str]:
     if not path.is_file():
         return []
     notes = re.split(r"^## ", path.read_text(), flags=re.M)[1:]
-    found = []
+    entries = []
     for k, note in enumerate(notes):
         title, _, text = note.partition("\n")
-        found.append(_entry(f"log-{len(notes) - k}", title, "", html(text, path.parent), shut=k > 0))
-    return found
+        body = html(text, path.parent, path.parent)
+        entries.append(_entry(f"log-{len(notes) - k}", title, "", body, shut=k > 0))
+    return entries
 
 
-def _files(folder: Path, but: Sequence[str] = ()) -> str:
+def _files(folder: Path, results: Path, but: Sequence[str] = ()) -> str:
     """Every text, picture and CSV below a folder, except those of its own with these names, curves/ and blocks/."""
     kinds = [".md", *PICTURES, ".csv"]  # in this order
-    places = [p for p in sorted(folder.rglob("*")) if p.suffix in kinds and p.is_file()]
-    places.sort(key=lambda path: kinds.index(path.suffix))
-    places = [p for p in places if not (p.parent == folder and p.name in but)]
-    places = [p for p in places if not {"curves", "blocks"} & set(p.relative_to(folder).parts[:-1])]
-    texts = {p: p.read_text() for p in places if p.suffix == ".md"}
-    parts = []
-    for path in places:
-        name = path.relative_to(folder).as_posix()
-        if path in texts:
-            parts.append(html(texts[path], path.parent))
-        elif path.suffix == ".csv":
-            parts.append(_csv(path, name))
-        elif not any(text and f"]({path.name})" in text for p, text in texts.items() if p.parent == path.parent):
-            alt = f"{folder.name}, {path.stem.replace('_', ' ')}"  # no text of its own shows it
-            parts.append(f"<figure>{picture(path, alt)}<figcaption>{escape(name)}</figcaption></figure>")
-    return "".join(parts)
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix in kinds and path.is_file()]
+    paths.sort(key=lambda path: kinds.index(path.suffix))
+    paths = [path for path in paths if not (path.parent == folder and path.name in but)]
+    paths = [path for path in paths if not {"curves", "blocks"} & set(path.relative_to(folder).parts[:-1])]
+    texts = {path: path.read_text() for path in paths if path.suffix == ".md"}
+    return "".join(_file(path, folder, results, texts) for path in paths)
+
+
+def _file(path: Path, folder: Path, results: Path, texts: dict[Path, str]) -> str:
+    """A file of a folder; a picture only if no text beside it shows it."""
+    name = path.relative_to(folder).as_posix()
+    if path in texts:
+        return html(texts[path], path.parent, results)
+    if path.suffix == ".csv":
+        return _csv(path, name)
+    if any(text and f"]({path.name})" in text for p, text in texts.items() if p.parent == path.parent):
+        return ""
+    alt = f"{folder.name}, {path.stem.replace('_', ' ')}"
+    return f"<figure>{picture(path, alt)}<figcaption>{escape(name)}</figcaption></figure>"
 
 
 def _csv(path: Path, name: str) -> str:
@@ -229,98 +257,4 @@ def _csv(path: Path, name: str) -> str:
         points = [{k: float(v) for k, v in line.items() if v and k != Curve.CHECK} for line in lines]
         return charts.of_run(path.parent.name, path.parent.name, record.read(path.parent), points)
     more = f", the first {ROWS} of {len(body)} rows" if len(body) > ROWS else ""
-    return f"<details><summary>{escape(name)}{more}</summary>{_grid(head, body[:ROWS])}</details>"
-
-
-def _grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    top = "".join(f'<th scope="col">{escape(entry)}</th>' for entry in head)
-    rows = "".join("<tr>" + "".join(f"<td>{escape(entry)}</td>" for entry in row) + "</tr>" for row in body)
-    return f"{WIDE}<table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
-
-
-def html(text: str, folder: Path) -> str:
-    """Markdown as HTML: headings two levels lower, pictures of `folder` embedded, verdicts as badges, no dead links."""
-    reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = reader.parse(text)
-    head: list[str] = []  # of the table being read
-    column, in_head = -1, False
-    found: list[Token] = []
-    for token in tokens:
-        if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
-        elif token.type == "thead_open":
-            head, in_head = [], True
-        elif token.type == "thead_close":
-            in_head = False
-        elif token.type == "tr_open":
-            column = -1
-        elif token.type in ("th_open", "td_open"):
-            column += 1
-            if token.type == "th_open":
-                token.attrSet("scope", "col")
-            elif column < len(head):
-                token.attrSet("data-head", head[column])  # on a phone a row is a stack, and each value says what it is
-        elif token.type == "inline":
-            if in_head:
-                head.append(token.content)
-            elif -1 < column < len(head) and head[column] == "verdict" and token.content:
-                said, _, rest = token.content.partition(", p = ")
-                shown = badge(said) + (f" p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{escape(rest)}" if rest else "")
-                token.children = [Token("html_inline", "", 0, content=shown)]
-            token.children = _within(token.children or [], folder)
-        if token.type == "table_open":
-            opened = token
-            found.append(Token("html_block", "", 0, content=WIDE))
-        found.append(token)
-        if token.type == "table_close":
-            if "verdict" in head:
-                opened.attrSet("class", "judged")
-            column, head = -1, []
-            found.append(Token("html_block", "", 0, content="</div>"))
-    return reader.renderer.render(found, reader.options, {})
-
-
-def _within(children: Sequence[Token], folder: Path) -> list[Token]:
-    """Inline tokens with their pictures put into the page, and without links to files that are not on it."""
-    found, dropped = [], 0
-    for token in children:
-        if token.type == "image":
-            path = folder / str(token.attrs["src"])
-            inside = (
-                path.resolve().is_relative_to(paths.RESULTS.resolve()) and path.suffix in PICTURES and path.is_file()
-            )
-            text = picture(path, token.content) if inside else escape(token.content)
-            found.append(Token("html_inline", "", 0, content=text))
-        elif token.type == "link_open":
-            target = _target(str(token.attrs["href"]))
-            dropped += not target
-            token.attrs = {"href": target}
-            found += [token] if target else []
-        elif token.type == "link_close" and dropped:
-            dropped -= 1
-        else:
-            found.append(token)
-    return found
-
-
-def _target(href: str) -> str:
-    """Where a link of results/*.md leads on the page; nowhere if to a file that is not on it."""
-    if href.startswith(("http://", "https://", "#")):
-        return href
-    name = href.removeprefix("../").removesuffix("/table.md").strip("/")
-    return f"#{_anchor(name)}" if "/" not in name and (paths.RESULTS / name).is_dir() else ""
-
-
-def _anchor(name: str) -> str:
-    return re.sub(r"[^\w.-]", "-", name)
-
-
-def picture(path: Path, alt: str) -> str:
-    """An <img> that carries its picture, with its size where it is a PNG."""
-    data = path.read_bytes()
-    size = ""
-    if path.suffix == ".png" and data[12:16] == b"IHDR":
-        width, height = struct.unpack(">II", data[16:24])
-        size = f' width="{width}" height="{height}"' + (' class="broad"' if width > 1.6 * height else "")
-    text = base64.b64encode(data).decode()
-    return f'<img src="data:{PICTURES[path.suffix]};base64,{text}" alt="{escape(alt)}"{size}>'
+    return f"<details><summary>{escape(name)}{more}</summary>{grid(head, body[:ROWS])}</details>"

@@ -1,188 +1,266 @@
-"""From records to results/<table>/: runs.csv, curves/, blocks/, table.md (its words: markdown.py). Never trains."""
+"""A table and what its runs say of it: all that a report shows is computed here. The pages only write it."""
 
 from __future__ import annotations
 
+import functools
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from timescales import errors, paths
-from timescales.config import compose, identity
-from timescales.files import csv_rows
+from timescales.config.compose import Composer
 from timescales.papers import claims, load, verdict
-from timescales.papers.table import Run, expand, matches, twin
-from timescales.runs import cost, record, store
+from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand, matches
+from timescales.papers.verdict import CellResult, ClaimResult, Verdict
+from timescales.reports import gather
+from timescales.runs.metrics import Censored
 
-POINTS = 200  # of a committed curve
-PROFILES = (None, "tiny")
+SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
 
-@dataclass
+@dataclass(frozen=True)
+class OpenRuns:
+    """How many runs are open, and what those of a known kind will take."""
+
+    timed: int
+    untimed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """LSTM minus MTS perplexity on words of some frequency, by paired bootstrap over blocks of the same words."""
+
+    where: Mapping[str, Any]  # the settings of the two runs
+    words: str
+    mean: float
+    interval: tuple[float, float]  # 95 %
+    authors_interval: tuple[float, float]  # 99.9 %
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A configuration of the small-scale version, and the values of its runs in the table's unit."""
+
+    axes: Mapping[str, Any]
+    runs: int
+    values: Sequence[float]  # of every run that has one
+    mean: float | None  # of those that count
+    sd: float | None
+    censored: bool  # the mean is only known to be larger
+    failed: int
+    minutes: float  # the mean of a run
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the numbers of one size come from."""
+
+    size: str
+    hours: Mapping[tuple[str, int], float]  # by machine and threads
+    commits: Sequence[str]
+    partial: Sequence[str]  # what runs lacked of the whole data
+
+
+@dataclass(frozen=True)
 class Report:
-    """A table, its runs as far as there are any, and what they say."""
+    """A table, its runs as far as there are any, and what they say.
 
-    table: Mapping[str, Any]
-    rows: dict[str, list[dict[str, Any]]]  # by profile: "paper", "tiny"
-    asked: dict[str, list[dict[str, Any]]]  # the axes of all its runs, by profile
-    missing: list[str] = field(default_factory=list)  # why some runs cannot be composed here
-    left: list[tuple[dict[str, Any], float | None]] = field(default_factory=list)  # open runs: axes, seconds if known
+    `rows` and `asked` are by size: "paper", and "tiny" for the small-scale version.
+    """
+
+    table: Table
+    rows: Mapping[str, Sequence[Row]]
+    asked: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
+    results: Path  # where reports and committed curves lie
+    missing: Sequence[str] = ()  # why some runs cannot be composed here
+    open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
     dropped: int = 0  # committed runs that the table does not ask for any more
-    kinds: set[str] = field(default_factory=set)  # of all its runs, see `schema.kind`
-    own: bool = False  # a table in a folder of one's own, which make does not know
-    unread: list[str] = field(default_factory=list)  # what the table reads and no run here has, a line each
+    kinds: set[str] = field(default_factory=set)  # of all its runs (see `identity.kind`)
+    own: bool = False  # a table in the user's own folder, which make does not know
+    unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
 
-    def __post_init__(self) -> None:
-        tiny = twin(self.table)
-        self.cells = [verdict.cell(c, self.table, self.rows["paper"]) for c in self.table["cells"]]
-        self.claims, self.shown = (
-            [claims.judge(c, part, self.rows[size], self.asked[size]) for c in part["claims"]]
-            for part, size in ((self.table, "paper"), (tiny, "tiny"))
-        )
-        self.verdict = verdict.whole(self.cells, self.claims, self.complete("paper"))
-        self.verdict += verdict.partial(self.rows["paper"]) if self.verdict != "open" else ""
+    @property
+    def folder(self) -> Path:
+        """Where the report lies."""
+        return self.results / self.table.name
 
-    def complete(self, profile: str) -> bool:
-        """Whether all of its runs of the "paper" size, or the "tiny" one, have ended."""
-        return len(self.rows[profile]) >= len(self.asked[profile])
+    @property
+    def all_rows(self) -> list[Row]:
+        """The rows of both sizes."""
+        return [row for rows in self.rows.values() for row in rows]
 
-    def shown_here(self) -> str:
-        """The tiny twin in a word: does the order that the paper concludes appear at 1/n of its size?
+    def complete(self, size: str) -> bool:
+        """Whether all runs of a size have ended."""
+        return len(self.rows[size]) >= len(self.asked[size])
 
-        If it does not, nothing is contradicted: the size may be the reason.
-        """
-        said = {verdict.word_of(c) for c in self.shown}
-        if not self.table.get("tiny"):
-            return "no twin"
-        if not self.rows["tiny"]:
-            return "not run"
-        if not self.shown:
-            return "no order expected"
-        if {"open", "stale"} & said or not self.complete("tiny"):
-            return "open"
-        word = "not in order" if {"refuted", "reversed"} & said else "order shown"
-        return word + verdict.partial(self.rows["tiny"])
+    @functools.cached_property
+    def cells(self) -> list[CellResult]:
+        """The printed values, judged."""
+        return [verdict.judge_cell(cell, self.rows["paper"]) for cell in self.table.cells]
 
-    def price(self, where: Mapping[str, Any]) -> str:
-        """What the open runs with these settings will take on a machine like those that were timed."""
-        mine = [seconds for axes, seconds in self.left if matches(axes, where)]
-        known = [seconds for seconds in mine if seconds is not None]
-        minutes = sum(known) / 60
-        spent = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
-        words = [f"{_runs(len(known))}: {spent}"] * bool(known)
-        words += [f"{_runs(len(mine) - len(known))} not timed"] * (len(known) < len(mine))
-        return ", ".join(words)
+    @functools.cached_property
+    def claims(self) -> list[ClaimResult]:
+        """The claims, judged by the runs of the paper's size."""
+        return self._judged(self.table, "paper")
+
+    @functools.cached_property
+    def small_claims(self) -> list[ClaimResult]:
+        """The claims of the small-scale version, judged by its runs."""
+        return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
+
+    def _judged(self, table: Table, size: str) -> list[ClaimResult]:
+        return [claims.judge(claim, self.rows[size], self.asked[size]) for claim in table.claims]
+
+    @functools.cached_property
+    def verdict(self) -> Verdict:
+        """The table's verdict, at the paper's size."""
+        cells, claimed = ([result.verdict for result in results] for results in (self.cells, self.claims))
+        found = verdict.judge_table(cells, claimed, self.complete("paper"))
+        return replace(found, partial=found.word != verdict.Word.OPEN and verdict.partial(self.rows["paper"]))
+
+    @functools.cached_property
+    def small_verdict(self) -> Verdict:
+        """The verdict of the small-scale version."""
+        each = [result.verdict for result in self.small_claims]
+        return verdict.judge_small(self.table, each, self.rows["tiny"], self.complete("tiny"))
+
+    @functools.cached_property
+    def other_selections(self) -> dict[Select, list[CellResult]]:
+        """The cells as they are if the runs' values had been selected in another way."""
+        others = self.table.other_selections()
+        return {other: [self._selected(result, other) for result in self.cells] for other in others}
+
+    def _selected(self, result: CellResult, other: Select) -> CellResult:
+        found = verdict.judge_cell(result.cell.selected(other), self.rows["paper"])
+        if found.sample.n < result.sample.n:  # some were committed without it
+            return replace(found, verdict=replace(found.verdict, few=True, n=found.sample.n))
+        return found
+
+    def open_of(self, where: Mapping[str, Any]) -> OpenRuns:
+        """The open runs with these settings, and what they will take on a machine like those that were timed."""
+        own = [seconds for axes, seconds in self.open_runs if matches(axes, where)]
+        timed = [seconds for seconds in own if seconds is not None]
+        return OpenRuns(len(timed), len(own) - len(timed), sum(timed))
+
+    def curve(self, row: Row) -> list[dict[str, float]]:
+        """A run's curve."""
+        return gather.curve(self.table, row, self.results)
+
+    @functools.cached_property
+    def bootstrap(self) -> list[Difference]:
+        """Differences of perplexity between LSTM and MTS runs on the same words."""
+        return _bootstrap(self.rows["paper"]) if "bins" in self.table.probe else []
+
+    @functools.cached_property
+    def small_settings(self) -> list[Setting]:
+        """The configurations of the small-scale version that have runs, in their order."""
+        return _settings(self.table.tiny, self.rows["tiny"]) if self.table.tiny else []
+
+    @functools.cached_property
+    def small_shared(self) -> dict[str, Any]:
+        """The settings that all runs of the small-scale version share beyond the paper's."""
+        if self.table.tiny is None:
+            return {}
+        first, *others = (grid.settings for grid in self.table.tiny.sets or (Grid({}),))
+        varying = varying_axes(self.rows["tiny"])
+        shared = {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
+        return {key: value for key, value in shared.items() if key not in varying}
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Where the numbers come from, by size."""
+        return [_origin(size, rows) for size, rows in self.rows.items()]
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count > 1)}"
-
-
-def make(name: str, composer: compose.Composer, local: bool = True, own: bool = False) -> Report:
-    """The report of the table of this name, with the time its open runs will take; `local`: count what is in runs/.
+def make(name: str, composer: Composer, results: Path, runs: Path | None = None, own: bool = False) -> Report:
+    """The report of the table of this name.
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
+
+    Args:
+        results: where reports and committed runs lie.
+        runs: where trained runs lie that count too; None: only committed ones count.
+        own: whether the table lies in the user's own folder.
     """
     table = load.table(name)
-    asked: dict[str, list[tuple[Run, str]]] = {}
-    axes: dict[str, list[dict[str, Any]]] = {}
-    kinds: dict[str, str] = {}
-    missing: list[str] = []
-    for profile in PROFILES:
-        runs, wrong = load.runs(table, profile, composer)
-        mine = asked[profile or "paper"] = [(run, identity.slug(cfg)) for run, cfg in runs]
-        kinds |= {identity.id_of(slug): identity.kind(cfg) for (_, slug), (_, cfg) in zip(mine, runs, strict=True)}
-        axes[profile or "paper"] = [run.axes for run in expand(table, profile)]
-        missing += wrong
-    rows, dropped = gather(table, asked, local)
-    left = open_runs(asked["paper"], kinds, rows["paper"])
-    why = list(dict.fromkeys(missing))
-    lacking: dict[str, None] = {}
-    for size, part in (("paper", table), ("tiny", twin(table))):
-        records = [found for _, slug in asked[size] if local and (found := record.read(paths.RUNS / slug))]
-        lacking |= dict.fromkeys(unread(part, records) if len(records) == len(axes[size]) else [])
-    return Report(table, rows, axes, why, left, dropped, set(kinds.values()), own, list(lacking))
+    asked, missing = gather.asked_runs(table, composer)
+    rows, dropped = gather.gather(table, asked, results, runs)
+    return Report(
+        table=table,
+        rows=rows,
+        asked={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
+        results=results,
+        missing=missing,
+        open_runs=gather.open_runs(asked["paper"], rows["paper"], results),
+        dropped=dropped,
+        kinds={run.kind for of_size in asked.values() for run in of_size},
+        own=own,
+        unread=gather.unread(table, asked, runs) if runs else [],
+    )
 
 
-def unread(table: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each metric that the table reads and none of its runs has (all are here): perhaps a typing error."""
-    have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
-    names = [name.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
-             for name in verdict.metrics(table) if not name.startswith("probe/")]  # fmt: skip
-    lacking = [name for name in dict.fromkeys(names) if records and name not in have]
-    return [f"none of its {len(records)} runs here has {name}{errors.nearest(name, have)}" for name in lacking]
+def varying_axes(rows: Sequence[Row]) -> list[str]:
+    """The settings, except the seed, that have several values among those runs that have them."""
+    values: dict[str, set[str]] = {}
+    for row in rows:
+        for key, value in row["axes"].items():
+            values.setdefault(key, set()).add(str(value))
+    return [key for key, several in values.items() if key != "seed" and len(several) > 1]
 
 
-def gather(
-    table: Mapping[str, Any], runs: Mapping[str, Sequence[tuple[Run, str]]], local: bool
-) -> tuple[dict[str, list[dict[str, Any]]], int]:
-    """The rows of those runs that have ended, by profile, and how many committed ones the table does not ask for.
-
-    runs: by profile, each with its slug. A run counts by its id: as it lies in runs/ (if `local`), else as it was
-    committed under results/. One that goes on or broke off with an error has no result yet: it is open.
-    """
-    own = {row["id"]: row for row in store.read_rows(paths.RESULTS / table["name"] / "runs.csv")}
-    committed = store.committed() | own
-    found: dict[str, list[dict[str, Any]]] = {}
-    for profile, asked in runs.items():
-        found[profile] = []
-        for run, slug in asked:
-            mine = record.read(paths.RUNS / slug) if local else None
-            known = committed.get(identity.id_of(slug))
-            if mine is not None and mine["status"] not in record.ENDED:
-                mine = None
-            if mine is not None and known is not None and mine["partial"] and not known["partial"]:
-                mine = None  # the same run is committed on the whole data
-            row = _row(table, run, profile, mine, known)
-            if row is not None and row["status"] in record.ENDED:
-                folder = paths.RESULTS / table["name"] / "blocks"
-                blocks = paths.RUNS / slug / "blocks.csv" if mine is not None else folder / f"{row['id']}.csv"
-                row["blocks"] = blocks.read_text() if blocks.is_file() else None
-                found[profile].append(row)
-    return found, len(set(own) - {identity.id_of(slug) for asked in runs.values() for _, slug in asked})
+def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
+    """The rows of a small-scale version by configuration."""
+    keys = varying_axes(rows)
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(str(row["axes"].get(key)) for key in keys), []).append(row)
+    return [_setting(table, keys, own) for own in groups.values()]
 
 
-def open_runs(
-    asked: Sequence[tuple[Run, str]], kinds: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[dict[str, Any], float | None]]:
-    """Those of the runs asked for that are open: axes, and the seconds they will take if known (`cost.prices`).
-
-    asked: each with its slug; kinds: by a run's id (`schema.kind`); rows: of those that have ended.
-    """
-    ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
-    seconds = cost.prices((kinds[row["id"]], row) for row in rows)
-    ids = [(run.axes, identity.id_of(slug)) for run, slug in asked]
-    return [(axes, seconds.get(kinds[run_id])) for axes, run_id in ids if run_id not in ended]
-
-
-def _row(
-    table: Mapping[str, Any], run: Run, profile: str, mine: dict[str, Any] | None, known: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """A run's row from its record, else from what was committed: the values that this table reads, and no others."""
-    names = verdict.metrics(table)
-    probes = tuple(f"probe/{name}/" for name in table.get("probe", []))
-    if mine is not None:
-        names += [f"probe/{key}" for key in mine.get("probes", {}) if f"probe/{key}".startswith(probes)]
-        row = store.row(mine, run.axes, profile, dict.fromkeys(names)) | {"curve": mine["curve"]}
-    elif known is not None:
-        names += [key for key in known if key.startswith(probes)]
-        row = {key: known.get(key) for key in (*store.COLUMNS, *dict.fromkeys(names))}
-    else:
-        return None
-    return row | {"axes": run.axes, "profile": profile, "stale": store.stale(row)}
+def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:
+    column = table.column
+    everyone = column.startswith("steps to ")  # as in claims
+    counted = [row for row in rows if everyone or table.succeeded(row)]
+    measured = [row[column] for row in counted if row.get(column) is not None]
+    values = [value * table.scale for value in measured]
+    return Setting(
+        axes={key: rows[0]["axes"].get(key) for key in keys},
+        runs=len(rows),
+        values=[verdict.in_unit(table, row[column]) for row in rows if row.get(column) is not None],
+        mean=statistics.fmean(values) if values else None,
+        sd=statistics.stdev(values) if len(values) > 1 else None,
+        censored=any(isinstance(value, Censored) for value in measured),
+        failed=len(rows) - len(counted),
+        minutes=statistics.fmean(row["seconds"] for row in rows) / 60,
+    )
 
 
-def thinned(points: Sequence[Any], most: int) -> Sequence[Any]:
-    """At most so many of a curve's points, evenly, the first and the last among them."""
-    if len(points) <= most:
-        return points
-    return [points[round(k * (len(points) - 1) / (most - 1))] for k in range(most)]
+def _bootstrap(rows: Sequence[Row]) -> list[Difference]:
+    from timescales.analysis import bins
+
+    pairs: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
+    for row in rows:
+        if row.get("blocks"):
+            where = {key: value for key, value in row["axes"].items() if key.partition(".")[0] != "model"}
+            pairs.setdefault(str(where), (where, {}))[1][row["axes"]["model"]] = row["blocks"]
+    differences = []
+    for where, texts in pairs.values():
+        if {"lstm", "mts"} <= set(texts):
+            found = bins.summary(bins.resampled(texts["lstm"], texts["mts"]))
+            for k, words in enumerate((*bins.NAMES, "all")):
+                value = {key: float(values[k]) for key, values in found.items()}
+                interval = (value["low"], value["high"])
+                authors = (value["authors_low"], value["authors_high"])
+                differences.append(Difference(where, words, value["mean"], interval, authors))
+    return differences
 
 
-def curve(table: Mapping[str, Any], row: Mapping[str, Any]) -> list[dict[str, float]]:
-    """A run's curve: from its record, or as committed with any table."""
-    if row.get("curve"):
-        return list(row["curve"])
-    own = paths.RESULTS / table["name"] / "curves" / f"{row['id']}.csv"
-    places = [own, *sorted(paths.RESULTS.glob(f"*/curves/{row['id']}.csv"))]
-    path = next((p for p in places if p.is_file()), own)
-    return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
+def _origin(size: str, rows: Sequence[Row]) -> Origin:
+    hours: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        hours[row["machine"], row["threads"]] += row["seconds"] / 3600
+    commits = sorted({str(row["commit"]) for row in rows})
+    return Origin(size, hours, commits, sorted({row["partial"] for row in rows if row["partial"]}))

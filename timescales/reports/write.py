@@ -5,22 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from timescales import paths
 from timescales.files import csv_text, write_atomic
+from timescales.papers.table import Row
 from timescales.reports import markdown
-from timescales.reports.report import POINTS, Report, thinned
+from timescales.reports.gather import thinned
+from timescales.reports.report import Report
 from timescales.runs import store
+
+POINTS = 200  # of a committed curve
 
 
 def write(report: Report) -> list[Path]:
-    """Write runs.csv, curves/, blocks/ and table.md of a table with any runs; returns the files (pictures: plots.py).
+    """Write the files of a table with any runs; returns their paths (pictures: figures.py).
 
     Where a run's row goes, its curve and blocks stay: another table may draw them.
     """
-    folder = paths.RESULTS / report.table["name"]
-    rows = [row for profile in report.rows.values() for row in profile]
+    folder, rows = report.folder, report.all_rows
     if not rows:
         return []
     (folder / "curves").mkdir(parents=True, exist_ok=True)
@@ -36,7 +37,7 @@ def write(report: Report) -> list[Path]:
     return list(files)
 
 
-def _storable(row: Mapping[str, Any]) -> dict[str, Any]:
+def _storable(row: Row) -> dict[str, object]:
     axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
     return {k: v for k, v in row.items() if k not in ("curve", "stale", "blocks")} | {"axes": axes}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from timescales import paths
@@ -15,9 +16,9 @@ COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "se
 STEPS = 3
 
 
-def rows() -> list[dict[str, str]]:
-    """What was measured, on any machine."""
-    return csv_rows(paths.RESULTS / "speed.csv")
+def rows(results: Path | None = None) -> list[dict[str, str]]:
+    """What was measured, on any machine; results: the folder of speed.csv, results/ by default."""
+    return csv_rows((results or paths.RESULTS) / "speed.csv")
 
 
 def known() -> dict[str, float]:
@@ -27,11 +28,11 @@ def known() -> dict[str, float]:
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
-def prices(runs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, float]:
+def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None = None) -> dict[str, float]:
     """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
     from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
     """
-    ordered = sorted(rows(), key=lambda row: -float(row["seconds"]))
+    ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
     found = {row["kind"]: float(row["seconds"]) for row in ordered}
     spent: dict[str, float] = {}
     for kind, row in runs:
@@ -77,9 +78,9 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(measured: list[dict[str, Any]]) -> None:
+def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:
     """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
     same = ("kind", "machine", "threads")
-    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(), *measured]}
+    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(results), *measured]}
     lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
-    write_atomic(paths.RESULTS / "speed.csv", csv_text(lines, COLUMNS).encode())
+    write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-class Over(int):
+class Censored(int):
     """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
 
     def __str__(self) -> str:
@@ -18,7 +18,7 @@ class Over(int):
 def metric(found: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
-    None if it has none. A run that never reaches the threshold counts as `Over` all the steps that it might have taken,
+    None if it has none. A run that never reaches the threshold has all the steps that it might have taken, `Censored`,
     also where its task ended it as failed before.
     """
     if name.startswith("steps to "):
@@ -26,7 +26,7 @@ def metric(found: Mapping[str, Any], name: str) -> float | None:
         points = (point for point in found["curve"] if point.get(key) is not None)
         reached = next((point["step"] for point in points if there(point[key])), None)
         steps = allowed(found)
-        return reached if reached is not None or steps is None else Over(steps)
+        return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):
         return found.get("probes", {}).get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)

@@ -10,7 +10,7 @@ from typing import Any
 from timescales import paths
 from timescales.files import csv_rows, csv_text
 from timescales.runs import provenance, record
-from timescales.runs.metrics import Over, metric
+from timescales.runs.metrics import Censored, metric
 
 # What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
 COLUMNS = (
@@ -44,7 +44,7 @@ def _value(key: str, text: str) -> Any:
     if text == "":
         return None if key != "partial" else ""
     if key in ("seed", "steps", "parameters", "threads", "diverged_at") or key.startswith("steps to "):
-        return Over(text[1:]) if text.startswith(">") else int(text)
+        return Censored(text[1:]) if text.startswith(">") else int(text)
     return text if key in COLUMNS and key != "seconds" else float(text)
 
 
@@ -54,10 +54,10 @@ def rows_text(rows: list[dict[str, Any]]) -> str:
     return csv_text(rows, names)
 
 
-def committed() -> dict[str, dict[str, Any]]:
-    """All rows under results/ by the run's id; for a run in several tables with the values of all of them."""
+def committed(results: Path | None = None) -> dict[str, dict[str, Any]]:
+    """All rows under `results` (results/) by the run's id; of a run in several tables with the values of all."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(paths.RESULTS.glob("*/runs.csv")):
+    for path in sorted((results or paths.RESULTS).glob("*/runs.csv")):
         for line in read_rows(path):
             known = found.setdefault(line["id"], {})
             if any(known.get(key, line[key]) != line[key] for key in ("commit", "golden", "seconds", "status")):

@@ -1,4 +1,7 @@
-"""What `make torture` found, and a small part of it: broken runs go on, damage is seen, nonsense is one line."""
+"""Faults that the fault-injection tests have found, and a small part of those tests.
+
+Broken runs continue, damage is detected, and nonsense on the command line gives one line of error.
+"""
 
 import csv
 import errno
@@ -10,7 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzz
 import pytest
+import random_overrides
 import torch
 
 from timescales import files
@@ -19,53 +24,40 @@ from timescales.errors import ConfigError
 from timescales.runs import loggers, record
 from timescales.training import checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
-QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
-         "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]  # fmt: skip
+FOLDER = Path(__file__).resolve().parent
+SIZES = ["task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
+QUICK = ["task=copy", *SIZES, "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=1", "logger=csv"]
 
 
 # --- random overrides -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def fuzz():
-    """tests/faults/fuzz.py."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.syspath_prepend(str(ROOT / "tests" / "faults"))
-        import fuzz
-
-        yield fuzz
-
-
-def test_random_overrides_compose_or_are_one_line(fuzz, tmp_path):
-    """200 cases of `make torture`, in a process that must not load torch; a failure names its seed and number."""
-    words = [sys.executable, str(ROOT / "tests" / "faults" / "fuzz.py"), "1", "0", "200"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+def test_random_overrides_compose_or_give_one_line(tmp_path):
+    """200 cases of `make faults`, in a process that must not load torch; a failure names its seed and number."""
+    command = [sys.executable, random_overrides.__file__, "1", "0", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == 200
-    assert [(f"seed 1, case {k}", *case) for k, case in enumerate(found) if case[0] == "fault"] == []
-    assert {"valid", "clear"} <= {outcome for outcome, *_ in found}
+    cases = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(cases) == 200
+    assert [(f"seed 1, case {k}", *case) for k, case in enumerate(cases) if case[0] == "fault"] == []
+    assert {"valid", "clear"} <= {kind for kind, *_ in cases}
     assert not list(tmp_path.iterdir())
 
 
-def test_random_valid_overrides_take_a_step(fuzz, train, corpora, tmp_path):
+def test_random_valid_overrides_take_a_step(train, corpora, tmp_path):
     with compose.composing() as composer:
-        composing = fuzz.Composing(composer)
+        composing = random_overrides.Composing(composer)
         cases = [composing.case(1, number, True) for number in range(24)]
-    valid = [(k, words) for k, (outcome, _, words) in enumerate(cases) if outcome == "valid"][:6]
+    valid = [(number, case.overrides) for number, case in enumerate(cases) if case.kind == "valid"][:6]
     assert len(valid) == 6
-    for number, words in valid:
-        outcome = train(*fuzz.one_step(words, corpora), f"run_dir={tmp_path / str(number)}")
-        said = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
-        assert outcome.status == 0 or (outcome.status == 1 and len(said) == 1), (
-            f"seed 1, case {number}",
-            words,
-            outcome,
-        )
+    for number, overrides in valid:
+        outcome = train(*fuzz.one_step(overrides, corpora), f"run_dir={tmp_path / str(number)}")
+        errors = [line for line in outcome.err.splitlines() if line.startswith("error: ")]
+        clear = outcome.status == 1 and len(errors) == 1
+        assert outcome.status == 0 or clear, (f"seed 1, case {number}", overrides, outcome)
 
 
-@pytest.mark.parametrize(("wrong", "right"), [
+FOUND = [
     ("seeds=1000000000000", "seeds must be at least 1 and at most 1000"),
     ("loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
     ("optimizer=[a,1,true]", "optimizer=[a,1,true]: a group takes the name of one of its files"),
@@ -76,18 +68,21 @@ def test_random_valid_overrides_take_a_step(fuzz, train, corpora, tmp_path):
     ("task.name=../../up", "task.name is part of file names"),
     ("model.name=[1]", "model.name is part of file names"),
     (f"run_dir={'x' * 300}", "choose another place with run_dir=DIR"),
-])  # fmt: skip
-def test_what_the_random_overrides_found(train, tmp_path, wrong, right):
-    outcome = train(*QUICK, *wrong.split(" "))
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), FOUND)
+def test_what_the_random_overrides_found(train, tmp_path, overrides, message):
+    outcome = train(*QUICK, *overrides.split(" "))
     (line,) = outcome.err.strip().splitlines()
     assert outcome.status == 1
-    assert right in line
+    assert message in line
 
 
 # --- full and damaged disks -----------------------------------------------------------------------------------------
 
 
-def broken(*_):
+def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -97,29 +92,29 @@ def test_a_full_disk_names_its_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"No space left on device: '.*curve\.csv'"):
         files.append(path, "x" * 100_000)
     path.unlink()
-    monkeypatch.setattr(os, "fsync", broken)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match=r"No space left on device: '.*curve\.csv'"):
         files.write_atomic(path, b"x")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_one_line_and_the_same_command_goes_on(train, tmp_path, monkeypatch):
+def test_a_full_disk_gives_one_line_and_the_same_command_continues(train, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         calls = []
         real = os.fsync
-        patched.setattr(os, "fsync", lambda file: calls.append(1) or (broken() if len(calls) >= 4 else real(file)))
-        full = train(*QUICK, f"run_dir={tmp_path}/mine")
+        patched.setattr(os, "fsync", lambda file: calls.append(1) or (no_space() if len(calls) >= 4 else real(file)))
+        full = train(*QUICK, f"run_dir={tmp_path}/continued")
     assert full.status == 1
     assert "No space left on device; choose another place with run_dir=DIR" in full.err
     assert "Traceback" not in full.err
-    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
+    assert train(*QUICK, f"run_dir={tmp_path}/continued").status == 0
     assert train(*QUICK, f"run_dir={tmp_path}/whole").status == 0
-    mine, whole = (record.read(tmp_path / name) for name in ("mine", "whole"))
-    assert mine["curve"] == whole["curve"]
-    assert (tmp_path / "mine" / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
+    continued, whole = (record.read(tmp_path / name) for name in ("continued", "whole"))
+    assert continued["curve"] == whole["curve"]
+    assert (tmp_path / "continued" / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
 
 
-def test_what_a_kill_left_is_removed_and_what_somebody_writes_is_not(tmp_path):
+def test_files_that_a_kill_left_are_removed_and_files_in_use_are_not(tmp_path):
     left, held, other = (tmp_path / f"{files.TEMPORARY}{name}" for name in ("a.json.1", "a.json.2", "b.json.1"))
     for path in (left, held, other):
         path.touch()
@@ -129,38 +124,39 @@ def test_what_a_kill_left_is_removed_and_what_somebody_writes_is_not(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([held.name, other.name, "a.json"])
 
 
-def flipped(path, at):
+def flip_bit(path, at):
+    """Change one bit of the byte at an offset."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
 
 
-def test_a_changed_weight_is_seen(tmp_path):
+def test_a_changed_weight_is_detected(tmp_path):
     path = tmp_path / "last.pt"
     checkpoint.save(path, {"weight": torch.arange(1000.0)})
     at = path.read_bytes().index(torch.arange(500.0, 510.0).numpy().tobytes())
-    flipped(path, at)
+    flip_bit(path, at)
     assert torch.load(path, weights_only=True)["weight"][500] != 500  # torch itself does not compare checksums
     with pytest.raises(ConfigError, match=r"last\.pt is damaged: start over with resume=false"):
         checkpoint.load(path)
 
 
-def test_a_changed_number_of_a_record_is_seen(train, tmp_path):
-    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0
-    path = tmp_path / "mine" / "record.json"
+def test_a_changed_number_of_a_record_is_detected(train, tmp_path):
+    assert train(*QUICK, f"run_dir={tmp_path}/run").status == 0
+    path = tmp_path / "run" / "record.json"
     text = path.read_text()
     accuracy = json.loads(text)["metrics"]["test/accuracy"]
     path.write_text(text.replace(f'"test/accuracy": {accuracy}', '"test/accuracy": 0.99'))
-    outcome = train(*QUICK, f"run_dir={tmp_path}/mine")
+    outcome = train(*QUICK, f"run_dir={tmp_path}/run")
     assert "record.json is damaged (it is not as it was written): delete it" in outcome.err
-    path.write_text(json.dumps(json.loads(text) | {"sha256": None}))  # what people write by hand has none
-    assert "finished, skipped" in train(*QUICK, f"run_dir={tmp_path}/mine").out
+    path.write_text(json.dumps(json.loads(text) | {"sha256": None}))  # records written by hand have none
+    assert "finished, skipped" in train(*QUICK, f"run_dir={tmp_path}/run").out
     path.unlink()
-    assert train(*QUICK, f"run_dir={tmp_path}/mine").status == 0  # it goes on from its checkpoint, which is the end
+    assert train(*QUICK, f"run_dir={tmp_path}/run").status == 0  # it continues from its checkpoint, which is the end
     assert json.loads(path.read_text())["metrics"] == json.loads(text)["metrics"]
 
 
-def test_a_changed_number_of_a_curve_is_seen(tmp_path, capsys):
+def test_a_changed_number_of_a_curve_is_detected(tmp_path, capsys):
     path = tmp_path / "curve.csv"
     curve = loggers.Curve(path, 0)
     for step in range(1, 6):
@@ -179,8 +175,8 @@ def test_a_changed_number_of_a_curve_is_seen(tmp_path, capsys):
         assert "rows up to step 5 are lost" in capsys.readouterr().err or not cut
 
 
-def test_a_row_that_is_written_again_is_one(tmp_path):
-    """Killed between the last row and the record: the end is logged again."""
+def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
+    """A run that was killed between the last row and the record logs its end again."""
     path = tmp_path / "curve.csv"
     for step in (0, 5):
         curve = loggers.Curve(path, step)
@@ -201,14 +197,14 @@ def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["fused-2.x.build"]
 
 
-# --- torture.py itself ----------------------------------------------------------------------------------------------
+# --- run.py itself ---------------------------------------------------------------------------------------------------
 
 
-def test_a_part_of_torture(tmp_path):
+def test_one_part_of_the_fault_tests(tmp_path):
     """The script runs, and finds no fault in the part that trains nothing."""
-    words = [sys.executable, str(ROOT / "tests" / "faults" / "run.py"), "--only", "corpora", "--share", "0.03", "--dry"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    command = [sys.executable, str(FOLDER / "run.py"), "--only", "corpora", "--share", "0.03", "--dry"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert "No faults." in done.stdout
-    wrong = subprocess.run([*words, "--only", "kil"], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*command, "--only", "kil"], capture_output=True, text=True, check=False)
     assert wrong.stderr == "error: --only kil: no such part; there are kill, disk, damage, corpora, fuzz\n"

@@ -1,0 +1,295 @@
+"""Write the generated parts of docs/models and docs/tasks: `python scripts/pages.py`.
+
+A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
+--check compares the pages and writes nothing; the pictures are only looked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import examples  # noqa: E402
+import sample_data  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+import timescales  # noqa: E402
+from timescales import plotting  # noqa: E402
+from timescales.files import csv_rows, write_atomic  # noqa: E402
+from timescales.reports.markdown import grid  # noqa: E402
+
+DOCS = ROOT / "docs"
+CONF = ROOT / "conf"
+BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
+
+# The class whose docstring has a model's equations, and the rows of results/bench that time its time loop.
+CELLS = {
+    "lstm": "LSTMCell",
+    "chrono": "LSTMCell",
+    "ur": "URLSTMCell",
+    "mts": "LSTMCell",
+    "plstm": "PLSTMCell",
+    "gated": "GatedCell",
+    "gru": "GRUCell",
+    "pgru": "PGRUCell",
+    "janet": "JANETCell",
+    "exprnn": "ExpRNNCell",
+}
+TIMED = {
+    "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"),
+    "chrono": ("fused LSTM", "eager LSTM"),
+    "mts": ("fused LSTM", "eager LSTM"),
+    "ur": ("fused UR",),
+    "plstm": ("fused coupled", "fused separate", "eager coupled", "loop pLSTM"),
+    "gated": ("fused UR",),
+}
+VARIANTS = {
+    "fused LSTM": "C++ engine",
+    "eager LSTM": "eager engine",
+    "loop LSTM": "plain time loop in Python",
+    "fused UR": "C++ engine, gate=ur",
+    "fused coupled": "C++ engine",
+    "fused separate": "C++ engine, coupled=false",
+    "eager coupled": "eager engine",
+    "loop pLSTM": "plain time loop in Python",
+}
+CONFIGS = ("A", "B", "B512", "C", "D", "F")
+
+SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
+PARTIAL = "task.allow_partial=true"
+# What makes a task's example short enough for a page, and how many sequences are shown as text.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "copy": ("task.T=12",),
+    "variable_copy": ("task.low=2", "task.high=12"),
+    "adding": ("task.T=50",),
+    "frequency": (),
+    "dyck2": (),
+    "smnist": SMALL,
+    "pmnist": SMALL,
+    "scifar": (*SMALL, PARTIAL),
+    "ptb_char": (PARTIAL, "task.length=40"),
+    "text8": (PARTIAL, "task.length=40"),
+    "ptb_word": (PARTIAL, "task.length=20"),
+    "wt2": (PARTIAL, "task.length=20", "task.batch_size=20"),
+    "imdb": (*SMALL, PARTIAL, "task.steps=25"),
+}
+GENERATED = ("copy", "variable_copy", "adding", "frequency", "dyck2")  # tasks that need no data set
+
+
+def model_blocks(name: str) -> dict[str, Callable[[], str]]:
+    """The blocks that a model's page may have."""
+    return {
+        "reference": lambda: reference(CELLS[name]),
+        "settings": lambda: settings(CONF / "model" / f"{name}.yaml", "model"),
+        "tables": lambda: tables(lambda runs: in_model(name, runs)),
+        "speed": lambda: speed(name),
+    }
+
+
+def task_blocks(name: str) -> dict[str, Callable[[], str]]:
+    """The blocks that a task's page may have."""
+    return {
+        "example": lambda: example(name),
+        "facts": lambda: facts(name),
+        "settings": lambda: settings(CONF / "task" / f"{name}.yaml", "task"),
+        "recipes": lambda: recipes(name),
+        "tables": lambda: tables(lambda runs: name in values(runs, "task")),
+    }
+
+
+def reference(cell: str) -> str:
+    """A cell's docstring as it is written; of GatedCell also those of its LSTM and its GRU."""
+    if cell == "GatedCell":
+        kinds = [timescales.GatedLSTMCell.__mro__[1], timescales.GatedLSTMCell, timescales.GatedGRUCell]
+    else:
+        kinds = [getattr(timescales, cell)]
+    return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in kinds)
+
+
+def _dedented(text: str | None) -> str:
+    first, _, rest = (text or "").strip().partition("\n")
+    return first + "\n" + "\n".join(line.removeprefix("    ") for line in rest.splitlines())
+
+
+def settings(path: Path, group: str) -> str:
+    """A configuration file as a table of keys, defaults and its comments."""
+    text, above = path.read_text(), group if group == "model" else ""
+    told = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#") and "@" not in line)
+    body = []
+    for line in text.splitlines():
+        if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
+            body.append([f"`{found[1]}`", f"`{found[2]}`", ""])
+        elif found := re.match(r"^(\w+):$", line):
+            above = found[1]
+        elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
+            body.append([f"`{above}.{found[1]}`", f"`{found[2]}`", found[3] or ""])
+    return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
+
+
+def recipes(task: str) -> str:
+    """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
+    models: dict[tuple[str, str, str], list[str]] = {}
+    for path in sorted((CONF / "recipe").glob(f"*/{task}_*.yaml")):
+        lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
+        source = " ".join(line for line in lines if not line.startswith("@package"))
+        pairs = " ".join(
+            f"`{key}={_written(value)}`" for key, value in dotted(OmegaConf.to_container(OmegaConf.load(path)))
+        )
+        models.setdefault((path.parent.name, pairs, source), []).append(f"`{path.stem.removeprefix(f'{task}_')}`")
+    body = [[f"`{paper}`", " ".join(names), pairs, source] for (paper, pairs, source), names in models.items()]
+    return "\n".join(grid(["paper", "model", "sets", "source"], body)) if body else "No recipe is for this task."
+
+
+def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a nested mapping, by dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else str(value)
+
+
+def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:
+    """The tables some of whose runs fit, with what they show and where it is printed."""
+    body = []
+    for table in all_tables():
+        if fits(table["runs"]):
+            name = table["name"]
+            body.append([f"[{name}](../../results/{name}/table.md)", table["title"], table["source"]])
+    return "\n".join(grid(["table", "shows", "printed in"], body)) if body else "No table of the papers has it."
+
+
+@functools.cache
+def all_tables() -> list[dict[str, Any]]:
+    """The `table` nodes of conf/table, by name."""
+    nodes = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "table").glob("*.yaml"))]
+    return [node["table"] for node in nodes if isinstance(node, dict)]
+
+
+def values(runs: list[dict[str, Any]], key: str) -> set[Any]:
+    """The values that a key takes in a table's runs."""
+    found = [run[key] for run in runs if key in run]
+    return {value for entry in found for value in (entry if isinstance(entry, list) else [entry])}
+
+
+def in_model(name: str, runs: list[dict[str, Any]]) -> bool:
+    """Whether a table trains a model; the tables of Gu et al. train UR as `model=gated model.gate=ur`."""
+    return name in values(runs, "model") or (name == "ur" and "ur" in values(runs, "model.gate"))
+
+
+def speed(name: str) -> str:
+    """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
+    if name not in TIMED:
+        return "Not measured. The model has no C++ kernel and runs on the eager engine."
+    body, shapes = [], {}
+    for path in sorted((ROOT / "results" / "bench").glob("*-threads.csv")):
+        machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
+        ratios: dict[str, dict[str, str]] = {}
+        for row in csv_rows(path):
+            if row["section"] == "layer" and (row["loss"], row["flush"]) == ("all", "0") and row["config"] in CONFIGS:
+                shapes[row["config"]] = f"{row['config']} {row['S']}x{row['B']}x{row['I']}x{row['H']}"
+                ratios.setdefault(row["variant"], {})[row["config"]] = f"{float(row['ratio']):.2f}"
+        for variant in TIMED[name]:
+            if found := ratios.get(variant):
+                link = f"[{machine.replace(' 1 threads', ' 1 thread')}](../../results/bench/{path.stem}.md)"
+                body.append([VARIANTS[variant], link, *(found.get(config, "") for config in CONFIGS)])
+    lines = [
+        "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run; below 1 is faster.",
+        f"Steps x batch x input x units: {', '.join(shapes[config] for config in CONFIGS)}.",
+    ]
+    return "\n".join([*lines, "", *grid(["", "processor", *CONFIGS], body)])
+
+
+def command(task: str) -> list[str]:
+    """The overrides of a task's example."""
+    return [f"task={task}", *EXAMPLES[task]]
+
+
+def example(task: str) -> str:
+    """The command of a task's example, its picture, and one sequence as text."""
+    made, _ = examples.make_task(command(task))
+    text = examples.printed(made, examples.examples(made, 3)[0])
+    shell = f"python scripts/examples.py {' '.join(command(task))} -n 3 --png docs/tasks/img/{task}.png"
+    picture = f"![Three sequences of {task}](img/{task}.png)"
+    return f"{picture}\n\n```bash\n{shell}\n```\n\nOne of them as text:\n\n```text\n{text}\n```"
+
+
+def draw(task: str) -> None:
+    """Draw a task's example into docs/tasks/img."""
+    made, node = examples.make_task(command(task))
+    found = examples.examples(made, 3)
+    path = DOCS / "tasks" / "img" / f"{task}.png"
+    path.parent.mkdir(exist_ok=True)
+    plotting.write(lambda figure: examples.draw(figure, made, node, found), path, f"Three sequences of {task}")
+
+
+def facts(task: str) -> str:
+    """What a model must know of a task at its defaults, and the loss at chance."""
+    made, _ = examples.make_task([f"task={task}"])
+    spec = made.spec
+    kind = {"real": "real numbers", "one_hot": "symbols, one-hot", "tokens": "tokens"}[spec.input]
+    body = [
+        ["input of a step", f"{spec.input_size} {kind.removesuffix('s') if spec.input_size == 1 else kind}"],
+        ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
+        ["horizon (`T_max=auto`)", f"{spec.horizon} steps"],
+        ["loss at chance", f"{made.chance():.4g}"],
+        ["best step by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
+    ]
+    return "\n".join(grid(["at the defaults", ""], body))
+
+
+def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
+    """A page with its blocks written again. Raises KeyError for a mark that no block has."""
+    mark = BEGIN.format(r"(\w+)")
+    for name in re.findall(mark, text):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n{blocks[name]()}\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def pages() -> dict[Path, dict[str, Callable[[], str]]]:
+    """Every page with generated blocks, and the blocks that it may have."""
+    models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
+    return models | {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what it should be")
+    options = parser.parse_args()
+    stale = []
+    with sample_data.folder(), tqdm(pages().items(), leave=False) as bar:
+        for path, blocks in bar:
+            bar.set_postfix_str(path.stem)
+            text = path.read_text()
+            written = page(text, blocks)
+            if options.check:
+                stale += [path.relative_to(ROOT)] if written != text else []
+            else:
+                write_atomic(path, written.encode())
+                if path.parent.name == "tasks":
+                    draw(path.stem)
+    pictures = [DOCS / "tasks" / "img" / f"{name}.png" for name in EXAMPLES]
+    stale += [path.relative_to(ROOT) for path in pictures if not path.is_file()]
+    if stale:
+        sys.exit(f"python scripts/pages.py writes again: {', '.join(map(str, stale))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Configurations composed without Hydra's command line, and their identities."""
+
+import pytest
+
+from timescales import paths
+from timescales.config import compose, identity, overrides, schema
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        1.5,
+        1e-05,
+        -3,
+        True,
+        None,
+        "ur",
+        "-",
+        "a b",
+        "it's",
+        "a,b",
+        "null",
+        "1.5",
+        "",
+        [1150, 1150, 400],
+        [[1], []],
+        {"law": "chrono", "T_max": 750},
+        "a\\",
+        "ünï",
+        "$x",
+        "a=b",
+    ],
+)
+def test_a_value_survives_being_spelled_as_an_override(value):
+    with compose.composing() as composer:
+        assert composer.parse(f"task.name={overrides.spell(value)}").value() == value
+
+
+def test_composing_is_what_hydra_composes():
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from omegaconf import OmegaConf
+
+    cases = [
+        ["model=plstm", "task=copy", "task.T=50", "seed=3"],
+        ["task=frequency", "model=plstm", "optimizer=sgd"],
+        ["task=pmnist", "model=lstm", "model.hidden_size=[8,9]", "+model.extra=1", "loop.clip_norm=null"],
+        ["paper=gu", "model=ur", "model.forget_init={law:chrono,T_max:750}", "run_dir=x"],
+    ]
+    with compose.composing() as composer:
+        ours = [(composer(case), identity.identity(composer(case))) for case in cases]
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        for case, (found, run_id) in zip(cases, ours, strict=True):
+            cfg = hydra_compose("config", case)
+            assert OmegaConf.to_container(cfg, resolve=True) == OmegaConf.to_container(found, resolve=True)
+            assert identity.identity(cfg) == run_id
+
+
+def test_kind_is_the_identity_without_what_costs_nothing():
+    with compose.composing() as composer:
+        one, two = (composer(["task=copy", f"seed={k}", f"optimizer.lr={k}"]) for k in (1, 2))
+        assert identity.kind(one) == identity.kind(two) != identity.kind(composer(["task=copy", "task.T=6"]))
+        assert (one.seed, one.optimizer.lr) == (1, 1)
+
+
+def test_what_may_change_a_number_changes_the_identity():
+    plain = {"task": {}, "loop": {}}
+    for key in vars(schema.Loop()):
+        same = identity.identity(plain | {"loop": {key: 7}}) == identity.identity(plain)
+        assert same is (key == "checkpoint_every"), key
+    for key, value in {"seed": 1, "precision": "tf32", "deterministic": True, "paper": {"name": "gu"}}.items():
+        assert identity.identity(plain | {key: value}) != identity.identity(plain), key

@@ -1,0 +1,67 @@
+"""A table of runs that take a moment, beside the package's own."""
+
+import shutil
+import sys
+import types
+
+import hydra
+import pytest
+
+from timescales import analysis, paths
+
+YAML = """# @package _global_
+loop: {max_steps: 2}
+task: {T: 3, train_size: 20, valid_size: 10, test_size: 10, batch_size: 10}
+model: {hidden_size: 4}
+table:
+  name: quick
+  title: Quick
+  source: nobody
+  runs:
+    - {task: copy, model: [lstm, plstm], seed: [0, 1]}
+  metric: test/accuracy
+  select: last
+  better: higher
+  unit: percent
+  n_min: 2
+  tolerance: 1.0
+  cells:
+    - {where: {model: lstm}, value: 10.0}
+    - {where: {model: plstm}, value: 10.0}
+  claims: ["plstm > lstm"]
+  assumed: {optimizer.lr: {said: not stated, try: [0.1]}}
+  probe: [steps]
+  tiny:
+    set: {task.T: 2, seed: 0}
+    claims: ["plstm ~ lstm"]
+"""
+
+
+@pytest.fixture
+def table_text():
+    """The file of the table `quick`."""
+    return YAML
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch):
+    """A table `quick` beside the others, results/ in an empty folder, and one question to its runs."""
+    shutil.copytree(paths.conf(), tmp_path / "conf")
+    (tmp_path / "conf" / "table" / "quick.yaml").write_text(YAML)
+    monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    probe = types.ModuleType("timescales.analysis.steps")
+    probe.measure = lambda model, task: {"parameters": float(sum(p.numel() for p in model.parameters()))}
+    monkeypatch.setitem(sys.modules, "timescales.analysis.steps", probe)
+    there = analysis.names
+    monkeypatch.setattr(analysis, "names", lambda *functions: [*there(*functions), "steps"])
+    import train as entry
+
+    # The entry point's path of configurations was read when it was imported.
+    monkeypatch.setattr(sys.modules["train"], "main", _main(entry, tmp_path / "conf"))
+    return tmp_path
+
+
+def _main(entry, conf):
+    inner = entry.main.__wrapped__
+    return hydra.main(version_base="1.3", config_path=str(conf), config_name="config")(inner)

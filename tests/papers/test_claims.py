@@ -1,0 +1,308 @@
+"""Verdicts on made-up runs: of claims."""
+
+import math
+
+import numpy as np
+import pytest
+from made_up import TABLE, judge, judged, report_of, rows
+from scipy import stats
+
+from timescales import errors
+from timescales.analysis import bins
+from timescales.papers import verdict
+from timescales.papers.parse import parse
+from timescales.papers.table import columns
+from timescales.reports import markdown
+from timescales.runs import metrics
+
+STEPS = "steps to valid/accuracy >= 0.99"
+FASTER = {**TABLE, "metric": STEPS, "better": "lower", "unit": "steps"}
+
+
+def steps(values, model="plstm", status="finished"):
+    return [row | {STEPS: v} for row, v in zip(rows([0.9] * len(values), model, status), values, strict=True)]
+
+
+def test_where_none_reaches_a_threshold_nobody_is_faster():
+    """All runs count as all the steps they might have taken: two failures prove neither order nor likeness."""
+    name = "steps to valid/accuracy >= 0.99"
+    found = [row | {name: metrics.Censored(900)} for row in rows([0.1, 0.1, 0.1]) + rows([0.1, 0.1, 0.1], model="lstm")]
+    table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
+    for said in ("plstm > lstm", "plstm ~ lstm"):
+        assert judge(said, table, found).verdict == "open"
+    found[0][name] = 300
+    claim = judge("plstm > lstm", table, found)
+    assert (claim.verdict, claim.detail) == ("in order", ">700 (n=3) against >900 (n=3)")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "greater", "alike"),
+    [
+        ([100, 110, 120], [metrics.Censored(900)] * 3, "holds", "open"),  # however long it would have taken them
+        ([100, 110, 120], [800, 820, metrics.Censored(900)], "holds", "reversed"),
+        (
+            [100, 110, metrics.Censored(400)],
+            [8000, 8100, 8200],
+            "in order",
+            "reversed",
+        ),  # it might have taken any number
+        ([metrics.Censored(400)] * 3, [500, 510, 520], "open", "open"),
+        (
+            [8000, 8100, 8200],
+            [100, 110, metrics.Censored(400)],
+            "reversed",
+            "reversed",
+        ),  # so not refuted
+        ([8000, 8100, 8200], [100, 110, 120], "refuted", "refuted"),
+        ([790, 800, 810], [metrics.Censored(800), 799, 801], "open", "in order"),
+    ],
+)
+def test_means_that_are_only_known_to_be_larger_decide_where_that_does_not_matter(ours, theirs, greater, alike):
+    found = steps(ours) + steps(theirs, "lstm")
+    assert judge("plstm > lstm", FASTER, found).verdict == greater
+    assert judge({"claim": "plstm ~ lstm", "tolerance": 20}, FASTER, found).verdict == alike
+
+
+def test_runs_that_diverged_are_no_hole_where_everyone_counts():
+    """An LSTM of five got there first and four diverged: it is not the faster one."""
+    found = steps([100, 110, 120, 130, 140]) + steps([90], "lstm")
+    found += steps([metrics.Censored(900)] * 4, "lstm", status="diverged")
+    told = judge("plstm > lstm", FASTER, found)
+    assert (told.verdict, told.detail) == ("holds", "120 (n=5) against >738 (n=5)")
+    accurate = {"claim": "plstm > lstm", "failures": "count"}
+    lost = rows([None] * 3, "lstm", status="diverged")  # these have no accuracy
+    told = judge(accurate, TABLE, rows([0.90, 0.91, 0.92]) + rows([0.95, 0.96, 0.97], "lstm") + lost)
+    assert (told.verdict, told.detail) == ("reversed", "91 (n=3) against 96 (n=3); 3 diverged")  # would be refuted
+    told = judge(accurate, TABLE, rows([0.90, 0.91, 0.92]) + rows([0.80, 0.81, 0.82], "lstm") + lost)
+    assert told.verdict == "holds"  # they were the worse ones anyway
+    assert told.text == "plstm > lstm (failures count)"
+
+
+@pytest.mark.parametrize(
+    ("failed", "ended", "asked", "word"),
+    [
+        (3, 3, 5, "holds"),  # whatever the others do
+        (1, 1, 5, "in order"),
+        (1, 2, 5, "reversed"),
+        (0, 2, 5, "reversed"),
+        (0, 3, 5, "refuted"),
+        (0, 2, 4, "refuted"),  # if the other two fail, half of them
+        (1, 4, 5, "reversed"),
+        (2, 4, 4, "reversed"),
+        (0, 4, 4, "refuted"),
+    ],
+)
+def test_more_than_half_is_of_all_runs_there_will_be(failed, ended, asked, word):
+    table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
+    found = rows([0.1] * failed + [0.9] * (ended - failed), "lstm")
+    there_will_be = [row["axes"] for row in rows([0.5] * asked, "lstm")]
+    assert judge("lstm fails", table, found, there_will_be).verdict == word
+    assert judge("lstm never fails", table, found, there_will_be).verdict == ("refuted" if failed else "holds")
+
+
+def test_failing_is_said_of_each_group_of_runs():
+    """At T = 1,000 all fail, at T = 500 one of five: six of ten are more than half, but not of either."""
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    found = rows([0.1] * 5, "lstm", T=1000) + rows([0.1, 0.9, 0.9, 0.9, 0.9], "lstm", T=500)
+    told = judge("lstm fails", table, found)
+    assert (told.verdict, told.detail) == ("reversed", "1 of 5 runs fail; the weakest of 2 groups")
+    # One that was committed without the value it is judged by is neither failed nor good.
+    nobody_knows = [{k: v for k, v in row.items() if k != "last valid/accuracy"} for row in rows([0.9] * 3, "lstm")]
+    assert judge("lstm never fails", table, nobody_knows).verdict == "open"
+    ours = [row | {"axes": row["axes"] | {"model": "plstm"}} for row in nobody_knows]
+    assert judged([*rows([0.1]), *ours], success=table["success"]).verdict == "unstable (1 of 1 failed)"
+    assert judged(ours, success=table["success"]).verdict == "missing"
+
+
+def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
+    found = rows([0.9, 0.91], T=200) + rows([0.8, 0.81], "lstm", T=200) + rows([0.9, 0.91, 0.92], T=500)
+    asked = [row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)]
+    assert judge("plstm > lstm", TABLE, found, asked).verdict == "holds (n=2, 1 of 3 groups)"
+    found += rows([0.92], T=200)[-1:] + rows([0.82], "lstm", T=200)[-1:] + rows([0.8, 0.81, 0.82], "lstm", T=500)
+    told = judge("plstm > lstm", {**TABLE, "n_min": 2}, found, asked)
+    assert (told.verdict, told.detail.split("; ")[1]) == ("holds (2 of 3 groups)", "the weakest of 2 groups")
+    assert markdown.text(verdict.judge_table([], [told.value])) == "reproduced so far"
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    assert judge("plstm never fails", table, found, asked).verdict == "holds (2 of 3 groups)"
+    # The number is the fewest of a group, p that of the group which says least.
+    groups = [
+        rows(v, T=T) + rows([0.8, 0.81, 0.82][: len(v)], "lstm", T=T)
+        for T, v in ((200, [0.9, 0.91, 0.93]), (500, [0.99, 0.991]))
+    ]
+    each = [judge("plstm > lstm", TABLE, found) for found in groups]
+    together = [row for found in groups for row in found]
+    both = judge("plstm > lstm", TABLE, together)
+    assert [told.verdict for told in (*each, both)] == ["holds", "holds (n=2)", "holds (n=2)"]
+    assert both.p == max(told.p for told in each)
+    alike = {"claim": "plstm ~ lstm", "tolerance": 50}
+    assert judge(alike, TABLE, together).p == min(judge(alike, TABLE, found).p for found in groups)
+    table = {**TABLE, "claims": ["plstm > lstm"]}
+    index = markdown.index([report_of(table, {"paper": together, "tiny": []}, {"paper": asked, "tiny": []})])
+    assert "| 1 holds so far |" in index
+
+
+def test_one_run_against_runs_without_spread_is_an_order_at_most():
+    same = rows([0.9, 0.9, 0.9])
+    assert judge("plstm > lstm", TABLE, same + rows([0.8], "lstm")).verdict == "in order (n=1)"
+    assert judge("lstm > plstm", TABLE, same + rows([0.8], "lstm")).verdict == "reversed (n=1)"
+    assert verdict.welch((1.0, 0.0, 1), (2.0, 0.0, 3)) is None
+    assert judged(rows([0.9001]), {"sd": 0.0, "n": 5}).verdict == "match (n=1)"  # then the tolerance decides
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "theirs", "word"),
+    [
+        ("plstm > lstm", [0.9, 0.91, 0.92], [0.8, 0.81, 0.82], "holds"),
+        ("plstm > lstm", [0.9, 0.5, 0.92], [0.8, 0.3, 0.82], "in order"),
+        ("plstm > lstm", [0.9], [0.8], "in order"),
+        ("plstm > lstm", [0.7], [0.8], "reversed"),
+        ("plstm > lstm", [0.7, 0.71, 0.72], [0.8, 0.81, 0.82], "refuted"),
+        ("plstm > lstm", [0.79, 0.6, 0.9], [0.8, 0.65, 0.9], "reversed"),
+        ("plstm > lstm", [0.7], [], "open"),
+        ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.91, 0.92, 0.90], "holds"),
+        ("plstm ~ lstm", [0.9, 0.91, 0.92], [0.80, 0.81, 0.82], "refuted"),
+        ("plstm ~ lstm", [0.9], [0.902], "in order"),
+        ("plstm ~ lstm", [0.9], [0.92], "open"),
+        ("plstm ~ lstm", [0.9], [0.92, 0.88], "holds"),
+        ("plstm ~ lstm", [0.9, 0.8], [0.75, 0.7], "open"),  # too few to tell is not the same: p = .15
+        ("plstm > lstm", [0.8, 0.8], [0.9, 0.9], "refuted"),  # without any spread
+        ("plstm > lstm", [0.9, 0.9], [0.8, 0.8], "holds"),
+        ("plstm > lstm", [0.9], [0.8, 0.801, 0.802], "holds"),
+        ("plstm > lstm", [0.9, 0.9, 0.9], [0.9, 0.9, 0.9], "open"),  # a tie
+        ("plstm > lstm @ task=smnist", [0.9], [0.8], "open"),
+        ("task=copy model=plstm > task=copy model=lstm @ seed=0", [0.9], [0.8], "in order"),
+    ],
+)
+def test_verdict_of_a_claim(claim, ours, theirs, word):
+    found = judge(claim, TABLE, rows(ours) + rows(theirs, "lstm"))
+    assert found.value.word == word
+    fewest = min(len(ours), len(theirs))
+    assert found.verdict == word + (f" (n={fewest})" if fewest < TABLE["n_min"] and found.detail else "")
+
+
+def test_a_claim_must_hold_in_every_group():
+    big, small = {"model.hidden_size": 512}, {"model.hidden_size": 256}
+    good = rows([0.9, 0.91], **big) + rows([0.5, 0.51], "lstm", **big)
+    bad = rows([0.4, 0.41], **small) + rows([0.5, 0.51], "lstm", **small)
+    assert judge("plstm > lstm", TABLE, good).verdict == "holds (n=2)"
+    assert judge("plstm > lstm", TABLE, good + bad).verdict == "refuted (n=2)"
+    assert judge("plstm > lstm @ model.hidden_size=512", TABLE, good + bad).verdict == "holds (n=2)"
+
+
+def test_a_claim_on_two_metrics_of_the_same_runs():
+    found = rows([None] * 3)
+    for row, near, far in zip(found, (0.10, 0.11, 0.12), (0.30, 0.31, 0.35), strict=True):
+        row |= {"probe/near": near, "probe/far": far}
+    nearer = {"claim": "plstm", "metric": "probe/near", "than": "probe/far", "better": "lower", "unit": "1"}
+    told = judge(nearer, TABLE, found)
+    assert told.verdict == "holds"
+    assert told.p == pytest.approx(stats.ttest_rel([0.10, 0.11, 0.12], [0.30, 0.31, 0.35], alternative="less").pvalue)
+    assert told.text == "plstm (probe/near, before probe/far)"
+    assert told.detail == "0.11 (n=3) against 0.32 (n=3)"
+    assert judge(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
+    assert judge(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
+    assert judge(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
+    assert columns(parse(TABLE | {"claims": [nearer]}))[1:] == ["probe/near", "probe/far"]
+    for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
+        with pytest.raises(errors.ConfigError, match="one side alone"):
+            judge(nearer | {"claim": line}, TABLE, found)
+
+
+def test_claims_on_another_metric_and_on_failing():
+    slow, fast = rows([0.9, 0.9], "lstm"), rows([0.9, 0.9])
+    for k, row in enumerate(slow + fast):
+        row["steps to valid/accuracy >= 0.9"] = 1000 + k if row["axes"]["model"] == "lstm" else 100 + k
+    faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
+    found = judge(faster, TABLE, slow + fast)
+    assert found.verdict == "holds (n=2)"
+    assert found.text == "plstm > lstm (steps to valid/accuracy >= 0.9)"
+    assert found.detail == "102.5 (n=2) against 1000 (n=2)"
+    table = {**TABLE, "success": "valid/accuracy > 0.5"}
+    runs = rows([0.9, 0.1], "lstm") + rows([0.9, 0.9])
+    assert judge("lstm fails", table, runs).verdict == "reversed (n=2)"  # half of them
+    assert judge("lstm fails", table, [*runs, *rows([0.1], "lstm")]).verdict == "holds"
+    assert judge("plstm fails", table, runs).verdict == "refuted (n=2)"
+    assert judge("plstm never fails", table, runs).verdict == "holds (n=2)"
+    assert judge("lstm never fails", table, runs).verdict == "refuted (n=2)"
+    assert judge("plstm fails @ model=ur", table, runs).verdict == "open"
+    with pytest.raises(errors.ConfigError, match="cannot read the claim 'plstm wins'"):
+        judge("plstm wins", TABLE, runs)
+
+
+def test_runs_that_fail_count_where_a_claim_says_so():
+    table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
+    found = rows([0.9, 0.91]) + rows([0.1, 0.11], "lstm")
+    assert judge("plstm > lstm", table, found).verdict == "open"
+    assert judge({"claim": "plstm > lstm", "failures": "count"}, table, found).verdict == "holds"
+    for row in found:
+        row["steps to valid/accuracy >= 0.9"] = 300 if row["axes"]["model"] == "lstm" else 100 + row["seed"]
+    steps = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
+    assert judge(steps, table, found).verdict == "holds"
+
+
+def test_a_claim_may_ask_for_a_factor():
+    found = rows([0.9, 0.901]) + rows([0.5, 0.501], "lstm")
+    assert judge({"claim": "plstm > lstm", "times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    twice = judge({"claim": "plstm > lstm", "times": 2}, TABLE, found)
+    assert (twice.verdict, twice.detail) == ("refuted (n=2)", "90.05 (n=2) against 50.05 (n=2)")
+    low = {"claim": "lstm > plstm", "better": "lower"}
+    assert judge(low | {"times": 1.5}, TABLE, found).verdict == "holds (n=2)"
+    assert judge(low | {"times": 2}, TABLE, found).verdict == "refuted (n=2)"
+
+
+def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
+    """2,000 words in 20 blocks; a tenth of a nat a word, in every block, is certain, and none is no difference."""
+
+    def run(model, nats, **axes):
+        sums = np.array([[25 * (n + 0.001 * k) for n in nats] for k in range(20)])
+        text = bins.to_text(bins.Blocks(sums, np.full((20, 4), 25)))
+        ppl = bins.named(bins.perplexities(bins.from_text(text)))
+        row = rows([0.5], model, **axes)[0] | {"blocks": text}
+        return row | {f"probe/bins/{name}": value for name, value in ppl.items()}
+
+    table = {**TABLE, "better": "lower", "unit": "perplexity", "n_min": 1, "tolerance": 0.01, "probe": ["bins"]}
+    found = [run("lstm", [2.0, 3.0, 5.1, 7.0]), run("mts", [2.0, 3.1, 5.0, 6.9], **{"model.layer1_bias": "eq5"})]
+    assert bins.p_lower(found[1]["blocks"], found[0]["blocks"], "100_1K") == 0.0
+
+    def said(text, name, **more):
+        return judge({"claim": text, "metric": f"probe/bins/{name}"} | more, table, found).verdict
+
+    assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "holds"
+    assert said("mts > lstm", "100_1K") == "open"  # they differ in the bias, which the claim does not name
+    assert said("lstm > mts model.layer1_bias=eq5", "100_1K") == "reversed"  # it knows nothing of seeds
+    assert said("mts model.layer1_bias=eq5 ~ lstm", "above_10K", tolerance=0.01) == "holds"
+    assert said("mts model.layer1_bias=eq5 ~ lstm", "1K_10K", tolerance=0.01) == "reversed"
+    shown = report_of(table, {"paper": found, "tiny": []}).bootstrap
+    (difference,) = (row.mean for row in shown if row.words == bins.NAMES[2])
+    assert difference == pytest.approx(math.exp(5.1) - math.exp(5.0), rel=0.05)  # LSTM minus MTS
+    two_bins = {"claim": "lstm", "metric": "probe/bins/above_10K", "than": "probe/bins/below_100"}
+    assert judge(two_bins, table, found).p is None  # of one run the blocks tell nothing
+    assert bins.p_lower(found[0]["blocks"], "\n".join(found[1]["blocks"].splitlines()[:9]) + "\n", "all") is None
+    none = bins.to_text(bins.Blocks(np.array([[1.0, 1.0, 0.0, 0.0]] * 20), np.array([[50, 50, 0, 0]] * 20)))
+    assert bins.p_lower(none, none, "below_100") is None  # a bin without words
+    for row in found:
+        row["blocks"] = None
+    assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "in order"
+
+
+def test_single_runs_are_judged_by_the_interval_that_is_printed(monkeypatch):
+    """95 % of the resamples are in it: one in forty is above."""
+    for p, word in ((0.02, "holds (n=1)"), (0.03, "in order (n=1)")):
+        monkeypatch.setattr("timescales.papers.claims._bootstrap", lambda ours, theirs, name, p=p: p)
+        found = judge("plstm > lstm", TABLE, rows([0.9]) + rows([0.8], "lstm"))
+        assert (found.verdict, found.p) == (word, p)
+
+
+def test_stale_runs_say_nothing():
+    old = rows([0.9, 0.91, 0.92], stale=True) + rows([0.8, 0.81, 0.82], "lstm")
+    assert judge("plstm > lstm", TABLE, old).verdict == "stale"
+    assert verdict.judge_table([], [judge("plstm > lstm", TABLE, old).value]).word == "open"
+    new = rows([0.9, 0.91, 0.92]) + rows([0.8, 0.81, 0.82], "lstm") + rows([0.1], "chrono", stale=True)
+    assert judge("plstm > lstm", TABLE, new).verdict == "holds"  # it is not about these
+
+
+def test_no_difference_is_one_within_the_tolerance_or_not_significant():
+    a, b = rows([0.9000, 0.9001, 0.9002]), rows([0.9020, 0.9021, 0.9022], "lstm")
+    assert judge("plstm ~ lstm", TABLE, a + b).verdict == "holds"
+    apart = {"claim": "plstm ~ lstm", "tolerance": 0.1}
+    assert judge(apart, TABLE, a + b).verdict == "refuted"

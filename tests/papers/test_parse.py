@@ -1,0 +1,253 @@
+"""What is wrong with a table's file is one line that names the key and the fix."""
+
+import copy
+import re
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from timescales import errors, paths
+from timescales.papers import load
+from timescales.papers.parse import parse
+
+WHOLE = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / "chien_table3.yaml"))["table"]
+
+
+def changed(**changes):
+    """A whole table with other values of some keys; "tiny.KEY" is one of its small-scale version."""
+    node = copy.deepcopy(WHOLE)
+    for key, value in changes.items():
+        place, last = (node["tiny"], key.removeprefix("tiny_")) if key.startswith("tiny_") else (node, key)
+        if value is REMOVED:
+            del place[last]
+        else:
+            place[last] = value
+    return node
+
+
+REMOVED = object()
+
+
+def refused(node):
+    """The line that refuses a table."""
+    with pytest.raises(errors.ConfigError) as error:
+        parse(node)
+    line = str(error.value)
+    assert line.startswith("table/chien_table3.yaml: ")
+    assert "\n" not in line
+    return line
+
+
+LIST, MAPPING = "must be a list; [] where there are none", "must be keys with their values"
+TABLES = [
+    ({"unit": REMOVED}, "table.unit is missing; timescales/papers/table.py says what"),
+    ({"unit": REMOVED, "select": REMOVED}, "table.select, table.unit are missing; timescales/papers/table.py says"),
+    ({"units": 1}, "table.units: no such key; did you mean unit?"),
+    ({"select": "bst"}, "table.select must be best or last, not bst"),
+    ({"better": "neither"}, "table.better must be higher or lower, not neither"),
+    ({"reduce": "bst"}, "table.reduce must be mean, max or best_lr, not bst"),
+    ({"n_min": True}, "table.n_min must be a whole number; not True"),
+    ({"n_min": "two"}, "table.n_min must be a whole number; not 'two'"),
+    ({"claims": None}, f"table.claims {LIST}"),
+    ({"unit": "%"}, "table.unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
+    ({"success": "valid/accuracy > nan"}, "cannot read 'valid/accuracy > nan'; write it like valid/accuracy >= 0.99"),
+    ({"metric": "steps to valid/accuracy"}, "cannot read 'valid/accuracy'; write it like valid/accuracy >= "),
+    ({"notes": [{"a": "b"}]}, "table.notes: quote what has a colon; {'a': 'b'} is no text"),
+    ({"reduce": "best_lr"}, "reduce: best_lr asks for optimizer.lr in each of the table's runs"),
+    ({"assumed": None}, f"table.assumed {MAPPING}; not None"),
+    ({"assumed": ["select"]}, f"table.assumed {MAPPING}; not ['select']"),
+    ({"assumed": {"select": "not stated"}}, f"table.assumed.select {MAPPING}, not 'not stated'"),
+    ({"assumed": {"select": {"try": ["best"]}}}, "table.assumed.select.said is missing"),
+    ({"assumed": {"select": {"said": "a", "try": "best"}}}, f"table.assumed.select.try {LIST}"),
+    ({"assumed": {"select": {"said": "a", "try": ["bst"]}}}, "select.try must be a list of best or last, not ['bst']"),
+    ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has sd and se: give one"),
+    ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
+    ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
+    ({"figure": {"kind": "cell"}}, "figure[0].kind must be cells, curves, line or probe, not cell"),
+    ({"tiny_minutes": 0}, "table.tiny.minutes must be above 0, not 0"),
+    ({"tiny_minutes": -1}, "table.tiny.minutes must be above 0, not -1"),
+    ({"tiny_select": "bst"}, "table.tiny.select must be best or last, not bst"),
+    ({"tiny_sucess": "x"}, "table.tiny.sucess: no such key; did you mean success?"),
+    ({"tiny_success": "valid/loss<1"}, "cannot read 'valid/loss<1'; write it like"),
+    ({"tiny_set": REMOVED}, "table.tiny.set is missing; timescales/papers/table.py says"),
+    ({"tiny_claims": ["plstm wins"]}, "cannot read the claim 'plstm wins': A > B @ key=value"),
+    ({"tiny_claims": [{"metric": "test/loss"}]}, "table.tiny.claims[0].claim is missing"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), TABLES)
+def test_a_bad_table_names_its_key_and_the_fix(changes, words):
+    assert words in refused(changed(**changes))
+
+
+CELLS = [
+    ({"sd": 1, "n": 0}, ".n must be at least 1, not 0"),
+    ({"se": 1, "n": -4}, ".n must be at least 1, not -4"),
+    ({"sd": -1, "n": 3}, ".sd must be at least 0, not -1"),
+    ({"se": -1, "n": 3}, ".se must be at least 0, not -1"),
+    ({"sd": 1.0}, ".n is missing: of how many runs sd is; null where that is not printed"),
+    ({"se": 1.0}, ".n is missing: of how many runs se is; null where that is not printed"),
+    ({"sd": 1.0, "n": 1}, ".n: one run has no sd"),
+    ({"sd": 1.0, "se": 0.5, "n": 4}, " has sd and se: give one"),
+    ({"failed": -1}, ".failed must be at least 0, not -1"),
+    ({"n_min": 0}, ".n_min must be at least 1, not 0"),
+    ({"value": float("nan")}, ".value must be a finite number, not nan"),
+    ({"value": "2,0"}, ".value must be a number, or null where none is printed; not '2,0'"),
+    ({"value": REMOVED}, ".value is missing"),
+    ({"tolerance": float("inf")}, ".tolerance must be a finite number, not inf"),
+    ({"tolerance": -0.5}, ".tolerance must be at least 0, not -0.5"),
+    ({"unit": "%"}, ".unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
+    ({"unit": "Accuracy in per cent"}, ".unit: with 'Accuracy in per cent' a fraction"),
+    ({"std": 1.0}, ".std: no such key; did you mean sd?"),
+    ({"better": "more"}, ".better must be higher, lower or neither, not more"),
+]
+
+
+@pytest.mark.parametrize(("cell", "words"), CELLS)
+def test_a_bad_cell_names_its_key_and_the_fix(cell, words):
+    node = {key: value for key, value in ({"value": 1} | cell).items() if value is not REMOVED}
+    assert f"table.cells[0]{words}" in refused(changed(cells=[node]))
+
+
+def test_a_cell_that_no_run_fills_is_named():
+    assert "no run fills the cell {'model': 'ur'}" in refused(changed(cells=[{"where": {"model": "ur"}, "value": 1}]))
+    line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))
+    assert "cannot read 'x = 1'; write it like valid/accuracy >= 0.99" in line
+
+
+GREATER, ALIKE = {"claim": "plstm > lstm"}, {"claim": "plstm ~ lstm"}
+CLAIMS = [
+    (5, "table.claims[0] must be keys with their values, not 5"),
+    (GREATER | {"tolerence": 5}, "claims[0].tolerence: no such key; did you mean tolerance?"),
+    (GREATER | {"better": "more"}, "claims[0].better must be higher or lower, not more"),
+    (GREATER | {"better": "neither"}, "claims[0].better must be higher or lower, not neither"),
+    (GREATER | {"times": "many"}, "claims[0].times must be a number; not 'many'"),
+    (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
+    (GREATER | {"unit": "%"}, "claims[0].unit: with '%' a fraction is shown as it is"),
+    (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
+    (GREATER | {"failures": "leave"}, "claims[0].failures must be count, not leave"),
+    (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
+    (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
+    ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
+    (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
+    (ALIKE | {"times": 2}, "'plstm ~ lstm' says no difference: leave out times"),
+    ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
+    ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
+    ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
+    ("ur > lstm", "no runs decide the claim 'ur > lstm': name all that sets its sides apart"),
+    ("plstm > lstm @ model=chrono", "no runs decide the claim 'plstm > lstm @ model=chrono'"),
+]
+
+
+@pytest.mark.parametrize(("claim", "words"), CLAIMS)
+def test_a_bad_claim_names_its_key_and_the_fix(claim, words):
+    assert words in refused(changed(claims=[claim]))
+
+
+@pytest.mark.parametrize(
+    "claim", ["plstm > chrono @ model=chrono", "plstm task.time_input=true > lstm task.sampling=async", "ur > lstm"]
+)
+def test_a_small_version_must_decide_its_claims(claim):
+    assert f"no runs decide the claim '{claim}'" in refused(changed(tiny_claims=[claim]))
+
+
+def test_a_claim_about_failing_goes_by_success_alone():
+    claim = {"claim": "lstm fails", "metric": "test/loss", "failures": "count"}
+    line = refused(changed(success="valid/accuracy > 0.5", claims=[claim]))
+    assert "'lstm fails' goes by the table's success alone: leave out failures, metric" in line
+    line = refused(changed(success="valid/accuracy > 0.5", claims=["ur fails"]))
+    assert "no runs decide the claim 'ur fails'" in line
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({"seeds": [1, 2]}, "table.runs[0].seeds: runs that differ in it alone are one run; write seed: [0, 1, 2]"),
+        ({"++seeds": [1, 2]}, "table.runs[0].seeds: runs that differ in it alone are one run; write seed: [0, 1, 2]"),
+        ({"loop.checkpoint_every": [1, 2]}, "loop.checkpoint_every: runs that differ in it alone are one run; give it"),
+        ({"engine": ["eager", "fused"]}, "table.runs[0].engine: runs that differ in it alone are one run; give it on"),
+    ],
+)
+def test_a_grid_over_what_makes_no_other_run_is_refused(grid, words):
+    assert words in refused(changed(runs=[WHOLE["runs"][0] | grid]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cells": [{"value": None, "sd": None, "n": None}], "success": None},
+        {"runs": [{**grid, "engine": "eager"} for grid in WHOLE["runs"]]},
+        *({"cells": [cell]} for cell in ({"value": 1, "sd": 1.0, "n": None}, {"value": 1, "sd": 0.0, "n": 2})),
+        *({"cells": [cell]} for cell in ({"value": 1, "unit": "percentile"}, {"value": -1, "tolerance": 0})),
+        {"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1}]},  # they have no n
+        {"reduce": "max", "claims": [{"claim": "plstm > lstm", "tolerance": 2}]},
+        {"success": "valid/accuracy > 0.5", "claims": ["lstm never fails"]},
+    ],
+)
+def test_a_good_table_is_taken(changes):
+    assert parse(changed(**changes)).name == "chien_table3"
+
+
+def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
+    cells = [{"value": 1}, {"value": 2, "metric": "test/loss", "unit": "nats", "better": "neither", "tolerance": 3}]
+    claims = ["plstm > lstm", {"claim": "plstm > lstm", "metric": "valid/loss", "better": "lower", "times": 2}]
+    table = parse(changed(cells=cells, claims=claims, tiny_select="best", tiny_claims=["plstm > lstm"]))
+    first, second = table.cells
+    assert (first.column, first.scale, first.better, first.tolerance) == ("last test/accuracy", 100, "higher", 0.5)
+    assert (second.column, second.scale, second.score, second.tolerance) == ("last test/loss", 1, False, 3)
+    assert (first.score, second.better) == (True, "higher")  # by which its runs are chosen
+    assert [claim.column for claim in table.claims] == ["last test/accuracy", "last valid/loss"]
+    assert table.claims[1].text == "plstm > lstm (valid/loss, 2 times)"
+    assert [claim.column for claim in table.tiny.claims] == ["best test/accuracy"]
+
+
+def test_a_line_is_read_into_sides_sign_and_place():
+    claims = ["plstm task.time_input=false > lstm @ task.sampling=async", "lstm never fails", "plstm ~ lstm"]
+    table = parse(changed(claims=claims, success="valid/accuracy > 0.5"))
+    first, second, third = table.claims
+    assert first.sides == ({"model": "plstm", "task.time_input": False}, {"model": "lstm"})
+    assert (first.sign, first.place) == (">", {"task.sampling": "async"})
+    assert (second.sides, second.sign, third.sign) == (({"model": "lstm"},), "never fails", "~")
+
+
+def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text):
+    """The command line refuses a bad table, of either size, in one line; nothing is trained."""
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(table_text.replace("  unit: ", "  # unit: "))
+    for words in (["table=quick"], ["table=quick", "profile=tiny"]):
+        outcome = train(*words, "logger=none")
+        assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+        assert outcome.err.startswith("error: table/quick.yaml: table.unit is missing; timescales/papers/table.py says")
+    path.write_text(table_text.replace("seed: [0, 1]}", "seed: [0, 1}"))
+    assert "quick.yaml, line 10, column 53: expected " in train("table=quick", "logger=none").err
+    path.write_text(table_text.replace("name: quick", "name: slow"))
+    assert "quick.yaml: it must have table.name: quick" in train("table=quick", "logger=none").err
+    assert not list(quick.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"probe": ["stops"]}, "table.probe: no measurement stops; did you mean steps?"),
+        (
+            {"cells": [{"value": 1, "compute": "reset_units.nope"}]},
+            "no function reset_units.nope in ",
+        ),
+    ],
+)
+def test_an_analysis_that_is_not_there_is_named(quick, table_text, change, words):
+    node = yaml.safe_load(table_text)
+    node["table"] |= change
+    (quick / "conf" / "table" / "quick.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(node)}")
+    with pytest.raises(errors.ConfigError, match=re.escape(words)):
+        load.table("quick")
+
+
+def test_a_script_refuses_a_bad_table_in_one_line(quick, script, table_text):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(table_text.replace("n_min: 2", "n_min: two"))
+    words = "error: table/quick.yaml: table.n_min must be a whole number; not 'two'"
+    assert script("status", "quick", "--list") == words
+    assert script("report", "quick") == words

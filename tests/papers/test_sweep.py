@@ -1,0 +1,250 @@
+"""A table is a sweep: how it is narrowed, skips, shares and stops."""
+
+import json
+import re
+import shutil
+import sys
+import time
+
+import pytest
+
+from timescales import errors, paths
+from timescales.config import compose
+from timescales.papers import load
+from timescales.reports import markdown, report, status
+from timescales.runs import provenance, record, store
+
+
+def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 0, outcome
+    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
+    seeds = re.findall(r"\[\d/4\].* runs/copy-l?p?l?stm-s(\d)", outcome.out)
+    assert seeds[:4] == ["0", "0", "1", "1"]  # a value for every cell early
+    found = [json.loads(p.read_text()) for p in quick.glob("runs/*/record.json")]
+    assert len(found) == 4
+    for one in found:
+        assert one["probes"] == {"steps/parameters": one["parameters"]}
+        assert not {"table", "profile", "skip"} & set(one["config"])
+        assert one["config"]["logger"]["table"] == "quick"  # the tag at W&B
+    again = train("table=quick", "logger=none")
+    assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    shared = ["task.T=3", "task.train_size=20", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]
+    by_hand = train("task=copy", "model=lstm", "model.hidden_size=4", "loop.max_steps=2", *shared, "logger=none")
+    assert "finished, skipped" in by_hand.out
+    narrowed = train("table=quick", "model=plstm", "seed=0,1", "logger=none")
+    assert "2 runs: 2 finished, skipped" in narrowed.out
+    assert "beyond" not in narrowed.out
+    beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
+    assert "1 of 2 runs are beyond quick: they fill no cell of it" in beyond.out
+
+
+def test_tiny_is_another_set_of_runs(train, quick):
+    outcome = train("table=quick", "profile=tiny", "logger=none")
+    assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    configs = [json.loads(p.read_text())["config"] for p in quick.glob("runs/*/record.json")]
+    assert {c["task"]["T"] for c in configs} == {2}
+
+
+def test_a_sweep_stops_in_time_and_the_next_call_goes_on(train, quick):
+    begun = time.monotonic()
+    outcome = train(
+        "table=quick",
+        "loop.max_steps=100000",
+        "task.train_size=10000",
+        "seed=0",
+        "logger=none",
+        "hydra.sweeper.minutes=0.05",
+    )
+    assert time.monotonic() - begun < 60
+    assert outcome.status == 0, outcome
+    assert "0 of 2 runs done: the same command continues" in outcome.out
+    (path,) = quick.glob("runs/*/record.json")
+    assert json.loads(path.read_text())["status"] == "interrupted"
+    assert (path.parent / "last.pt").is_file()
+
+
+def test_stale_runs_are_named_and_run_again_on_request(train, quick, monkeypatch):
+    train("table=quick", "seed=0", "logger=none")
+    monkeypatch.setattr(provenance, "golden", lambda task, model: "changed" if model == "lstm" else "same")
+    for path in quick.glob("runs/*plstm*/record.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"golden": "same", "sha256": None}))
+    outcome = train("table=quick", "seed=0", "logger=none")
+    assert "2 finished, skipped" in outcome.out
+    assert re.search(r"1 of the skipped are stale \(force=stale runs them again\): runs/copy-lstm-s0", outcome.out)
+    again = train("table=quick", "seed=0", "force=stale", "logger=none")
+    assert "1 finished, skipped; 1 to run" in again.out
+    assert "stale" not in train("table=quick", "seed=0", "logger=none").out
+
+
+def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
+    one = ["task=copy", "task.T=3", "task.train_size=20", "task.valid_size=10", "loop.max_steps=2", "logger=none"]
+    assert train(*one).status == 0
+    (path,) = quick.glob("runs/*/record.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
+    monkeypatch.setattr(provenance, "golden", lambda task, model: "changed")
+    assert "was begun before its numbers changed: force=stale starts it over" in train(*one).err
+    assert train(*one, "force=stale").status == 0
+
+
+def test_skip_committed_leaves_out_what_results_hold(train, quick):
+    train("table=quick", "seed=0", "logger=none")
+    rows = [
+        store.row(json.loads(p.read_text()), {"model": "x"}, None, ["last test/accuracy"])
+        for p in quick.glob("runs/*/record.json")
+    ]
+    (quick / "results" / "quick").mkdir(parents=True)
+    (quick / "results" / "quick" / "runs.csv").write_text(store.rows_text(rows))
+    shutil.rmtree(quick / "runs")
+    outcome = train("table=quick", "skip=committed", "logger=none")
+    assert "4 runs: 0 finished, skipped; 2 to run; 2 committed, skipped" in outcome.out
+    assert "2 to run" in train("table=quick", "seed=0", "logger=none").out  # a fresh clone really runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["table=quik"], "table=quik: no such table; did you mean quick?"),
+        (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
+        (["table=quick", "model=lstn"], "model=lstn: no such model; did you mean lstm?"),
+        (["table=quick", "profile=tny"], "profile must be one of null, tiny; not tny; did you mean tiny?"),
+        (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
+        (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
+        (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
+        (["-m", "table=quick,chien_table3"], "table=A,B: one table at a time"),
+        (["table=quick", "hydra.sweeper.minutes=0"], "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
+        (
+            ["table=quick", "hydra.sweeper.minutes=soon"],
+            "hydra.sweeper.minutes must be a number above 0, or null; not soon",
+        ),
+    ],
+)
+def test_what_is_mistyped_costs_one_line(train, quick, arguments, line):
+    outcome = train(*arguments, "logger=none")
+    assert outcome.status == 1
+    assert line in outcome.err
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert not list(quick.glob("runs/*"))
+
+
+def test_a_task_that_is_not_there_is_named(train, quick):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(path.read_text().replace("task: copy", "task: [copy, handwriting]"))
+    outcome = train("table=quick", "seed=0", "model=lstm", "logger=none")
+    assert outcome.status == 1
+    assert "task=handwriting: no such task" in outcome.out
+    assert "1 of 2 runs failed" in outcome.err
+    assert len(list(quick.glob("runs/*/record.json"))) == 1
+
+
+def test_a_table_without_a_small_version_and_without_assumptions(quick, train, table_text):
+    (quick / "conf" / "table" / "quick.yaml").write_text(
+        re.sub("(?m)^  assumed:.*$", "", table_text[: table_text.index("  tiny:")])
+    )
+    outcome = train("table=quick", "profile=tiny", "logger=none")
+    assert (outcome.status, outcome.err) == (
+        1,
+        "error: profile=tiny: quick has no small-scale version (its key `tiny`)\n",
+    )
+    assert train("table=quick", "seed=0", "logger=none").status == 0
+    with compose.composing() as composer:
+        found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
+        (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
+    assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
+    assert {size: len(axes) for size, axes in found.asked.items()} == {"paper": 4, "tiny": 0}
+    assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
+    text = markdown.table(found)
+    assert "Small-scale result: **no small-scale version**" in text
+    assert "make tiny" not in text
+    assert "is assumed" not in text
+
+
+def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
+    from timescales.training import stack
+
+    groups = []
+    original = stack.together
+    monkeypatch.setattr(stack, "together", lambda runs: groups.append(len(runs)) or original(runs))
+    outcome = train("table=quick", "seeds=5", "engine=eager", "logger=none")
+    assert outcome.status == 0, outcome
+    assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
+    assert groups == [2, 2]
+    found = [json.loads(path.read_text()) for path in (quick / "runs").glob("*/record.json")]
+    assert sorted((run["config"]["model"]["name"], run["seed"]) for run in found) == [
+        ("lstm", 0),
+        ("lstm", 1),
+        ("plstm", 0),
+        ("plstm", 1),
+    ]
+    assert all("steps/parameters" in run["probes"] for run in found)
+
+
+def test_what_is_wrong_with_many_runs_is_said_once(quick, train, table_text):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(table_text.replace("seed: [0, 1]}", "task.bach_size: 3, seed: [0, 1]}"))
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 1
+    assert (outcome.out.count("failed: "), outcome.out.count("did you mean task.batch_size?")) == (1, 1)
+    assert "(and 3 more)" in outcome.out
+    assert "4 of 4 runs failed" in outcome.err
+
+
+def test_a_key_may_be_added_to_all_runs(quick, train):
+    assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
+    (path,) = quick.glob("runs/*/record.json")
+    assert record.read(path.parent)["config"]["model"]["head_size"] == 3
+
+
+def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, table_text):
+    """A line less in the file must not make it the default run; without `_global_` it is named."""
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(table_text.replace("# @package _global_\n", ""))
+    outcome = train("table=quick", "logger=none")
+    assert outcome.status == 1
+    assert "# @package _global_" in outcome.err
+    with pytest.raises(errors.ConfigError, match="must begin with the line"):
+        load.table("quick")
+    path.write_text(table_text.replace("{", "", 1))
+    with pytest.raises(errors.ConfigError, match=r"quick.yaml, line \d+, column"):
+        load.table("quick")
+    assert not list(quick.glob("runs/*"))
+
+
+def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monkeypatch):
+    mine = quick / "mine"
+    for words, names in (
+        ("no such folder", ()),
+        ("conf/ has a table/quick.yaml, too", ("table/quick.yaml",)),
+        ("conf/ has a model/lstm.yaml, too", ("model/lstm.yaml",)),
+    ):
+        for name in names:
+            (mine / name).parent.mkdir(parents=True, exist_ok=True)
+            (mine / name).write_text("{}")
+        outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
+        assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+        assert words in outcome.err
+        monkeypatch.setattr(sys, "argv", ["report.py", "--config-dir", str(mine)])
+        with pytest.raises(errors.ConfigError, match=re.escape(words)):
+            load.table("chien_copy")
+        for name in names:
+            (mine / name).unlink()
+
+
+def test_a_metric_that_no_run_has_is_named(quick, train, table_text):
+    path = quick / "conf" / "table" / "quick.yaml"
+    path.write_text(table_text.replace("metric: test/accuracy", "metric: test/acuracy\n  success: valid/los < 9"))
+    assert train("table=quick", "logger=none").status == 0
+    with compose.composing() as composer:
+        found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
+    assert found.unread == [
+        "none of its 4 runs here has test/acuracy; did you mean test/accuracy?",
+        "none of its 4 runs here has valid/los; did you mean valid/loss?",
+    ]
+
+
+def test_a_tables_configuration_is_its_plan(quick, train):
+    """--cfg would show the configuration of one run, which is none of the table's."""
+    outcome = train("table=quick", "--cfg", "job")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert "make plan TABLE=quick" in outcome.err
+    assert "task:" in train("task=copy", "--cfg", "job").out

@@ -1,0 +1,108 @@
+"""Tables as data: which runs they ask for, and what they read of them."""
+
+import made_up
+import pytest
+
+from timescales import errors
+from timescales.config import compose, identity
+from timescales.papers import load
+from timescales.papers.parse import parse
+from timescales.papers.table import columns, expand
+from timescales.runs import metrics
+
+NODE = made_up.TABLE | {
+    "name": "t",
+    "runs": [
+        {"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1]},
+        {"task": "smnist", "model": "lstm", "seed": 0},
+    ],
+    "tiny": {"set": {"task.T": [3, 4], "seed": 0}, "claims": []},
+}
+TABLE = parse(NODE)
+
+
+def test_a_table_is_the_union_of_its_grids():
+    runs = expand(TABLE)
+    assert [run.axes for run in runs] == [
+        {"task": "copy", "model": "lstm", "seed": 0},
+        {"task": "copy", "model": "lstm", "seed": 1},
+        {"task": "copy", "model": "plstm", "seed": 0},
+        {"task": "copy", "model": "plstm", "seed": 1},
+        {"task": "smnist", "model": "lstm", "seed": 0},
+    ]
+    assert runs[3].overrides == ["table=t", "task=copy", "model=plstm", "seed=1"]
+
+
+def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
+    tiny = expand(TABLE, "tiny")
+    assert [(r.axes["task"], r.axes["model"], r.axes["task.T"], r.axes["seed"]) for r in tiny] == [
+        ("copy", "lstm", 3, 0),
+        ("copy", "lstm", 4, 0),
+        ("copy", "plstm", 3, 0),
+        ("copy", "plstm", 4, 0),
+        ("smnist", "lstm", 3, 0),
+        ("smnist", "lstm", 4, 0),
+    ]
+    assert {r.axes["task.T"] for r in expand(TABLE, "tiny", {"task.T": [9]})} == {9}
+    both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
+    pairs = [(r.axes["model"], r.axes["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
+    assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
+    with pytest.raises(errors.ConfigError, match="profile=small"):
+        expand(TABLE, "small")
+
+
+@pytest.mark.parametrize(
+    ("narrow", "expected"),
+    [
+        ({"model": ["plstm"]}, [("copy", "plstm", 0), ("copy", "plstm", 1)]),  # the second grid has no plstm
+        ({"seed": [1]}, [("copy", "lstm", 1), ("copy", "plstm", 1)]),
+        ({"task": ["smnist"]}, [("smnist", "lstm", 0)]),
+        ({"task": ["smnist"], "model": ["lstm"], "seed": [0]}, [("smnist", "lstm", 0)]),
+        ({"seed": [7]}, [("copy", "lstm", 7), ("copy", "plstm", 7), ("smnist", "lstm", 7)]),  # beyond the table
+        ({"seed": [7, 1], "model": ["lstm"]}, [("copy", "lstm", 7), ("copy", "lstm", 1), ("smnist", "lstm", 7)]),
+        ({"loop.max_steps": [3], "seed": [0]}, [("copy", "lstm", 0), ("copy", "plstm", 0), ("smnist", "lstm", 0)]),
+    ],
+)
+def test_narrowing(narrow, expected):
+    runs = expand(TABLE, None, narrow)
+    assert [(r.axes["task"], r.axes["model"], r.axes["seed"]) for r in runs] == expected
+    assert all(r.axes.get("loop.max_steps") == (3 if "loop.max_steps" in narrow else None) for r in runs)
+
+
+def test_runs_of_a_table_are_the_runs_of_the_plain_command():
+    """So a run is shared by every table that asks for it, and by who trained it by hand."""
+    with compose.composing() as composer:
+        (run,) = expand(
+            load.table("chien_table3"),
+            None,
+            {"seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]},
+        )
+        by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
+        assert identity.slug(composer(run.overrides)) == identity.slug(by_hand)
+
+
+@pytest.mark.parametrize(("sign", "counts"), [("<", "n.."), ("<=", "nn."), (">", "..n"), (">=", ".nn")])
+def test_each_sign_of_a_condition_means_itself(sign, counts):
+    """Below, at and above the threshold; n: it holds there."""
+    table = parse(NODE | {"success": f"valid/loss {sign} 0.5", "select": "best"})
+    found = {
+        "curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
+        "config": {"loop": {"max_epochs": 4, "max_steps": None}},
+    }
+    for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
+        row = {"status": "finished", "best valid/loss": value}
+        assert table.succeeded(row) is (means == "n")
+        found["curve"][1]["valid/loss"] = value
+        steps = metrics.metric(found, f"steps to valid/loss {sign} 0.5")
+        assert str(steps) == ("2" if means == "n" else ">4")
+    for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):
+        with pytest.raises((ValueError, KeyError)):
+            metrics.condition(wrong)
+
+
+def test_a_small_version_reads_what_it_selects():
+    assert columns(parse(NODE)) == ["last test/accuracy"]
+    assert columns(parse({**NODE, "tiny": {**NODE["tiny"], "select": "best"}})) == [
+        "last test/accuracy",
+        "best test/accuracy",
+    ]

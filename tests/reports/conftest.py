@@ -1,0 +1,44 @@
+"""A made-up table with trained runs, and a way to report it."""
+
+import pytest
+from made_up import TABLE, made_record
+
+from timescales.papers.parse import parse
+from timescales.papers.table import PROFILES, expand
+from timescales.reports import gather
+from timescales.reports.report import Report
+from timescales.runs import provenance
+
+MADE = TABLE | {
+    "figure": {"kind": "curves"},
+    "claims": ["plstm > lstm"],
+    "success": "valid/accuracy > 0.2",
+    "assumed": {"batch": {"said": "not stated; 128"}},
+    "notes": ["The paper contradicts itself."],
+    "cited": [{"label": "uRNN", "value": 1.0, "source": "somebody 2016"}],
+    "tiny": {"set": {"task.T": 5, "seed": 0}, "claims": ["plstm > lstm"]},
+}
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """made() reports a made-up table with six runs; its records lie in runs/, its report in results/."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(provenance, "golden", lambda task, model: None)
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    asked = {}
+    for size, profile in zip(("paper", "tiny"), PROFILES, strict=True):
+        asked[size] = []
+        for k, run in enumerate(expand(parse(MADE), profile)):
+            slug = f"copy-{run.axes['model']}-s{run.axes['seed']}-{size}{k:05}"
+            asked[size].append(gather.Asked(run.axes, slug, "a kind"))
+            accuracy = (0.9 if run.axes["model"] == "plstm" else 0.6) + 0.001 * k
+            made_record(runs / slug, asked[size][-1].id, run.axes["seed"], run.axes["model"], accuracy)
+
+    def made(local=True, own=False, **changes):
+        table = parse(MADE | changes)
+        rows, dropped = gather.gather(table, asked, results, runs if local else None)
+        axes = {size: [run.axes for run in of_size] for size, of_size in asked.items()}
+        return Report(table, rows, axes, results, dropped=dropped, own=own)
+
+    return made

@@ -1,0 +1,97 @@
+"""Pictures of tables: what is drawn is what was found."""
+
+from pathlib import Path
+
+import pytest
+from made_up import TABLE, report_of, rows
+
+from timescales import plotting
+from timescales.papers.table import Figure as PanelOf
+from timescales.reports import figures, readme, write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_picture_names_its_cells_and_reaches_over_decades():
+    from matplotlib.figure import Figure
+
+    cells = [
+        {"label": "frequent", "where": {"model": "plstm"}, "value": 6.8},
+        {"label": "rare", "where": {"model": "plstm"}, "value": 4600.0, "metric": "test/loss"},
+    ]
+    found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9]), "tiny": []})
+    one = Figure().subplots()
+    figures.KINDS["cells"](one, figures.Panel(found, "paper", found.table, PanelOf(kind="cells")))
+    assert [text.get_text() for text in one.get_yticklabels()] == ["frequent: plstm", "rare: plstm"]
+    assert one.get_xscale() == "log"
+
+
+def test_what_is_drawn_is_what_was_found():
+    from matplotlib.figure import Figure
+
+    found = [*rows([0.5, 0.7], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
+    for k, row in enumerate(found):
+        row |= {
+            "curve": [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}],
+            "probe/decay/1": k + 1.0,
+            "probe/decay/10": k + 4.0,
+        }
+    kinds = {
+        "cells": {},
+        "curves": {},
+        "line": {"x": "task.T"},
+        "probe": {"probe": "decay", "xlabel": "age", "ylabel": "kept"},
+    }
+    drawn = {}
+    for kind, settings in kinds.items():
+        cells = [{"where": {"model": "plstm"}, "value": 90.0, "sd": 0.5, "n": 3}]
+        of = report_of({**TABLE, "cells": cells, "figure": {"kind": kind} | settings}, {"paper": found, "tiny": []})
+        drawn[kind] = Figure().subplots()
+        figures.KINDS[kind](drawn[kind], figures.Panel(of, "paper", of.table, *of.table.figure))
+    numbers = {kind: [(*line.get_xdata(), *line.get_ydata()) for line in one.lines] for kind, one in drawn.items()}
+    close = pytest.approx
+    (spread,) = drawn["cells"].containers[0].lines[2][0].get_segments()
+    assert list(spread[:, 0]) == [89.5, 90.5]
+    assert sorted(one[0] for one in numbers["cells"][-3:]) == close([50.0, 70.0, 90.0])
+    assert numbers["curves"] == [(10, 20, 0.25, 0.75)] * 3
+    assert numbers["line"][0] == close((5, 10, 60.0, 90.0))
+    assert numbers["line"][1] == close((5, 5, 10, 50.0, 70.0, 90.0))
+    assert numbers["probe"] == [close((1, 10, 1.5, 4.5)), close((1, 10, 3.0, 6.0))]
+    band = drawn["probe"].collections[0].get_paths()[0].get_extents()  # one standard error of 1 and 2: .5
+    assert (band.y0, band.y1) == close((1.0, 5.0))
+
+
+def test_the_picture_is_drawn(made):
+    write.write(made())
+    curves, cells = {"kind": "curves"}, {"kind": "cells"}
+    for kind in (curves, cells, {"kind": "line", "x": "task.T"}, [curves, cells]):
+        path = figures.draw(made(figure=kind))
+        assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        assert path.stat().st_size < 200_000
+
+
+def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
+    from matplotlib.figure import Figure
+
+    cells = [{"where": {**readme.WHERE, "model": "plstm"}, "value": 95.0}]
+    grid = {**TABLE["runs"][0], **readme.WHERE}
+    found = report_of(
+        {**TABLE, "cells": cells, "runs": [grid]}, {"paper": rows([0.9, 0.94], **readme.WHERE), "tiny": []}
+    )
+    for row in found.rows["paper"]:
+        last = row["last valid/accuracy"]
+        row["curve"] = [{"epoch": 1.0, "valid/accuracy": 0.5}, {"epoch": 2.0, "valid/accuracy": last}]
+    figure = Figure()
+    monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
+    readme.draw(found)
+    drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
+    each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
+    assert drawn == [pytest.approx(numbers) for numbers in (*each, mean, (2.06, 95))]
+    assert "means of\n2 runs " in readme.picture(found)
+    assert "power-law LSTM 92 % (95.0 %)" in readme.picture(found)
+
+
+def test_pictures_that_committed_reports_show_are_there():
+    pages = [path for path in (ROOT / "results").glob("*/table.md") if "(figure.png)" in path.read_text()]
+    assert len(pages) >= 20
+    assert [path.parent.name for path in pages if not (path.parent / "figure.png").is_file()] == []

@@ -1,0 +1,140 @@
+"""What is done of tables, what is left, and what that costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from made_up import ORIGIN, TABLE, made_record, report_of, rows
+
+from timescales.config import compose, identity
+from timescales.papers import load
+from timescales.papers.parse import parse
+from timescales.papers.table import expand
+from timescales.reports import gather, markdown, status
+from timescales.runs import cost, provenance, store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_status_counts_what_is_committed():
+    """In a folder without runs the committed ones are seen, however many, and what is missing has its price."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "status.py"), "chien_table3"],
+        cwd=ROOT / "tests",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    head, paper, _ = done.stdout.splitlines()[:3]
+    assert head.split()[:7] == ["table", "profile", "done", "committed", "missing", "begun", "stale"]
+    assert paper.split()[:2] == ["chien_table3", "paper"]
+    finished, committed, missing, begun, stale = map(int, paper.split()[2:7])
+    there = store.read_rows(ROOT / "results" / "chien_table3" / "runs.csv")
+    assert committed + stale == sum(row["profile"] == "paper" for row in there) > 0
+    assert (finished, begun) == (0, 0)
+    assert committed + stale + missing == 90
+    assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
+
+
+def test_status_knows_a_folder_of_ones_own(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "status.py"), "--config-dir", str(ROOT / "docs" / "tutorial")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split()[:5] for line in done.stdout.splitlines()[1:3]]
+    assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "tiny", "0", "0", "4"]]
+
+
+def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "golden", lambda task, model: None)
+    monkeypatch.setattr(load, "table", lambda name: parse(TABLE | {"name": name, "needs": ["ptb"]}))
+    places = tmp_path / "results", tmp_path / "runs"
+    states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
+    with compose.composing() as composer:
+        runs, _ = load.runs(load.table("chien_copy"), None, composer)
+        for (run, cfg), (state, seconds) in zip(runs, states.items(), strict=False):
+            slug = identity.slug(cfg)
+            axes = (run.axes["seed"], run.axes["model"], 0.9)
+            made_record(tmp_path / "runs" / slug, identity.id_of(slug), *axes, status=state, seconds=seconds)
+        paper, tiny = status.status("chien_copy", composer, *places, absent=["ptb"])
+        kinds = [identity.kind(cfg) for _, cfg in runs]
+    fetch = "python scripts/fetch_data.py ptb"
+    assert paper.line() == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
+    assert tiny.line() == ["chien_copy", "tiny", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
+    assert (kinds[0] in paper.unknown, kinds[5] in paper.unknown) == (False, True)
+    words = ["finished", "diverged", "failed", "interrupted", "missing", "missing"]
+    assert [row[2] for row in paper.plan({})] == ["state", *words]
+    assert paper.plan({"seed": [0], "model": ["plstm"]})[1][:3] == ["plstm", "0", "interrupted"]
+
+
+def listed(*words):
+    """The lines of `scripts/status.py ... --list`, in a process that must not import torch."""
+    script = str(ROOT / "scripts" / "status.py")
+    code = f"""
+import runpy, sys
+sys.argv = [{script!r}, "--list", *{words!r}]
+runpy.run_path({script!r}, run_name="__main__")
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+    return done.returncode, (done.stdout or done.stderr).splitlines()
+
+
+def test_the_runs_of_a_table_are_listed_without_torch():
+    code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async")
+    assert code == 0, lines
+    head, *body = (line.split() for line in lines)
+    assert set(head) == {"model", "time_input", "sampling", "seed", "state", "directory"}
+    runs = [dict(zip(head, row, strict=True)) for row in body]
+    assert sorted((run["time_input"], run["seed"]) for run in runs) == [
+        (t, seed) for t in ("no", "yes") for seed in "01"
+    ]
+    assert {(run["model"], run["sampling"]) for run in runs} == {("plstm", "async")}
+    assert {run["state"] for run in runs} <= {"committed", "stale", "missing"}
+    assert all(run["directory"].startswith(f"frequency-plstm-s{run['seed']}-") for run in runs)
+    code, lines = listed("chien_table3", "--profile", "tiny")
+    assert (code, len(lines)) == (0, 1 + 6)
+
+
+def test_a_list_is_of_one_table_that_there_is():
+    code, lines = listed("chien_tabel3")
+    assert (code, len(lines)) == (1, 1)
+    assert "did you mean chien_table3?" in lines[0]
+    assert "python scripts/status.py TABLE --list" in listed()[1][0]
+
+
+def test_the_price_of_what_is_open(tmp_path):
+    head = ",".join(cost.COLUMNS)
+    slow, fast = ("u,copy/lstm,abacus,1,9,1,1,90000", "u,copy/lstm,loom,1,9,1,1,36000")
+    (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
+    there = [row | ORIGIN | {"seconds": 600.0} for row in rows([0.9, 0.91])]
+    there += [{**there[0], "id": "5", "status": "failed", "seconds": 1e6}, {**there[0], "id": "4", "seconds": 3.0}]
+    there[0]["id"], there[1]["id"] = "3", "4"
+
+    def asked(kinds):
+        runs = enumerate(expand(parse(TABLE)))
+        return [gather.Asked(run.axes, f"copy-x-{k}", kinds[run.axes["model"]]) for k, run in runs]
+
+    def price(where):
+        return markdown.price(found.open_of(where))
+
+    # Of the others one has failed: it is open; of two that ended the longer one counts.
+    kinds = {"lstm": "l", "plstm": "p"}
+    there_are = {"paper": there[:2], "tiny": []}
+    found = report_of(TABLE, there_are, open_runs=gather.open_runs(asked(kinds), there, tmp_path))
+    assert price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
+    assert price({"model": "lstm"}) == "3 runs not timed"
+    assert price({}) == "1 run: 10 min, 3 runs not timed"
+    old = gather.open_runs(asked(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
+    assert [axes["seed"] for axes, _ in old if axes["model"] == "plstm"] == [0, 2]  # of older code: open again
+    known = gather.open_runs(asked(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
+    found = report_of(TABLE, there_are, open_runs=known)
+    assert price({}) == "4 runs: 30 h"
+    assert price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
+    assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in markdown.table(found)
+    assert markdown.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")

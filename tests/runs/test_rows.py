@@ -1,0 +1,83 @@
+"""Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost."""
+
+import pytest
+
+from timescales import paths
+from timescales.reports import markdown
+from timescales.runs import cost, metrics, provenance, store
+
+
+def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path):
+    for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
+        (tmp_path / name).mkdir()
+        line = dict.fromkeys(store.COLUMNS) | {"id": "1", "seed": 0, "seconds": seconds, "commit": "c", metric: 0.5}
+        (tmp_path / name / "runs.csv").write_text(store.rows_text([line]))
+    found = store.committed(tmp_path)["1"]
+    assert (found["last x"], found["last z"], found.get("last y")) == (0.5, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("best test/accuracy", 0.9),
+        ("last test/accuracy", 0.8),
+        ("last test/loss", None),
+        ("probe/a/b", 3.0),
+        ("steps to valid/accuracy >= 0.5", 20),
+        ("steps to valid/loss <= 0.1", 30),
+        # never: all that it might have taken, not the 40 after which it ended
+        ("steps to valid/accuracy >= 0.99", metrics.Censored(90)),
+    ],
+)
+def test_what_a_table_reads_from_a_record(name, value):
+    curve = [
+        {"step": 10, "valid/accuracy": 0.1, "valid/loss": 1.0},
+        {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
+        {"step": 30, "epoch": 1.0, "valid/accuracy": 0.7, "valid/loss": 0.05},
+    ]
+    record = {
+        "metrics": {"test/accuracy": 0.9},
+        "last": {"test/accuracy": 0.8},
+        "curve": curve,
+        "steps": 40,
+        "probes": {"a/b": 3.0},
+        "config": {"loop": {"max_epochs": 3, "max_steps": 100}},
+    }
+    found = metrics.metric(record, name)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
+    """A number for what computes, ">90" for what reads."""
+    name = "steps to valid/accuracy >= 0.99"
+    (tmp_path / "runs.csv").write_text(
+        store.rows_text([{"id": "a", name: metrics.Censored(90)}, {"id": "b", name: 90}])
+    )
+    assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
+    first, second = (row[name] for row in store.read_rows(tmp_path / "runs.csv"))
+    assert (first, type(first), markdown.number(first)) == (90, metrics.Censored, ">90")
+    assert (second, type(second), markdown.number(second)) == (90, int, "90")
+
+
+def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
+    rows = [{"status": state, "partial": part} for part in ("", "a part") for state in ("diverged", "failed")]
+    assert [store.counts(row, allow_partial=False) for row in rows] == [True, False, False, False]
+    assert [store.counts(row, allow_partial=True) for row in rows] == [True, False, True, False]
+
+
+def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "RESULTS", tmp_path)
+    row = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
+    cost.write([row])
+    cost.write([row | {"machine": "loom"}, row | {"seconds": 80}])
+    assert [(row["machine"], row["seconds"]) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
+    for here, seconds in (("abacus", 80.0), ("loom", 90.0)):
+        monkeypatch.setattr(provenance, "processor", lambda here=here: here)
+        assert cost.known() == {"u": seconds}
+
+
+def test_the_longest_whole_run_of_a_kind_is_its_price(monkeypatch):
+    monkeypatch.setattr(cost, "rows", lambda *_: [])
+    row = {"status": "finished", "partial": "", "seconds": 30.0}
+    others = [("b", row | {"partial": "MNIST subset"}), ("c", row | {"status": "diverged"})]
+    assert cost.prices([("a", row), ("a", row | {"seconds": 20.0}), *others]) == {"a": 30.0}

@@ -1,0 +1,26 @@
+"""Small language-modelling tasks and models for them."""
+
+import torch
+
+from timescales import LSTM
+from timescales.tasks import Characters, Words
+from timescales.training.awd import AWDModel
+from timescales.training.model import SequenceModel
+
+
+def characters(root, **more):
+    """A task over characters of a small text under a data root."""
+    return Characters(**{"data_root": str(root), "allow_partial": True, "batch_size": 7, "length": 25, **more})
+
+
+def words(root, **more):
+    """A task over words of a small text under a data root."""
+    small = {"embedding": 8, "batch_size": 3, "length": 12, "allow_partial": True}
+    return Words(**{"data_root": str(root), **small, **more})
+
+
+def model_for(task, rnn=LSTM, hidden=8, layers=1, seed=0, **more):
+    """A small model for a task."""
+    torch.manual_seed(seed)
+    layer = rnn(task.spec.width, hidden, layers, **more)
+    return (AWDModel if task.spec.awd else SequenceModel)(layer, task.spec)

@@ -1,0 +1,122 @@
+"""A made-up table, its runs, and what is said of them in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from timescales.papers import claims, verdict
+from timescales.papers.parse import parse, parse_cell, parse_claim
+from timescales.papers.table import Condition, Measure, Table, expand
+from timescales.reports import markdown
+from timescales.reports.report import Report
+from timescales.runs.metrics import condition
+
+TABLE = {
+    "name": "made_up",
+    "title": "Made up",
+    "source": "nobody 2021, table 0",
+    "metric": "test/accuracy",
+    "select": "last",
+    "better": "higher",
+    "unit": "percent",
+    "n_min": 3,
+    "tolerance": 0.5,
+    "claims": [],
+    "assumed": {},
+    "runs": [{"task": "copy", "model": ["lstm", "plstm"], "seed": [0, 1, 2]}],
+    "cells": [{"where": {"model": "plstm"}, "value": 90.0}],
+    "tiny": {"set": {"task.T": 5}, "claims": []},
+}
+ASKED = {"paper": [run.axes for run in expand(parse(TABLE))], "tiny": []}
+ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
+
+
+def rows(values, model="plstm", status="finished", stale=False, **axes):
+    """Rows of runs.csv with these accuracies (fractions), seeds from 0 on."""
+    return [
+        {
+            "id": f"{model}{k}{axes}",
+            "axes": {"task": "copy", "model": model, "seed": k, **axes},
+            "seed": k,
+            "stale": stale,
+            "status": status,
+            "last test/accuracy": value,
+            "last valid/accuracy": value,
+        }
+        for k, value in enumerate(values)
+    ]
+
+
+def measure_of(table: dict[str, Any]) -> dict[str, Any]:
+    """What cells and claims take from a table, whatever its runs are."""
+    measure = {f.name: table.get(f.name, f.default) for f in fields(Measure)}
+    return measure | {"success": Condition(*condition(table["success"])) if table.get("success") else None}
+
+
+class Said(NamedTuple):
+    """A claim's verdict in the words of a report, with its p and its numbers."""
+
+    verdict: str
+    p: float | None
+    detail: str
+    text: str
+    value: verdict.Verdict
+
+
+def judge(claim, table, found, asked=None) -> Said:
+    """Judge a claim of a table, as it stands in a file."""
+    result = claims.judge(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, asked)
+    numbers = markdown.numbers(result)
+    return Said(markdown.text(result.verdict), result.verdict.p, numbers, result.claim.text, result.verdict)
+
+
+class Judged(NamedTuple):
+    """A cell's verdict in the words of a report, with its p and its sample."""
+
+    verdict: str
+    p: float | None
+    sample: verdict.Sample
+
+
+def cell(printed, table, found) -> Judged:
+    """Judge a cell of a table, as it stands in a file."""
+    result = verdict.judge_cell(parse_cell("table/made_up.yaml: cells[0]", printed, measure_of(table)), found)
+    return Judged(markdown.text(result.verdict), result.verdict.p, result.sample)
+
+
+def judged(found, printed=None, **table) -> Judged:
+    """Judge the made-up table's cell, changed."""
+    return cell({"where": {"model": "plstm"}, "value": 90.0, **(printed or {})}, {**TABLE, **table}, found)
+
+
+def report_of(table, found, asked=ASKED, results=Path("nowhere"), **more) -> Report:
+    """A report of a table, as it stands in a file, on rows by size."""
+    return Report(table if isinstance(table, Table) else parse(table), found, asked, results, **more)
+
+
+def made_record(directory, run_id, seed, model, accuracy, **changes):
+    """Write a record as train.py leaves it."""
+    directory.mkdir(parents=True)
+    record = {
+        "id": run_id,
+        "status": "finished",
+        "config": {"task": {"name": "copy"}, "model": {"name": model}, "seed": seed},
+        "seed": seed,
+        "steps": 300,
+        "diverged_at": None,
+        "metrics": {"test/accuracy": accuracy},
+        "last": {"test/accuracy": accuracy, "valid/accuracy": accuracy},
+        "curve": [{"step": k, "epoch": k / 10, "valid/accuracy": accuracy * k / 300} for k in range(1, 301)],
+        "seconds": 60.0,
+        "parameters": 10,
+        "device": "cpu",
+        "threads": 1,
+        "machine": "abacus",
+        "commit": "abc",
+        "golden": None,
+        "partial": [],
+    }
+    (directory / "record.json").write_text(json.dumps(record | changes))

@@ -1,0 +1,151 @@
+"""scripts/examples.py: what is printed and drawn of a task is what its batches hold; bad input costs one line."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import examples  # noqa: E402
+import sample_data  # noqa: E402
+
+
+def call(*arguments):
+    command = [sys.executable, ROOT / "scripts" / "examples.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def row(text, name):
+    return re.search(rf"^{name} +(.*)$", text, re.M)[1]
+
+
+@pytest.fixture
+def data():
+    with sample_data.folder():
+        yield
+
+
+def printed(overrides, n=1):
+    task, _ = examples.make_task(overrides)
+    return [examples.printed(task, example) for example in examples.examples(task, n)]
+
+
+def test_copy_shows_the_answers_under_the_signal():
+    done = call("task=copy", "task.T=5", "-n", "2")
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("\n\n")
+    assert first != second
+    for text in (first, second):
+        symbols = row(text, "input")[:19]
+        assert re.fullmatch(r"[0-7]( [0-7]){9}", symbols)
+        assert row(text, "input") == f"{symbols} . . . . . ! . . . . . . . . ."
+        assert row(text, "target") == f"{' '.join('.' * 15)} {symbols}"
+        assert row(text, "scored").split() == ["-"] * 10
+        assert text.splitlines()[2].index("-") == text.splitlines()[0].index("!")
+        assert "25 steps" in text
+
+
+def test_a_variable_delay_is_shown_without_the_masked_steps():
+    task, _ = examples.make_task(["task=variable_copy", "task.low=2", "task.high=6"])
+    found = examples.examples(task, 5)
+    delays = task.delays("train")[[k * 25 for k in range(5)]].tolist()
+    assert [len(example.x) for example in found] == [20 + delay for delay in delays]
+    for example, text in zip(found, printed(["task=variable_copy", "task.low=2", "task.high=6"], 5), strict=True):
+        assert row(text, "input").count(".") == len(example.x) - 11
+        assert row(text, "scored").split() == ["-"] * 10
+
+
+def test_adding_shows_two_numbers_whose_sum_is_the_target():
+    (text,) = printed(["task=adding", "task.T=12"])
+    numbers, markers = ([float(word) for word in row(text, name).split()] for name in ("number", "marker"))
+    assert sum(markers) == 2
+    total = sum(number for number, marker in zip(numbers, markers, strict=True) if marker)
+    assert float(row(text, "target")) == pytest.approx(total, abs=0.011)
+    assert row(text, "scored").split() == ["----"]
+
+
+def test_frequency_shows_time_and_wave():
+    example = examples.examples(examples.make_task(["task=frequency", "task.time_input=true"])[0], 1)[0]
+    (text,) = printed(["task=frequency", "task.time_input=true"])
+    assert row(text, "wave").split()[0] == f"{example.x[0, 0]:.2f}"
+    time = [float(word) for word in row(text, "time").split("...")[0].split()]
+    assert time == sorted(time)
+    assert row(text, "target").split()[-1] in ("0", "1")
+    assert f"{len(example.x)} steps" in text
+
+
+def test_dyck2_shows_what_closes_the_innermost_bracket(data):
+    for text in printed(["task=dyck2"], 4):
+        if "..." not in text:
+            opened = []
+            for bracket, target in zip(row(text, "input").split(), row(text, "target").split(), strict=True):
+                opened = [*opened, bracket] if bracket in "([" else opened[:-1]
+                assert target == ({"(": ")", "[": "]"}[opened[-1]] if opened else "-")
+
+
+@pytest.mark.parametrize("task", ["ptb_char", "text8", "ptb_word", "wt2"])
+def test_the_target_of_a_text_is_its_next_symbol(data, task):
+    more = ["task.batch_size=20"] if task == "wt2" else []
+    (text,) = printed([f"task={task}", "task.allow_partial=true", "task.length=12", *more])
+    words, targets = (row(text, name).split("...")[0].split() for name in ("input", "target"))
+    assert words[1:] == targets[: len(words) - 1]
+    assert set(row(text, "scored").replace("...", "").split()) <= {"-" * n for n in range(1, 20)}
+
+
+def test_reviews_and_digits(data):
+    small = ["task.train_size=20", "task.valid_size=10", "task.test_size=10"]
+    (text,) = printed(["task=imdb", "task.allow_partial=true", "task.steps=20", "task.pad=front", *small])
+    words = [word for word in row(text, "input").split("...")[-1].split() if word != "<pad>"]
+    pattern = " ".join(r"\S+" if word == "<unk>" else re.escape(word) for word in words)
+    assert len(words) >= 4
+    assert re.search(pattern, " ".join(" ".join(texts) for texts in sample_data.REVIEWS.values()))
+    (text,) = printed(["task=smnist", *small])
+    assert "784 steps" in text
+    assert row(text, "target").split()[-1] in "0123456789"
+
+
+@pytest.mark.parametrize("task", ["copy", "frequency", "adding"])
+def test_a_picture(tmp_path, task):
+    done = call(f"task={task}", "-n", "2", "--png", tmp_path / "some.png")
+    assert done.returncode == 0, done.stderr
+    image = Image.open(tmp_path / "some.png").convert("L")
+    assert image.width > 500
+    darkest, brightest = image.getextrema()
+    assert darkest < 100 < 200 < brightest
+
+
+def test_an_image_is_drawn_from_a_permuted_sequence(data):
+    from matplotlib.figure import Figure
+
+    small = ["task.train_size=20", "task.valid_size=10", "task.test_size=10"]
+    task, settings = examples.make_task(["task=pmnist", *small])
+    (example,) = examples.examples(task, 1)
+    ax = Figure().subplots()
+    examples.draw_image(ax, task, settings, example)
+    image = ax.images[0].get_array() * 255
+    digit = sample_data.digit(int(example.target)).numpy()
+    assert abs(image - digit).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (["task=cpy"], "did you mean copy?"),
+        (["task.TT=3"], "did you mean task.T?"),
+        (["task.T=-3"], "T must be at least"),
+        (["-n", "0"], "at least 1"),
+        (["--png", "/no/such/folder/a.png"], "--png"),
+        (["task=smnist", "data_root=/no/such/folder"], "data_root=DIR"),
+    ],
+)
+def test_bad_input_costs_one_line(arguments, fix):
+    done = call(*arguments)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert fix in done.stderr

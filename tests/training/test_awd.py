@@ -1,0 +1,203 @@
+"""AWD-LSTM: its dropouts, its initial weights, and one training step."""
+
+import math
+
+import pytest
+import torch
+import trainings
+from language import characters, model_for, words
+from torch.nn import functional as F
+
+from timescales import LSTM, MTSLSTM
+from timescales.config.schema import Loop
+from timescales.optim import NTASGD
+from timescales.tasks import AWD, Spec
+from timescales.training import loop
+from timescales.training.awd import AWDModel, LockedDropout
+from timescales.training.run import TrainingRun
+
+
+def test_locked_dropout_has_one_mask_for_all_steps():
+    torch.manual_seed(0)
+    x, dropout = torch.ones(5, 40, 50), LockedDropout(0.4)
+    y = dropout(x)
+    assert all(torch.equal(y[0], step) for step in y)
+    assert y.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
+    assert (y[0] == 0).double().mean().item() == pytest.approx(0.4, abs=0.05)
+    assert torch.equal(dropout.eval()(x), x)
+
+
+def test_every_dropout_has_its_own_rate(text_root):
+    task = words(text_root, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, weight_drop=0.6)
+    model = model_for(task, layers=2)
+    assert (model.before.p, model.rnn.between.p, model.after.p) == (0.2, 0.3, 0.4)
+    assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
+
+
+def test_a_dropped_word_is_dropped_everywhere(text_root):
+    task = words(text_root, dropout_embedding=0.5, dropout_input=0.0)
+    model = model_for(task)
+    seen = []
+    model.rnn.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    batch = next(task.batches("train"))
+    model(batch)
+    dropped = (seen[0] == 0).all(-1)
+    for word in batch.x.unique():
+        assert len(set(dropped[batch.x == word].tolist())) == 1
+    assert 0 < dropped.double().mean() < 1
+    torch.testing.assert_close(seen[0][~dropped], 2 * model.vectors[batch.x][~dropped])
+
+
+def test_evaluation_drops_nothing(text_root):
+    task = words(text_root)
+    model = model_for(task, layers=2).eval()
+    batch = next(task.batches("test"))
+    plain = model.rnn(model.vectors[batch.x])[0]
+    torch.testing.assert_close(model(batch).logits, F.linear(plain, model.vectors, model.readout.bias), rtol=0, atol=0)
+    assert not torch.equal(model.train()(batch).logits, model(batch).logits)
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_recurrent_weights_are_dropped_once_per_window_and_trained(text_root, engine):
+    task = words(text_root, dropout_embedding=0.0, dropout_input=0.0, dropout_output=0.0, weight_drop=0.5)
+    model = model_for(task, engine=engine)
+    cell = model.rnn.layers[0]
+    torch.manual_seed(3)
+    batch = next(task.batches("train"))
+    output = model(batch)
+    torch.manual_seed(3)
+    used = F.dropout(cell.weight_hh, 0.5).detach()
+    assert (used == 0).double().mean().item() == pytest.approx(0.5, abs=0.15)
+    reference = torch.nn.LSTM(8, 8)
+    with torch.no_grad():
+        for name in ("weight_ih", "bias_ih", "bias_hh"):
+            getattr(reference, f"{name}_l0").copy_(getattr(cell, name))
+        reference.weight_hh_l0.copy_(used)
+    torch.testing.assert_close(output.raw, reference(model.vectors[batch.x])[0], rtol=1e-5, atol=1e-6)
+    task.loss(output.logits, batch).backward()
+    grad = cell.weight_hh.grad
+    assert torch.equal(grad != 0, used != 0)  # the gradient reaches the weights that were used, and no others
+
+
+def test_frozen_recurrent_weights_stay_but_are_dropped(text_root):
+    task = words(text_root, recurrent="frozen")
+    model = model_for(task, layers=2)
+    optimizer = NTASGD(model.parameters(), lr=1.0, weight_decay=0.1)
+    optimizer.param_groups[0]["averaging"] = True
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for batch in task.batches("train"):
+        optimizer.zero_grad()
+        output = model(batch)
+        (task.loss(output.logits, batch) + task.penalty(output)).backward()
+        optimizer.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {name for name in before if "weight_hh" not in name}
+    with optimizer.eval_weights():
+        assert all(torch.equal(p, before[name]) for name, p in model.named_parameters() if "weight_hh" in name)
+    x = model.vectors[batch.x]
+    assert not torch.equal(model.rnn(x)[0], model.rnn(x)[0])  # other weights are dropped each time
+
+
+def test_reading_time_scales_changes_no_numbers(text_root, tmp_path):
+    """W&B's logger reads them at every validation, other loggers never."""
+    curves = []
+    for reads in (False, True):
+        task = words(text_root)
+        model = model_for(task, layers=2)
+
+        def log(values, step, reads=reads, model=model):
+            if reads and "valid/loss" in values:
+                model.rnn.timescales()
+
+        (directory := tmp_path / str(reads)).mkdir()
+        settings = Loop(max_steps=8, log_every=2, eval_every=2)
+        curves.append(
+            trainings.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).progress.curve
+        )
+    assert len(curves[0]) == 4
+    assert curves[0] == curves[1]
+
+
+def mts(task, hidden):
+    published = {"freeze_gates": "ifgo", "layer1_bias": "log_t_minus_1", "quantiles": "authors"}
+    return model_for(task, MTSLSTM, hidden, 3, **published)
+
+
+def test_a_time_scale_of_zero_keeps_everything_finite(text_root):
+    """In the published run the last unit of layer 2 has a forget bias of -inf; the biases of that layer are fixed."""
+    task = words(text_root, recurrent="frozen")
+    model = mts(task, [10, 9, 8])
+    assert model.rnn.timescales()[1][-1] == 0
+    optimizer = NTASGD(model.parameters())
+    before = [[bias.clone() for bias in cell.weights()[2:]] for cell in model.rnn.layers]
+    losses = []
+    for epoch in range(3):
+        for batch in task.batches("train", epoch):
+            optimizer.zero_grad()
+            output = model(batch)
+            loss = task.loss(output.logits, batch)
+            (loss + task.penalty(output)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+            optimizer.step()
+            losses.append(loss.detach())
+    assert torch.stack(losses).isfinite().all()
+    assert all(p.isfinite().all() for p in model.parameters())
+    after = [cell.weights()[2:] for cell in model.rnn.layers]
+    fixed = [all(map(torch.equal, *pair)) for pair in zip(before, after, strict=True)]
+    assert fixed == [True, True, False]
+    assert math.isfinite(loop.evaluate(model, task, "valid")["perplexity"])
+
+
+@pytest.mark.parametrize(("types", "count"), [(10_000, 24_221_600), (33_278, 33_556_078)])
+def test_the_published_parameter_counts(types, count):
+    spec = Spec("tokens", types, types, "all", 70, embedding=400, awd=AWD(0.1, 0.4, 0.25, 0.4, 0.5, "frozen"))
+    with torch.device("meta"):
+        model = AWDModel(LSTM(400, [1150, 1150, 400], 3), spec)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == count - 11_220_000
+
+
+def test_initial_weights(text_root):
+    model = model_for(words(text_root, embedding=16), hidden=16)
+    assert model.readout.weight is model.vectors
+    assert 0.09 < model.vectors.abs().max() <= 0.1
+    assert not model.readout.bias.any()
+    untied = model_for(words(text_root, tied=False), hidden=5)
+    assert untied.readout.weight.shape == (len(words(text_root).vocabulary), 5)
+    assert 0.09 < untied.readout.weight.abs().max() <= 0.1
+
+
+def test_a_step_uses_the_learning_rate_of_its_window_and_the_penalties(text_root):
+    dropouts = ("dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output", "weight_drop")
+    task = words(text_root, ar=20.0, tar=10.0, **dict.fromkeys(dropouts, 0.0))
+    model, reference = model_for(task), model_for(task)
+    batch = next(batch for batch in task.batches("train") if batch.lr_scale != 1.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    run = TrainingRun(model, task, optimizer, trainings.quiet, Loop(), directory=None)
+    run.batch = batch
+    loop.fit_single(run, until=1)
+    output = reference(batch)
+    (task.loss(output.logits, batch) + task.penalty(output)).backward()
+    for p, before in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(p, before - 0.5 * batch.lr_scale * before.grad, rtol=1e-5, atol=1e-7)
+
+
+BAD_ARGUMENTS = [
+    (lambda text_root: model_for(words(text_root), hidden=5), r"model\.hidden_size=8 .*or task\.tied=false"),
+    (lambda text_root: model_for(words(text_root), layers=2, dropout=0.1), r"task\.dropout_hidden"),
+    (lambda text_root: words(text_root, weight_drop=1.0), "dropout of weight must be at least 0 and below 1"),
+    (lambda text_root: words(text_root, recurrent="fixed"), "trained, frozen"),
+    (lambda text_root: words(text_root, corpus="text8"), "ptb, wt2"),
+    (lambda text_root: words(text_root, batch_size=300), r"train: 660 words are too few for 300 streams"),
+    (lambda text_root: words(text_root, length=0), "length must be at least 1"),
+    (lambda text_root: characters(text_root, corpus="wt2"), "ptb, text8"),
+    (lambda text_root: characters(text_root, state="kept"), "carried, reset"),
+    (lambda text_root: characters(text_root, batch_size=10_000), "batch_size 10000 is more than"),
+    (lambda text_root: characters(text_root, embedding=0), "embedding must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("make", "fix"), BAD_ARGUMENTS)
+def test_bad_arguments_name_the_fix(text_root, make, fix):
+    with pytest.raises(ValueError, match=fix):
+        make(text_root)

@@ -1,0 +1,318 @@
+"""From the `table` node of a table's file to a `Table`; what is wrong with it is one line that names the key.
+
+The keys, their types and their defaults are the fields of the classes in `table.py`. Here is what goes beyond types.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.errors import ConfigError, nearest
+from timescales.papers.table import (
+    FAILING,
+    SELECTS,
+    Assumption,
+    Cell,
+    Cited,
+    Claim,
+    Condition,
+    Conditions,
+    Figure,
+    Grid,
+    Measure,
+    Number,
+    SmallTable,
+    Table,
+    expand,
+    matches,
+)
+from timescales.runs.metrics import condition
+
+# What an error says of the types of values.
+TYPES = {
+    str: "a text",
+    str | None: "a text, or null for none",
+    int: "a whole number",
+    int | None: "a whole number, or null where none is printed",
+    Number: "a number",
+    Number | None: "a number, or null where none is printed",
+    list: "a list; [] where there are none",
+    dict: "keys with their values",
+    dict | list: "keys with their values, or a list of such",
+}
+AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1}
+ABOVE = {"times": 0, "minutes": 0}
+PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
+NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
+DOCUMENTATION = "timescales/papers/table.py"
+
+
+def parse(node: Mapping[str, Any]) -> Table:
+    """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
+    file = f"table/{node.get('name', '?')}.yaml"
+    where = f"{file}: table"
+    values = _measured(Table, node, where)
+    tiny, measure = values.pop("tiny", None), _inherited(values)
+    values |= {
+        "runs": _each(_grid, f"{where}.runs", values["runs"]),
+        "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
+        "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
+        "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
+        "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
+        "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
+    }
+    table = Table(**values | _texts(where, values))
+    _check_runs(file, table)
+    if tiny is not None:
+        table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
+    _check_claims(file, table)
+    return table
+
+
+def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> SmallTable:
+    """The small-scale version of a table."""
+    values = _measured(SmallTable, node, where, measure)
+    sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
+    values |= {
+        "runs": tuple(grid | part for part in sets for grid in table.runs),
+        "cells": (),
+        "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
+        "sets": sets,
+    }
+    return SmallTable(**vars(table) | values)
+
+
+def _inherited(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the cells and claims of a table take from its values."""
+    return {f.name: values[f.name] for f in fields(Measure) if f.name in values}
+
+
+def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: Any) -> tuple[Any, ...]:
+    """What `build` makes of each of a list's nodes."""
+    return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
+
+
+def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A node's values by field, with those that it inherits; what decides verdicts is checked."""
+    own = checked(kind, node, where, inherited)
+    if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
+        raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
+    for key in ("metric", "than"):
+        if own.get(key, "").startswith("steps to "):
+            _condition(where, own[key].removeprefix("steps to "))
+    if own.get("success") is not None:
+        own["success"] = _condition(where, own["success"])
+    return {**(inherited or {}), **own}
+
+
+def checked(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A node's values by field of the class `kind`, each of the field's type.
+
+    Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
+    """
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where} must be {TYPES[dict]}, not {node!r}")
+    known = {f.metadata.get("key", f.name): f for f in fields(kind)}
+    known = {key: known[key] for key in kind.KEYS}
+    needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
+    if missing := [f"{where}.{key}" for key in needed if key not in node and key not in (inherited or {})]:
+        verb = "is missing" if len(missing) == 1 else "are missing"
+        keys = ", ".join([missing[0], *(key.partition(": ")[2] for key in missing[1:])])
+        raise ConfigError(f"{keys} {verb}; {DOCUMENTATION} says what each is")
+    hints = get_type_hints(kind)
+    for key, value in node.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: no such key{nearest(key, known)}")
+        _check_value(f"{where}.{key}", key, value, known[key].metadata.get("yaml", hints[known[key].name]))
+    return {known[key].name: value for key, value in node.items()}
+
+
+def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
+    """Raise ConfigError for a value that is not of a type, or a number that cannot be what its key says."""
+    if get_origin(kind) is Literal:
+        if value not in (choices := get_args(kind)):
+            words = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+            raise ConfigError(f"{where} must be {words}, not {value}")
+        return
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ConfigError(f"{where} must be {TYPES[kind]}; not {value!r}")
+    if isinstance(value, Number):
+        if not math.isfinite(value):
+            raise ConfigError(f"{where} must be a finite number, not {value}")
+        if value < AT_LEAST.get(key, -math.inf):
+            raise ConfigError(f"{where} must be at least {AT_LEAST[key]}, not {value}")
+        if value <= ABOVE.get(key, -math.inf):
+            raise ConfigError(f"{where} must be above {ABOVE[key]}, not {value}")
+
+
+def _condition(where: str, text: str) -> Condition:
+    try:
+        return Condition(*condition(text))
+    except (ValueError, KeyError):
+        raise ConfigError(f"{_file(where)}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
+
+
+def _file(where: str) -> str:
+    return where.partition(": ")[0]
+
+
+def _listed(node: Any) -> list[Any]:
+    """The nodes of a key that has a list of them, or a single one."""
+    return node if isinstance(node, list) else [node]
+
+
+def _texts(where: str, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The keys that hold lists of texts."""
+    lists = {key: tuple(values.get(key, ())) for key in ("notes", "needs", "probe")}
+    for key, texts in lists.items():
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise ConfigError(f"{where}.{key}: quote what has a colon; {wrong[0]!r} is no text")
+    return lists
+
+
+def _check_spread(where: str, values: Mapping[str, Any], of_runs: bool) -> None:
+    """Raise ConfigError for a spread that would decide verdicts wrongly; of_runs: it needs a number of runs."""
+    spreads = [key for key in ("sd", "se") if values.get(key) is not None]
+    if len(spreads) > 1:
+        raise ConfigError(f"{where} has sd and se: give one")
+    if spreads and of_runs:
+        if "n" not in values:
+            raise ConfigError(f"{where}.n is missing: of how many runs {spreads[0]} is; null where that is not printed")
+        if values["n"] == 1:
+            raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
+
+
+def parse_cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
+    """A cell of its mapping; measure: what it takes from its table. Raises ConfigError."""
+    values = _measured(Cell, node, where, measure)
+    _check_spread(where, values, of_runs=True)
+    if values["better"] == "neither":
+        values |= {"better": measure["better"], "score": False}
+    return Cell(**values)
+
+
+def _cited(where: str, node: Any) -> Cited:
+    values = checked(Cited, node, where)
+    _check_spread(where, values, of_runs=False)
+    return Cited(**values)
+
+
+def _figure(where: str, node: Any) -> Figure:
+    figure = Figure(**checked(Figure, node, where))
+    if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
+        raise ConfigError(f"{where}.{missing[0]} is missing; {DOCUMENTATION} says what it is")
+    return figure
+
+
+def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
+    assumed = {key: checked(Assumption, entry, f"{where}.{key}") for key, entry in node.items()}
+    others = assumed.get("select", {}).get("tries", [])
+    if not all(other in SELECTS for other in others):
+        raise ConfigError(f"{where}.select.try must be a list of best or last, not {others}")
+    return {
+        key: Assumption(said=values["said"], tries=tuple(values.get("tries", ()))) for key, values in assumed.items()
+    }
+
+
+def _grid(where: str, node: Any) -> Grid:
+    """A grid; no key that is no part of a run's identity has several values in it."""
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{where} must be {TYPES[dict]}, not {node!r}")
+    alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
+    for name, value in node.items():
+        key = str(name).lstrip("+~")
+        several = isinstance(value, list) and len(value) > 1
+        if key == "seeds" or (several and (key in alike or key.partition(".")[0] in NOT_IDENTITY)):
+            fix = "write seed: [0, 1, 2]" if key == "seeds" else "give it on the command line"
+            raise ConfigError(f"{where}.{key}: runs that differ in it alone are one run; {fix}")
+    return Grid(dict(node))
+
+
+def _check_runs(file: str, table: Table) -> None:
+    """Raise ConfigError for a cell that no run can fill."""
+    runs = expand(table)
+    if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
+        raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
+    for cell in table.cells:
+        if not any(matches(run.axes, cell.where) for run in runs):
+            raise ConfigError(f"{file}: no run fills the cell {dict(cell.where)}")
+
+
+def _check_claims(file: str, table: Table) -> None:
+    """Raise ConfigError for a claim that no run can decide."""
+    for profile, part in ((None, table), ("tiny", table.tiny)):
+        runs = [{"axes": run.axes} for run in expand(table, profile)]
+        for claim in part.claims if part else ():
+            if not claim.groups(runs):
+                text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
+                raise ConfigError(f"{file}: {text}")
+
+
+def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:
+    """A claim of its line or its mapping; measure: what it takes from its table. Raises ConfigError."""
+    told = {"claim": node} if isinstance(node, str) else node
+    values = _measured(Claim, told, where, measure)
+    values |= {"failures": "failures" in told, "text": _text(told), **_read(where, told["claim"], "than" in told)}
+    claim = Claim(**values)
+    if wrong := _wrong(claim, told):
+        raise ConfigError(f"{_file(where)}: the claim {claim.claim!r} {wrong}")
+    return claim
+
+
+def _text(told: Mapping[str, Any]) -> str:
+    """A claim's line with what it says beyond it."""
+    more = {"metric": "{}", "than": "before {}", "times": "{} times", "failures": "failures {}"}
+    words = [form.format(told[key]) for key, form in more.items() if key in told]
+    return told["claim"] + (f" ({', '.join(words)})" if words else "")
+
+
+def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
+    """Sides, sign and place of a claim's line. Raises ConfigError for a line that is no claim."""
+    text, _, place = line.partition("@")
+    failing = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text)
+    parts = re.split(r"\s([>~])\s", text)
+    sign, sides = ">", [text, text]
+    if two_metrics:
+        if failing or len(parts) > 1:
+            raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: `than` goes with one side alone")
+    elif failing:
+        sign, sides = failing[2], [failing[1]]
+    elif len(parts) == 3:
+        sign, sides = parts[1], [parts[0], parts[2]]
+    else:
+        raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: A > B @ key=value")
+    return {"sign": sign, "sides": tuple(map(_conditions, sides)), "place": _conditions(place)}
+
+
+def _conditions(text: str) -> Conditions:
+    """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
+    parts = [part if "=" in part else f"model={part}" for part in text.split()]
+    return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return json.loads(text)  # a number, true, false, null
+    except json.JSONDecodeError:
+        return text
+
+
+def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
+    """What is wrong with the keys of a claim."""
+    if claim.sign in FAILING and claim.success is None:
+        return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
+    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim"})):
+        return f"goes by the table's success alone: leave out {', '.join(more)}"
+    if claim.sign == "~" and "times" in told:
+        return "says no difference: leave out times"
+    if claim.sign == ">" and "tolerance" in told and claim.reduce != "max":
+        return "is decided by a test: leave out tolerance"
+    if claim.sign == "~" and "metric" in told and "tolerance" not in told:
+        return "has a metric of its own: say in its unit which difference is none, tolerance: ..."
+    return None

@@ -1,0 +1,174 @@
+"""The README's measured parts, each between its marks: the picture, the tables with their verdicts, speed.
+
+`scripts/report.py` writes and checks them, `scripts/bench.py` the last one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales import plotting
+from timescales.files import csv_rows, write_atomic
+from timescales.papers.table import Row
+from timescales.papers.verdict import CellResult
+from timescales.paths import RESULTS, ROOT
+from timescales.reports import markdown
+from timescales.reports.report import Report
+
+README = ROOT / "README.md"
+PICTURE = "chien_table3"  # the table whose runs the README's picture shows
+SHOWN = {"lstm": "LSTM", "chrono": "LSTM with chrono initialisation", "plstm": "power-law LSTM"}
+WHERE = {"task.sampling": "async", "task.time_input": False}
+PICTURE_TEXT = """\
+[![Validation accuracy of three networks on irregularly sampled waves](results/front.png)](results/{table}/table.md)
+
+*Is the period of a wave, seen at irregular moments, between 5 and 6? None of the three has the time as an
+input; only the power-law gate uses the gaps between the points. Test accuracy at the paper's size, means of
+{runs} runs (in brackets as printed by Chien et al. 2021, table 3, of 5):
+{values}.*"""
+
+
+def parts(reports: Sequence[Report]) -> dict[str, str]:
+    """What stands between each pair of marks."""
+    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed()}
+
+
+def pictured(reports: Sequence[Report]) -> Report:
+    """The report whose runs the picture shows."""
+    return next(report for report in reports if report.table.name == PICTURE)
+
+
+def put(text: str, blocks: Mapping[str, str]) -> str:
+    """A page with blocks put between their marks."""
+    for name, block in blocks.items():
+        begin, end = f"<!-- {name}: written by make report -->", f"<!-- /{name} -->"
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n\n{block}\n\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def write(blocks: Mapping[str, str]) -> None:
+    """Put blocks into the README."""
+    write_atomic(README, put(README.read_text(), blocks).encode())
+
+
+def cells(report: Report) -> dict[str, CellResult]:
+    """The cells that the picture shows, by model."""
+    shown = {}
+    for result in report.cells:
+        where = dict(result.cell.where)
+        model = where.pop("model")
+        if where == WHERE and model in SHOWN and result.sample.mean is not None:
+            shown[model] = result
+    return shown
+
+
+def picture(report: Report) -> str:
+    """The picture and the numbers in it, ours and the paper's."""
+    shown = cells(report)
+    values = [
+        f"{SHOWN[model]} {markdown.number(result.sample.mean or 0.0)} % ({result.cell.value} %)"
+        for model, result in shown.items()
+    ]
+    runs = " or ".join(str(n) for n in sorted({result.sample.n for result in shown.values()}))
+    return PICTURE_TEXT.format(table=PICTURE, runs=runs, values="; ".join(values))
+
+
+def draw(report: Report) -> Path:
+    """results/front.png: the runs of the picture's cells over training, and the printed values."""
+
+    def fill(figure: Any) -> None:
+        (ax,) = plotting.panels(figure, width=7.0, height=3.8)
+        for model, result in cells(report).items():
+            rows = [row for row in report.rows["paper"] if row["axes"].items() >= {**WHERE, "model": model}.items()]
+            _draw_model(ax, model, [_curve(report, row) for row in rows], result)
+        ax.set(xlabel="epoch (thin: one seed; diamonds: test accuracy as printed)", ylabel="validation accuracy (%)")
+        ax.set(xlim=(0, None), ylim=(45, 100))
+        ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(0.97, 0.66))
+
+    title = "Irregularly sampled waves: is the period between 5 and 6?"
+    return plotting.write(fill, report.results / "front.png", title)[0]
+
+
+def _curve(report: Report, row: Row) -> list[tuple[float, float]]:
+    """Epochs and validation accuracy."""
+    return [(point["epoch"], point["valid/accuracy"]) for point in report.curve(row)]
+
+
+def _draw_model(ax: Any, model: str, curves: Sequence[Sequence[tuple[float, float]]], result: CellResult) -> None:
+    """A thin line for each run, a thick one for their mean, and the printed value as a diamond; in per cent."""
+    colour = plotting.COLOURS[model]
+
+    def plot(points: Sequence[tuple[float, float]], **look: Any) -> None:
+        ax.plot([x for x, _ in points], [100 * y for _, y in points], color=colour, **look)
+
+    for curve in curves:
+        plot(curve, lw=0.8, alpha=0.5)
+    mean = [(points[0][0], statistics.fmean(y for _, y in points)) for points in zip(*curves, strict=False)]
+    plot(mean, lw=2, label=SHOWN[model])
+    last = max(epoch for curve in curves for epoch, _ in curve)
+    ax.plot(1.03 * last, result.cell.value, "D", color=colour, mfc="white", clip_on=False)
+
+
+def tables(reports: Sequence[Report]) -> str:
+    """Every table with its two verdicts."""
+    body = []
+    for report in reports:
+        name = report.table.name
+        link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
+        runs = f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs"
+        paper, small = f"{markdown.text(report.verdict)}, {runs}", markdown.text(report.small_verdict)
+        body.append([link, report.table.title, paper, small])
+    grid = markdown.grid(["table or figure", "what", "paper size", "small-scale result"], body)
+    return "\n".join([" ".join(markdown.outcome_lines(reports)), "", *grid])
+
+
+CONFIGS = ("A", "B", "B512", "C", "D", "F")
+NAMES = {
+    "fused coupled": "pLSTM",
+    "fused separate": "pLSTM, own input gate",
+    "fused UR": "UR-LSTM",
+    "fused LSTM": "LSTM",
+    "loop LSTM": "*loop*, LSTM",
+    "loop pLSTM": "*loop*, pLSTM",
+}
+
+
+def speed(results: Path = RESULTS) -> str:
+    """Ratios of a layer's training step, and of its memory, to torch.nn.LSTM on every processor that was measured."""
+    paths = sorted((results / "bench").glob("*-threads.csv"))
+    ratios: dict[str, dict[str, str]] = {name: {} for name in NAMES}
+    shapes: dict[str, str] = {}
+    for k, path in enumerate(paths, 1):
+        for head, row in _measured(path):
+            ratios[row["variant"]][head + (f" ({k})" if k > 1 else "")] = f"{float(row['ratio']):.2f}"
+            shapes[row["config"]] = f"{row['config']} {row['S']}x{row['B']}x{row['I']}x{row['H']}"
+    heads = list(dict.fromkeys(head for values in ratios.values() for head in values))
+    body = [[NAMES[name], *(values.get(head, "") for head in heads)] for name, values in ratios.items() if values]
+    machines = ", ".join(f"({k}) {_machine(path)}" if k > 1 else _machine(path) for k, path in enumerate(paths, 1))
+    lines = [
+        "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run: below 1 is faster.",
+        f"*loop* is a time loop in Python, the usual public code. {machines}.",
+        f"Steps x batch x input x units: {', '.join(shapes.values())}.",
+        "",
+    ]
+    return "\n".join([*lines, *markdown.grid(["", *heads], body)])
+
+
+def _measured(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a benchmark that the README shows, each with the head of its column."""
+    rows = [row for row in csv_rows(path) if row["variant"] in NAMES]
+    for config in CONFIGS:
+        for section, unit in (("layer", ""), ("memory", ", memory")):
+            for row in rows:
+                if (row["section"], row["config"], row["loss"], row["flush"]) == (section, config, "all", "0"):
+                    yield f"{config}{unit}", row
+
+
+def _machine(path: Path) -> str:
+    """A link to a benchmark, with the name of its processor."""
+    machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
+    return f"[{machine.replace(' 1 threads', ' 1 thread')}](results/bench/{path.stem}.md)"
