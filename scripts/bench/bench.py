@@ -295,7 +295,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
     if not args.quick:
-        readme.write({"speed": readme.speed()})
+        readme.write({"speed": readme.speed(readme.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 

@@ -160,11 +160,11 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
 
 
 def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
-    from timescales.training import stack
+    from timescales.training import seeds
 
     groups = []
-    original = stack.together
-    monkeypatch.setattr(stack, "together", lambda runs: groups.append(len(runs)) or original(runs))
+    original = seeds.train
+    monkeypatch.setattr(seeds, "train", lambda jobs: groups.append(len(jobs)) or original(jobs))
     outcome = train("table=quick", "seeds=5", "engine=eager", "logger=none")
     assert outcome.status == 0, outcome
     assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out

@@ -33,7 +33,7 @@ input; only the power-law gate uses the gaps between the points. Test accuracy a
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
     """What stands between each pair of marks."""
-    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed()}
+    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed(RESULTS)}
 
 
 def pictured(reports: Sequence[Report]) -> Report:
@@ -137,7 +137,7 @@ NAMES = {
 }
 
 
-def speed(results: Path = RESULTS) -> str:
+def speed(results: Path) -> str:
     """Ratios of a layer's training step, and of its memory, to torch.nn.LSTM on every processor that was measured."""
     paths = sorted((results / "bench").glob("*-threads.csv"))
     ratios: dict[str, dict[str, str]] = {name: {} for name in NAMES}
