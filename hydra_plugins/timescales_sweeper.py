@@ -64,6 +64,7 @@ class TimescalesSweeper(BasicSweeper):
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
         self.elsewhere: list[Job] = []  # left to other processes
+        self.probes: Sequence[str] = ()  # the analyses that measure each finished run of a table
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
         assert self.hydra_context is not None
@@ -160,6 +161,7 @@ class TimescalesSweeper(BasicSweeper):
             return [one for run in self.split_arguments(overrides, None)[0] for one in self._each_seed(run)]
         check.check(self.config)
         table, profile = load.table(self.config.hydra.runtime.choices.table), self.config.profile
+        self.probes = table.probe
         narrow = [self.compose.parse(text) for text in self.narrow]
         known = {key for run in expand(table, profile) for key in run.axes}
         # A key that is in no configuration yet is added to all runs: +model.head_size=16.
@@ -228,15 +230,13 @@ class TimescalesSweeper(BasicSweeper):
 
     def _probe(self, jobs: list[Job]) -> None:
         """Put the table's questions to those of its runs that have not answered them."""
-        assert self.config is not None
-        names = (self.config.table or {}).get("probe", [])
-        for job in jobs if names else []:
-            for name in unanswered(job.directory, names):
+        for job in jobs if self.probes else []:
+            for name in unanswered(job.directory, self.probes):
                 from timescales import analysis
 
                 try:
                     with record.lock(job.directory):
-                        if name in unanswered(job.directory, names):
+                        if name in unanswered(job.directory, self.probes):
                             print(f"{name} of {job.directory}", flush=True)
                             analysis.measure_run(job.directory, name)
                 except lock.Elsewhere as error:

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("analysis",),
     ("papers",),
     ("reports",),
-    ("cli", "timescales"),
+    ("cli", "sweep", "timescales"),
     ("__main__",),
 )
 SHARED = LAYERS[0]  # may import each other; the picture draws them as one box
@@ -169,6 +169,7 @@ BOX, ROW, WIDTH = 0.5, 1.0, 2.0  # height of a box, distance of two layers, widt
 ACROSS = {
     "__main__": 4.2,
     "cli": 4.2,
+    "sweep": 1.6,
     "timescales": -4.9,
     "reports": 1.6,
     "papers": 3.0,

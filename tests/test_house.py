@@ -158,9 +158,10 @@ def test_readme_example_runs():
 def test_readmes_speed_table_is_what_was_measured(monkeypatch):
     """The README's other measured parts are compared by `report.py --check` (test_report.py)."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from timescales import paths
     from timescales.reports import readme
 
-    assert readme.README.read_text() == readme.put(readme.README.read_text(), {"speed": readme.speed(readme.RESULTS)})
+    assert readme.README.read_text() == readme.put(readme.README.read_text(), {"speed": readme.speed(paths.RESULTS)})
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.name)

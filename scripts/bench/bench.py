@@ -45,6 +45,7 @@ from bench_report import write
 from bench_variants import OTHER_CELLS, UNIT, Config, endless_run, step_of
 from tqdm import tqdm
 
+from timescales import paths
 from timescales.config import folders
 from timescales.files import csv_rows
 from timescales.nn.cells.gates import MECHANISMS
@@ -295,7 +296,7 @@ def main() -> None:
     for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
     if not args.quick:
-        readme.write({"speed": readme.speed(readme.RESULTS)})
+        readme.write({"speed": readme.speed(paths.RESULTS)})
     print(base.with_suffix(".md").read_text())
 
 

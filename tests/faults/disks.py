@@ -15,6 +15,7 @@ from compare import result, same
 from harness import RUNS, Case, Fault, FaultTests
 from tqdm import tqdm
 
+NAME = "ptb_char, chrono, fused"  # the run that finds something forbidden
 # What is forbidden: a path in the working directory and its mode.
 FORBIDDEN = {
     "the working directory is read-only": ("", 0o555),
@@ -101,6 +102,7 @@ class Disks(FaultTests):
 
     def forbidden_files(self) -> None:
         """The permissions of the file system forbid something to a user who is not root."""
+        whole = run_files(self.bench.undisturbed(NAME).result)
         for k, (row, (place, mode)) in enumerate(FORBIDDEN.items()):
             cwd = self.folder / f"forbidden {k}"
             self.prepare(cwd, half_run=place.startswith("out"))
@@ -108,29 +110,22 @@ class Disks(FaultTests):
             self.expect_one_line(f"forbidden {k} ({row})", row, self.train_in(cwd, before=drop_capabilities))
             os.chmod(cwd / place, 0o755)
             case = self.train_in(cwd)
-            equal = case.status == 0 and same(run_files(result(cwd)), run_files(self.whole))
+            equal = case.status == 0 and same(run_files(result(cwd)), whole)
             self.report.count(row, "continues, equal" if equal else "continues, differs")
             if not equal:
                 self.report.fault(f"forbidden {k} ({row}), continued", f"status {case.status}", case.out)
             shutil.rmtree(cwd)
 
-    FORBIDDEN_RUN = "ptb_char, chrono, fused"
-
-    @property
-    def whole(self) -> dict[str, object]:
-        """What the run of `forbidden_files` leaves when nothing is forbidden."""
-        return self.bench.undisturbed(self.FORBIDDEN_RUN).result
-
     def train_in(self, cwd: Path, fault: Fault | None = None, before: Callable[[], None] | None = None) -> Case:
         """The run of `forbidden_files`, with its data in the working directory."""
-        return self.bench.train(self.FORBIDDEN_RUN, cwd, "data_root=data", fault=fault or Fault(), before=before)
+        return self.bench.train(NAME, cwd, "data_root=data", fault=fault or Fault(), before=before)
 
     def prepare(self, cwd: Path, half_run: bool) -> None:
         """A working directory with data and a cache, and half a run if one is wanted."""
         cwd.mkdir()
         shutil.copytree(self.bench.data / "ptb", cwd / "data" / "ptb")
         if half_run:
-            operations = self.bench.undisturbed(self.FORBIDDEN_RUN).operations
+            operations = self.bench.undisturbed(NAME).operations
             case = self.train_in(cwd, Fault(at=operations // 2))
             assert case.status is None, case.out
         (cwd / "cache").mkdir(exist_ok=True)

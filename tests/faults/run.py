@@ -35,7 +35,7 @@ from fuzz import RandomOverrides
 from kills import Kills
 
 from timescales import files
-from timescales.nn.engine.fused_library import load
+from timescales.nn.engine import fused_library
 from timescales.runs import provenance
 from timescales.tasks.data import imdb
 
@@ -89,7 +89,7 @@ def load_once() -> None:
     """Load everything that the forked processes share."""
     torch.set_num_threads(1)
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
-    load()
+    fused_library.load()
     torch.optim.SGD([torch.zeros(1)])  # torch imports more for its first optimizer
 
 

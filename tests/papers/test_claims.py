@@ -79,7 +79,7 @@ def test_runs_that_diverged_are_no_hole_where_everyone_counts():
 
 
 @pytest.mark.parametrize(
-    ("failed", "ended", "asked", "word"),
+    ("failed", "ended", "planned", "word"),
     [
         (3, 3, 5, "holds"),  # whatever the others do
         (1, 1, 5, "in order"),
@@ -92,10 +92,10 @@ def test_runs_that_diverged_are_no_hole_where_everyone_counts():
         (0, 4, 4, "refuted"),
     ],
 )
-def test_more_than_half_is_of_all_runs_there_will_be(failed, ended, asked, word):
+def test_more_than_half_is_of_all_runs_there_will_be(failed, ended, planned, word):
     table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 1}
     found = rows([0.1] * failed + [0.9] * (ended - failed), "lstm")
-    there_will_be = [row["axes"] for row in rows([0.5] * asked, "lstm")]
+    there_will_be = [row["axes"] for row in rows([0.5] * planned, "lstm")]
     assert judge("lstm fails", table, found, there_will_be).verdict == word
     assert judge("lstm never fails", table, found, there_will_be).verdict == ("refuted" if failed else "holds")
 
@@ -116,14 +116,16 @@ def test_failing_is_said_of_each_group_of_runs():
 
 def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     found = rows([0.9, 0.91], T=200) + rows([0.8, 0.81], "lstm", T=200) + rows([0.9, 0.91, 0.92], T=500)
-    asked = [row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)]
-    assert judge("plstm > lstm", TABLE, found, asked).verdict == "holds (n=2, 1 of 3 groups)"
+    planned = [
+        row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)
+    ]
+    assert judge("plstm > lstm", TABLE, found, planned).verdict == "holds (n=2, 1 of 3 groups)"
     found += rows([0.92], T=200)[-1:] + rows([0.82], "lstm", T=200)[-1:] + rows([0.8, 0.81, 0.82], "lstm", T=500)
-    told = judge("plstm > lstm", {**TABLE, "n_min": 2}, found, asked)
+    told = judge("plstm > lstm", {**TABLE, "n_min": 2}, found, planned)
     assert (told.verdict, told.detail.split("; ")[1]) == ("holds (2 of 3 groups)", "the weakest of 2 groups")
     assert markdown.text(verdict.judge_table([], [told.value])) == "reproduced so far"
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
-    assert judge("plstm never fails", table, found, asked).verdict == "holds (2 of 3 groups)"
+    assert judge("plstm never fails", table, found, planned).verdict == "holds (2 of 3 groups)"
     # The number is the fewest of a group, p that of the group which says least.
     groups = [
         rows(v, T=T) + rows([0.8, 0.81, 0.82][: len(v)], "lstm", T=T)
@@ -137,7 +139,7 @@ def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     alike = {"claim": "plstm ~ lstm", "tolerance": 50}
     assert judge(alike, TABLE, together).p == min(judge(alike, TABLE, found).p for found in groups)
     table = {**TABLE, "claims": ["plstm > lstm"]}
-    index = markdown.index([report_of(table, {"paper": together, "tiny": []}, {"paper": asked, "tiny": []})])
+    index = markdown.index([report_of(table, {"paper": together, "tiny": []}, {"paper": planned, "tiny": []})])
     assert "| 1 holds so far |" in index
 
 

@@ -151,7 +151,7 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
         found = report.make("quick", composer, paths.RESULTS, paths.RUNS)
         (paper,) = status.status("quick", composer, paths.RESULTS, paths.RUNS)
     assert paper.line()[:5] == ["quick", "paper", 2, 0, 2]
-    assert {size: len(axes) for size, axes in found.asked.items()} == {"paper": 4, "tiny": 0}
+    assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4, "tiny": 0}
     assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
     text = markdown.table(found)
     assert "Small-scale result: **no small-scale version**" in text

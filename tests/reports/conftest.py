@@ -26,19 +26,19 @@ def made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(provenance, "golden", lambda task, model: None)
     runs, results = tmp_path / "runs", tmp_path / "results"
-    asked = {}
+    planned = {}
     for size, profile in zip(("paper", "tiny"), PROFILES, strict=True):
-        asked[size] = []
+        planned[size] = []
         for k, run in enumerate(expand(parse(MADE), profile)):
             slug = f"copy-{run.axes['model']}-s{run.axes['seed']}-{size}{k:05}"
-            asked[size].append(gather.Asked(run.axes, slug, "a kind"))
+            planned[size].append(gather.Planned(run.axes, slug, "a kind"))
             accuracy = (0.9 if run.axes["model"] == "plstm" else 0.6) + 0.001 * k
-            made_record(runs / slug, asked[size][-1].id, run.axes["seed"], run.axes["model"], accuracy)
+            made_record(runs / slug, planned[size][-1].id, run.axes["seed"], run.axes["model"], accuracy)
 
     def made(local=True, own=False, **changes):
         table = parse(MADE | changes)
-        rows, dropped = gather.gather(table, asked, results, runs if local else None)
-        axes = {size: [run.axes for run in of_size] for size, of_size in asked.items()}
+        rows, dropped = gather.gather(table, planned, results, runs if local else None)
+        axes = {size: [run.axes for run in of_size] for size, of_size in planned.items()}
         return Report(table, rows, axes, results, dropped=dropped, own=own)
 
     return made

@@ -145,8 +145,8 @@ def made(tmp_path):
         "run": "copy/lstm",
         "golden": None,
     }
-    asked = {"paper": [row["axes"]], "tiny": []}
-    return report_of(table, {"paper": [row], "tiny": []}, asked, tmp_path / "results")
+    planned = {"paper": [row["axes"]], "tiny": []}
+    return report_of(table, {"paper": [row], "tiny": []}, planned, tmp_path / "results")
 
 
 def test_text_stays_text(tmp_path):

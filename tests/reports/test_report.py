@@ -35,19 +35,19 @@ def test_what_another_selection_would_give_stands_beside_it():
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
     small = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
-    asked = {"paper": [], "tiny": [run.axes for run in expand(parse({**TABLE, "tiny": small}), "tiny")]}
+    planned = {"paper": [], "tiny": [run.axes for run in expand(parse({**TABLE, "tiny": small}), "tiny")]}
     there = [
         row | ORIGIN for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
     ]
     for k, word in ((5, "open"), (6, "order shown")):
-        found = report_of({**TABLE, "tiny": small}, {"paper": [], "tiny": there[:k]}, asked)
+        found = report_of({**TABLE, "tiny": small}, {"paper": [], "tiny": there[:k]}, planned)
         assert said(found.small_verdict) == word
     near = [row | ORIGIN for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
     turned = {**TABLE, "tiny": {**small, "claims": ["lstm > plstm"]}}
-    found = report_of(turned, {"paper": [], "tiny": there[:3] + near}, asked)
+    found = report_of(turned, {"paper": [], "tiny": there[:3] + near}, planned)
     assert (said(found.small_claims[0].verdict), said(found.small_verdict)) == ("reversed", "not in order")
     failing = {**TABLE, "tiny": {**small, "success": "valid/accuracy > 0.905"}}
-    text = markdown.table(report_of(failing, {"paper": [], "tiny": there}, asked))
+    text = markdown.table(report_of(failing, {"paper": [], "tiny": there}, planned))
     assert "| plstm | 91.5 (0.71) | 3 | 90 91 92 | 1 failed, not in the mean | 0.1 |" in text
     assert "| lstm |  | 3 | 10 10 10 | 3 failed, not in the mean | 0.1 |" in text
 

@@ -116,9 +116,9 @@ def test_the_price_of_what_is_open(tmp_path):
     there += [{**there[0], "id": "5", "status": "failed", "seconds": 1e6}, {**there[0], "id": "4", "seconds": 3.0}]
     there[0]["id"], there[1]["id"] = "3", "4"
 
-    def asked(kinds):
+    def planned(kinds):
         runs = enumerate(expand(parse(TABLE)))
-        return [gather.Asked(run.axes, f"copy-x-{k}", kinds[run.axes["model"]]) for k, run in runs]
+        return [gather.Planned(run.axes, f"copy-x-{k}", kinds[run.axes["model"]]) for k, run in runs]
 
     def price(where):
         return markdown.price(found.open_of(where))
@@ -126,13 +126,13 @@ def test_the_price_of_what_is_open(tmp_path):
     # Of the others one has failed: it is open; of two that ended the longer one counts.
     kinds = {"lstm": "l", "plstm": "p"}
     there_are = {"paper": there[:2], "tiny": []}
-    found = report_of(TABLE, there_are, open_runs=gather.open_runs(asked(kinds), there, tmp_path))
+    found = report_of(TABLE, there_are, open_runs=gather.open_runs(planned(kinds), there, tmp_path))
     assert price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
     assert price({"model": "lstm"}) == "3 runs not timed"
     assert price({}) == "1 run: 10 min, 3 runs not timed"
-    old = gather.open_runs(asked(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
+    old = gather.open_runs(planned(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
     assert [axes["seed"] for axes, _ in old if axes["model"] == "plstm"] == [0, 2]  # of older code: open again
-    known = gather.open_runs(asked(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
+    known = gather.open_runs(planned(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
     found = report_of(TABLE, there_are, open_runs=known)
     assert price({}) == "4 runs: 30 h"
     assert price({"model": "lstm", "seed": 1}) == "1 run: 10 h"

@@ -30,7 +30,7 @@ TABLE = {
     "cells": [{"where": {"model": "plstm"}, "value": 90.0}],
     "tiny": {"set": {"task.T": 5}, "claims": []},
 }
-ASKED = {"paper": [run.axes for run in expand(parse(TABLE))], "tiny": []}
+PLANNED = {"paper": [run.axes for run in expand(parse(TABLE))], "tiny": []}
 ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
 
 
@@ -66,9 +66,9 @@ class Said(NamedTuple):
     value: verdict.Verdict
 
 
-def judge(claim, table, found, asked=None) -> Said:
+def judge(claim, table, found, planned=None) -> Said:
     """Judge a claim of a table, as it stands in a file."""
-    result = claims.judge(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, asked)
+    result = claims.judge(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
     numbers = markdown.numbers(result)
     return Said(markdown.text(result.verdict), result.verdict.p, numbers, result.claim.text, result.verdict)
 
@@ -92,9 +92,9 @@ def judged(found, printed=None, **table) -> Judged:
     return cell({"where": {"model": "plstm"}, "value": 90.0, **(printed or {})}, {**TABLE, **table}, found)
 
 
-def report_of(table, found, asked=ASKED, results=Path("nowhere"), **more) -> Report:
+def report_of(table, found, planned=PLANNED, results=Path("nowhere"), **more) -> Report:
     """A report of a table, as it stands in a file, on rows by size."""
-    return Report(table if isinstance(table, Table) else parse(table), found, asked, results, **more)
+    return Report(table if isinstance(table, Table) else parse(table), found, planned, results, **more)
 
 
 def made_record(directory, run_id, seed, model, accuracy, **changes):

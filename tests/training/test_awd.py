@@ -30,7 +30,7 @@ def test_locked_dropout_has_one_mask_for_all_steps():
 def test_every_dropout_has_its_own_rate(text_root):
     task = words(text_root, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, weight_drop=0.6)
     model = model_for(task, layers=2)
-    assert (model.before.p, model.rnn.between.p, model.after.p) == (0.2, 0.3, 0.4)
+    assert (model.drop_input.p, model.rnn.between.p, model.drop_output.p) == (0.2, 0.3, 0.4)
     assert [cell.weight_drop for cell in model.rnn.layers] == [0.6, 0.6]
 
 

@@ -62,10 +62,10 @@ class Values:
         return Side(self.mean / self.times, self.n, any(self.censored))
 
 
-def judge(claim: Claim, rows: Sequence[Row], asked: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
-    """Judge a claim by the runs that have ended; asked: the axes of all that there will be (None: no more)."""
+def judge(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
+    """Judge a claim by the runs that have ended; planned: the axes of all that there will be (None: no more)."""
     groups = claim.groups(rows)
-    wanted = groups if asked is None else claim.groups({"axes": axes} for axes in asked)
+    wanted = groups if planned is None else claim.groups({"axes": axes} for axes in planned)
     own = [row for sides in groups.values() for side in sides for row in side]
     if any(row["stale"] for row in own):
         return ClaimResult(claim, Verdict(Word.STALE))

@@ -17,8 +17,8 @@ from timescales.runs import cost, record, store
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A run that a table asks for: its settings, the name of its directory, and its kind (runs of equal cost)."""
+class Planned:
+    """A run of a table: its settings, the name of its directory, and its kind (runs of one kind cost the same)."""
 
     axes: dict[str, Any]
     slug: str
@@ -30,25 +30,25 @@ class Asked:
         return identity.id_of(self.slug)
 
 
-def asked_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Asked]], list[str]]:
-    """The runs that a table asks for, by size ("paper", "tiny"), and a line for each that cannot be composed here."""
-    asked: dict[str, list[Asked]] = {}
+def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Planned]], list[str]]:
+    """The runs of a table by size ("paper", "tiny"), and a line for each that cannot be composed here."""
+    planned: dict[str, list[Planned]] = {}
     missing: list[str] = []
     for profile in PROFILES:
         runs, wrong = load.runs(table, profile, composer)
-        asked[profile or "paper"] = [_asked(run, cfg) for run, cfg in runs]
+        planned[profile or "paper"] = [_planned(run, cfg) for run, cfg in runs]
         missing += wrong
-    return asked, list(dict.fromkeys(missing))
+    return planned, list(dict.fromkeys(missing))
 
 
-def _asked(run: Run, cfg: Any) -> Asked:
-    return Asked(run.axes, identity.slug(cfg), identity.kind(cfg))
+def _planned(run: Run, cfg: Any) -> Planned:
+    return Planned(run.axes, identity.slug(cfg), identity.kind(cfg))
 
 
 def gather(
-    table: Table, asked: Mapping[str, Sequence[Asked]], results: Path, runs: Path | None
+    table: Table, planned: Mapping[str, Sequence[Planned]], results: Path, runs: Path | None
 ) -> tuple[dict[str, list[dict[str, Any]]], int]:
-    """The rows of those runs that have ended, by size, and how many committed ones the table does not ask for.
+    """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
 
     A run counts by its id: as it lies in `runs` (None: nowhere), else as it was committed under `results`. One that
     goes on or broke off with an error has no result yet: it is open.
@@ -56,59 +56,62 @@ def gather(
     own = {row["id"]: row for row in store.read_rows(results / table.name / "runs.csv")}
     committed = store.committed(results) | own
     rows: dict[str, list[dict[str, Any]]] = {}
-    for size, of_size in asked.items():
+    for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            found = _local(run, committed.get(run.id), runs)
-            row = _row(table, run, size, found, committed.get(run.id))
-            if row is not None and row["status"] in record.ENDED:
-                folder = results / table.name / "blocks"
-                blocks = (
-                    folder / f"{row['id']}.csv" if runs is None or found is None else runs / run.slug / "blocks.csv"
-                )
-                row["blocks"] = blocks.read_text() if blocks.is_file() else None
-                rows[size].append(row)
-    return rows, len(set(own) - {run.id for of_size in asked.values() for run in of_size})
+            row = _local_row(table, run, size, runs, committed.get(run.id)) if runs else None
+            row = row or _committed_row(table, run, results, committed.get(run.id))
+            if row is not None:
+                more = {"axes": run.axes, "profile": size, "stale": store.stale(row)}
+                rows[size].append(row | more)
+    return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local(run: Asked, committed: Row | None, runs: Path | None) -> dict[str, Any] | None:
-    """The record of a run that has ended in `runs`; not of one that is committed on more data."""
-    found = record.read(runs / run.slug) if runs else None
+def _local_row(table: Table, run: Planned, size: str, runs: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run that has ended in `runs`; not of one that is committed on more data."""
+    found = record.read(runs / run.slug)
     if found is None or found["status"] not in record.ENDED:
         return None
-    return None if committed is not None and found["partial"] and not committed["partial"] else found
-
-
-def _row(
-    table: Table, run: Asked, size: str, found: Mapping[str, Any] | None, committed: Row | None
-) -> dict[str, Any] | None:
-    """A run's row from its record, else from what was committed: the values that this table reads, and no others."""
-    names = columns(table)
-    prefixes = tuple(f"probe/{name}/" for name in table.probe)
-    if found is not None:
-        names += [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(prefixes)]
-        row = store.row(found, run.axes, size, dict.fromkeys(names)) | {"curve": found["curve"]}
-    elif committed is not None:
-        names += [key for key in committed if key.startswith(prefixes)]
-        row = {key: committed.get(key) for key in (*store.COLUMNS, *dict.fromkeys(names))}
-    else:
+    if committed is not None and found["partial"] and not committed["partial"]:
         return None
-    return row | {"axes": run.axes, "profile": size, "stale": store.stale(row)}
+    further = [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
+    row = store.row(found, run.axes, size, dict.fromkeys([*columns(table), *further]))
+    return row | {"curve": found["curve"], "blocks": _text(runs / run.slug / "blocks.csv")}
 
 
-def open_runs(asked: Sequence[Asked], rows: Sequence[Row], results: Path) -> list[tuple[dict[str, Any], float | None]]:
-    """Those of the runs asked for that are open: axes, and the seconds they will take if known (`cost.prices`).
+def _committed_row(table: Table, run: Planned, results: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run as it was committed: the values that this table reads, and no others."""
+    if committed is None or committed["status"] not in record.ENDED:
+        return None
+    further = [key for key in committed if key.startswith(_prefixes(table))]
+    row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
+    return row | {"blocks": _text(results / table.name / "blocks" / f"{run.id}.csv")}
+
+
+def _prefixes(table: Table) -> tuple[str, ...]:
+    """What the columns of a table's analyses begin with."""
+    return tuple(f"probe/{name}/" for name in table.probe)
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.is_file() else None
+
+
+def open_runs(
+    planned: Sequence[Planned], rows: Sequence[Row], results: Path
+) -> list[tuple[dict[str, Any], float | None]]:
+    """The planned runs that are open: axes, and the seconds they will take if known (`cost.prices`).
 
     Args:
         rows: of those that have ended.
     """
-    kinds = {run.id: run.kind for run in asked}
+    kinds = {run.id: run.kind for run in planned}
     ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
     seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results)
-    return [(run.axes, seconds.get(run.kind)) for run in asked if run.id not in ended]
+    return [(run.axes, seconds.get(run.kind)) for run in planned if run.id not in ended]
 
 
-def unread(table: Table, asked: Mapping[str, Sequence[Asked]], runs: Path) -> list[str]:
+def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs: Path) -> list[str]:
     """A line for each metric that a table reads and none of its runs has: perhaps a typing error.
 
     Nothing is said of a size of which not all runs are in `runs`.
@@ -116,7 +119,7 @@ def unread(table: Table, asked: Mapping[str, Sequence[Asked]], runs: Path) -> li
     lines: dict[str, None] = {}
     for profile, part in ((None, table), ("tiny", table.tiny)):
         if part is not None:
-            records = [found for run in asked[profile or "paper"] if (found := record.read(runs / run.slug))]
+            records = [found for run in planned[profile or "paper"] if (found := record.read(runs / run.slug))]
             complete = len(records) == len(expand(table, profile))
             lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)

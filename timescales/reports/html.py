@@ -74,8 +74,8 @@ class _Tokens:
         self.column += 1
         if token.type == "th_open":
             token.attrSet("scope", "col")
-        elif head := self._head():  # on a phone a row is a stack, and each value says what it is
-            token.attrSet("data-head", head)
+        elif self.column < len(self.head):  # on a phone a row is a stack, and each value says what it is
+            token.attrSet("data-head", self._head())
 
     def _read(self, token: Token) -> None:
         """Text: of a table's head, a verdict, or anything else."""

@@ -106,7 +106,7 @@ def _runs(count: int) -> str:
 def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
-    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs are there.", ""]
+    lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
     lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
     lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
     for origin in report.origins:

@@ -10,15 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timescales import plotting
+from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row
 from timescales.papers.verdict import CellResult
-from timescales.paths import RESULTS, ROOT
 from timescales.reports import markdown
 from timescales.reports.report import Report
 
-README = ROOT / "README.md"
+README = paths.ROOT / "README.md"
 PICTURE = "chien_table3"  # the table whose runs the README's picture shows
 SHOWN = {"lstm": "LSTM", "chrono": "LSTM with chrono initialisation", "plstm": "power-law LSTM"}
 WHERE = {"task.sampling": "async", "task.time_input": False}
@@ -33,7 +32,7 @@ input; only the power-law gate uses the gaps between the points. Test accuracy a
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
     """What stands between each pair of marks."""
-    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed(RESULTS)}
+    return {"picture": picture(pictured(reports)), "tables": tables(reports), "speed": speed(paths.RESULTS)}
 
 
 def pictured(reports: Sequence[Report]) -> Report:
@@ -119,7 +118,7 @@ def tables(reports: Sequence[Report]) -> str:
     for report in reports:
         name = report.table.name
         link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
-        runs = f"{len(report.rows['paper'])} of {len(report.asked['paper'])} runs"
+        runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs"
         paper, small = f"{markdown.text(report.verdict)}, {runs}", markdown.text(report.small_verdict)
         body.append([link, report.table.title, paper, small])
     grid = markdown.grid(["table or figure", "what", "paper size", "small-scale result"], body)
@@ -139,16 +138,16 @@ NAMES = {
 
 def speed(results: Path) -> str:
     """Ratios of a layer's training step, and of its memory, to torch.nn.LSTM on every processor that was measured."""
-    paths = sorted((results / "bench").glob("*-threads.csv"))
+    files = sorted((results / "bench").glob("*-threads.csv"))
     ratios: dict[str, dict[str, str]] = {name: {} for name in NAMES}
     shapes: dict[str, str] = {}
-    for k, path in enumerate(paths, 1):
+    for k, path in enumerate(files, 1):
         for head, row in _measured(path):
             ratios[row["variant"]][head + (f" ({k})" if k > 1 else "")] = f"{float(row['ratio']):.2f}"
             shapes[row["config"]] = f"{row['config']} {row['S']}x{row['B']}x{row['I']}x{row['H']}"
     heads = list(dict.fromkeys(head for values in ratios.values() for head in values))
     body = [[NAMES[name], *(values.get(head, "") for head in heads)] for name, values in ratios.items() if values]
-    machines = ", ".join(f"({k}) {_machine(path)}" if k > 1 else _machine(path) for k, path in enumerate(paths, 1))
+    machines = ", ".join(f"({k}) {_machine(path)}" if k > 1 else _machine(path) for k, path in enumerate(files, 1))
     lines = [
         "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run: below 1 is faster.",
         f"*loop* is a time loop in Python, the usual public code. {machines}.",

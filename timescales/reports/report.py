@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timescales.config.compose import Composer
 from timescales.papers import claims, load, verdict
@@ -16,6 +16,9 @@ from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict
 from timescales.reports import gather
 from timescales.runs.metrics import Censored
+
+if TYPE_CHECKING:  # needed only where small-scale versions are reported
+    import pandas
 
 SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
@@ -68,16 +71,16 @@ class Origin:
 class Report:
     """A table, its runs as far as there are any, and what they say.
 
-    `rows` and `asked` are by size: "paper", and "tiny" for the small-scale version.
+    `rows` and `planned` are by size: "paper", and "tiny" for the small-scale version.
     """
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    asked: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
+    planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
-    dropped: int = 0  # committed runs that the table does not ask for any more
+    dropped: int = 0  # committed runs that are not the table's any more
     kinds: set[str] = field(default_factory=set)  # of all its runs (see `identity.kind`)
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
@@ -94,7 +97,7 @@ class Report:
 
     def complete(self, size: str) -> bool:
         """Whether all runs of a size have ended."""
-        return len(self.rows[size]) >= len(self.asked[size])
+        return len(self.rows[size]) >= len(self.planned[size])
 
     @functools.cached_property
     def cells(self) -> list[CellResult]:
@@ -112,7 +115,7 @@ class Report:
         return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
 
     def _judged(self, table: Table, size: str) -> list[ClaimResult]:
-        return [claims.judge(claim, self.rows[size], self.asked[size]) for claim in table.claims]
+        return [claims.judge(claim, self.rows[size], self.planned[size]) for claim in table.claims]
 
     @functools.cached_property
     def verdict(self) -> Verdict:
@@ -186,38 +189,42 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
         own: whether the table lies in the user's own folder.
     """
     table = load.table(name)
-    asked, missing = gather.asked_runs(table, composer)
-    rows, dropped = gather.gather(table, asked, results, runs)
+    planned, missing = gather.planned_runs(table, composer)
+    rows, dropped = gather.gather(table, planned, results, runs)
     return Report(
         table=table,
         rows=rows,
-        asked={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
+        planned={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
         results=results,
         missing=missing,
-        open_runs=gather.open_runs(asked["paper"], rows["paper"], results),
+        open_runs=gather.open_runs(planned["paper"], rows["paper"], results),
         dropped=dropped,
-        kinds={run.kind for of_size in asked.values() for run in of_size},
+        kinds={run.kind for of_size in planned.values() for run in of_size},
         own=own,
-        unread=gather.unread(table, asked, runs) if runs else [],
+        unread=gather.unread(table, planned, runs) if runs else [],
     )
+
+
+def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
+    """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
+    import pandas
+
+    return pandas.DataFrame([{key: str(value) for key, value in row["axes"].items()} for row in rows])
 
 
 def varying_axes(rows: Sequence[Row]) -> list[str]:
     """The settings, except the seed, that have several values among those runs that have them."""
-    values: dict[str, set[str]] = {}
-    for row in rows:
-        for key, value in row["axes"].items():
-            values.setdefault(key, set()).add(str(value))
-    return [key for key, several in values.items() if key != "seed" and len(several) > 1]
+    frame = settings_frame(rows)
+    return [key for key in frame.columns if key != "seed" and frame[key].nunique() > 1]
 
 
 def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
     """The rows of a small-scale version by configuration."""
+    if not rows:
+        return []
     keys = varying_axes(rows)
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault(tuple(str(row["axes"].get(key)) for key in keys), []).append(row)
-    return [_setting(table, keys, own) for own in groups.values()]
+    groups = settings_frame(rows).groupby(keys or (lambda _: 0), sort=False, dropna=False)
+    return [_setting(table, keys, [rows[k] for k in group.index]) for _, group in groups]
 
 
 def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:

@@ -31,7 +31,7 @@ class LockedDropout(nn.Module):
 class AWDModel(SequenceModel):
     """Embedding, RNN and readout with the dropouts of `spec.awd` (`timescales.tasks.AWD`).
 
-    Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped anew
+    Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped again
     in every forward pass (`Cell.weight_drop`); a word dropped from the embedding is dropped wherever it stands in the
     batch; all other masks are `LockedDropout`.
     Init: embedding and readout uniform on +-0.1, the readout's bias 0.
@@ -57,7 +57,7 @@ class AWDModel(SequenceModel):
         if self.awd.tied:
             readout.weight = self.vectors
         rnn.between = LockedDropout(self.awd.hidden)
-        self.before, self.after = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
+        self.drop_input, self.drop_output = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
             if cell.weight_hh is None and (self.awd.weight or self.awd.recurrent != "trained"):
                 raise ValueError(
@@ -73,6 +73,6 @@ class AWDModel(SequenceModel):
         x = F.embedding(batch.x, self.vectors)
         if self.training and self.awd.embedding:
             x = x * F.dropout(x.new_ones(len(self.vectors), 1), self.awd.embedding)[batch.x]
-        raw, after = self.rnn(self.before(x), state)
-        dropped = self.after(raw)
+        raw, after = self.rnn(self.drop_input(x), state)
+        dropped = self.drop_output(raw)
         return Output(self.readout(dropped), after, raw, dropped)

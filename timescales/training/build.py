@@ -32,33 +32,49 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     Raises ConfigError.
     """
     config["device"] = pick_device(config["device"])
-    # Before anything runs in parallel: threads that exist already would not take it over.
-    torch.set_flush_denormal(True)
-    torch.set_float32_matmul_precision({"fp32": "highest", "tf32": "high"}[config["precision"]])
-    torch.backends.cudnn.allow_tf32 = config["precision"] == "tf32"  # torch's default would be true
-    if config["deterministic"]:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
-    torch.use_deterministic_algorithms(config["deterministic"])
-    torch.manual_seed(config["seed"])
-
+    set_up_torch(config["precision"], config["deterministic"])
     shared = {"seed": config["seed"], "device": config["device"], "data_root": config["data_root"]}
+    torch.manual_seed(config["seed"])
     task = construct("task", config["task"], **shared)
-    masked = config["engine"] == "cudnn" and next(task.batches("train")).mask is not None  # others take masks
-    fill_horizon(config["model"], task.spec.horizon)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
-    own = {key: value for key, value in config["model"].items() if key not in HEAD}
-    rnn = construct("model", own, input_size=task.spec.width, engine=config["engine"])
-    head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
-    kind = AWDModel if task.spec.awd else SequenceModel
-    model = call("model", kind, head, own.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
-    try:
-        for cell in rnn.layers if config["engine"] != "auto" else ():
-            engine.pick(config["engine"], cell, torch.zeros(2, 1, cell.input_size, device=config["device"]), masked)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-    one_kernel = {"fused": True} if config["device"].startswith("cuda") and "fused" not in config["optimizer"] else {}
-    optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **one_kernel)
+    model = build_model(config, task)
+    fused = config["device"].startswith("cuda") and "fused" not in config["optimizer"]  # one kernel for all parameters
+    more = {"fused": True} if fused else {}
+    optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **more)
     return model, task, optimizer
+
+
+def set_up_torch(precision: str, deterministic: bool) -> None:
+    """Set torch's precision, and whether it may use algorithms that are not deterministic."""
+    torch.set_flush_denormal(True)  # before anything runs in parallel: threads that exist already keep their setting
+    torch.set_float32_matmul_precision({"fp32": "highest", "tf32": "high"}[precision])
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"  # torch's default is true
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # torch refuses cuBLAS without; read at first use
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
+    """The model of a configuration, sized by the task, on the configuration's device."""
+    fill_horizon(config["model"], task.spec.horizon)
+    of_rnn = {key: value for key, value in config["model"].items() if key not in HEAD}
+    of_head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
+    rnn = construct("model", of_rnn, input_size=task.spec.width, engine=config["engine"])
+    kind = AWDModel if task.spec.awd else SequenceModel
+    model = call("model", kind, of_head, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    if config["engine"] != "auto":
+        check_engine(config["engine"], rnn, task, config["device"])
+    return model
+
+
+def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:
+    """Raise ConfigError if the named engine cannot run the cells here."""
+    masked = name == "cudnn" and next(task.batches("train")).mask is not None  # all other engines take masks
+    for cell in rnn.layers:
+        try:
+            engine.pick(name, cell, torch.zeros(2, 1, cell.input_size, device=device), masked)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
 
 def fill_horizon(node: Any, horizon: int) -> None:
@@ -96,8 +112,8 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         raise ConfigError(f"{group}.batch_first: every task gives steps first, (S, B, ...): leave it out")
     for key in arguments:
         if key not in parameters or key in shared:
-            known = [p for p in parameters if p not in shared]
-            raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, known)}")
+            names = [p for p in parameters if p not in shared]
+            raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
     hints = typing.get_type_hints(target.__init__)
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
@@ -109,7 +125,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         raise ConfigError(f"{group}: {error} (of {where})") from error
     try:
         return target(**arguments)
-    except ValueError as error:  # for people: says what is wrong and how to mend it
+    except ValueError as error:  # for people: says what is wrong and how to fix it
         raise ConfigError(f"{group}={name}: {error}") from error
 
 
@@ -131,13 +147,13 @@ def locate(group: str, target: str) -> Callable:
     if not module or not all(part.isidentifier() for part in target.split(".")):
         raise ConfigError(f"{group}._target_ must be module.class, such as timescales.LSTM; not {target!r}")
     try:
-        found = getattr(importlib.import_module(module), name)
+        target_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
-    if not (isinstance(found, type) and issubclass(found, KINDS[group])):
+    if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
         raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
-    return found
+    return target_class
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -147,10 +163,10 @@ def _fits(value: Any, hint: Any) -> bool:
         return any(_fits(value, part) for part in plain)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     kind = typing.get_origin(hint) or hint
-    checks = {int: number and isinstance(value, int), float: number, bool: isinstance(value, bool),
-              str: isinstance(value, str), type(None): value is None}  # fmt: skip
-    if kind in checks:
-        return bool(checks[kind])
+    if kind in (int, float):
+        return number and (kind is float or isinstance(value, int))
+    if kind in (bool, str, type(None)):
+        return isinstance(value, kind)
     if kind in (Sequence, list, tuple):
         inner = typing.get_args(hint)
         fixed = kind is tuple and inner and inner[-1] is not Ellipsis

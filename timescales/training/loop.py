@@ -36,7 +36,7 @@ def fit(
     clip_norm = runs[0].settings.clip_norm
     clock = Clock()
     with Interrupt() as interrupt:
-        if runs[0].in_step:
+        if runs[0].in_step:  # its validation found the memory too small for more runs together
             finish_step(runs, model, optimizer, clock, interrupt)
         while all(run.going for run in runs) and runs[0].progress.step != until:
             batches = for_each(runs, TrainingRun.draw_batch)

@@ -1,4 +1,4 @@
-"""What the training loop does with any optimizer: scaled steps, weights to evaluate with, and its validation losses."""
+"""What the training loop does with any optimizer: scaled steps, weights to evaluate with, the validation losses."""
 
 from __future__ import annotations
 

@@ -205,15 +205,16 @@ def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
     return best is None or (value > best["value"] if direction == "max" else value < best["value"])
 
 
-def resume_step(directory: Path, lacks: list[str] | None = None) -> int:
+def resume_step(directory: Path, partial: list[str] | None = None) -> int:
     """The step that a run in this directory would continue from.
 
-    lacks: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
+    partial: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
     """
     content = checkpoint.load(directory / "last.pt", KEYS)
     if content is None:
         return 0
-    if lacks is not None and (before := content.get("lacks", [])) != lacks:  # checkpoints had none at first
-        was, now = ("; ".join(parts) or "the whole" for parts in (before, lacks))
+    before = content.get("lacks", [])  # old checkpoints do not have it
+    if partial is not None and before != partial:
+        was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true starts it over")
     return content["progress"]["step"]
