@@ -1,8 +1,11 @@
 """Pictures and tables of what a run has learned: `python scripts/analyse.py RUN_DIR [--only NAME] [--svg]`.
 
-Every question of timescales/analysis that is one for the run's model and task is answered by RUN_DIR/analysis/NAME.png
-and NAME.csv, and at W&B if the run was logged there. Several runs of one task go into one picture each question:
-`python scripts/analyse.py RUN_DIR RUN_DIR ... --to DIR`.
+Every analysis of timescales/analysis that is made for the run's model and task writes RUN_DIR/analysis/NAME.png and
+NAME.csv. If the run was logged to W&B, the pictures go there, too.
+
+Several runs of one task go into one picture per analysis: `python scripts/analyse.py RUN_DIR RUN_DIR ... --to DIR`.
+
+Numbers for the record of a finished run, without a picture: `python scripts/analyse.py RUN_DIR --record NAME`.
 """
 
 from __future__ import annotations
@@ -10,109 +13,129 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import analysis  # noqa: E402
-from timescales.analysis import learning_curves, study  # noqa: E402
-from timescales.analysis.run import Run, load  # noqa: E402
+from timescales.analysis import study  # noqa: E402
 from timescales.errors import ConfigError, nearest  # noqa: E402
-from timescales.papers.printed import printed  # noqa: E402
 from timescales.runs import wandb_run  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
-    parser.add_argument(
-        "--only",
-        metavar="NAME",
-        help=f"one question: {', '.join(analysis.names('study'))}; "
-        f"of several runs: {', '.join(analysis.names('compare'))}",
-    )
-    parser.add_argument("--svg", action="store_true", help="write NAME.svg too")
-    parser.add_argument("--to", metavar="DIR", type=Path, help="where pictures of several runs go")
-    options = parser.parse_args()
-    several = len(options.run_dir) > 1
+    options = parse()
     try:
-        if several != (options.to is not None):
-            raise ConfigError(
-                "--to=DIR is for several runs, and these need it; one run's pictures go into its analysis/"
-            )
-        wanted = choose(options.only, "compare" if several else "study")
-        weights = "best" if any(map(analysis.weights_for, wanted)) else None
-        runs = [load(directory, weights) for directory in options.run_dir]
-        failed = (together if several else each)(runs, wanted, options)
+        if options.record:
+            measure(options)
+            return
+        failed = compare(options) if len(options.run_dir) > 1 else study_each(options)
     except ConfigError as error:
         sys.exit(f"error: {error}")
     if failed:
         sys.exit(f"error: {', '.join(failed)} failed (--only=NAME shows where)")
 
 
-def choose(only: str | None, function: str) -> list[str]:
-    """The questions to put: all that have the function, or the one wanted."""
-    known = analysis.names(function)
-    if function == "study" and only in analysis.names("compare") and only not in known:
-        raise ConfigError(f"--only={only} is asked of several runs at once: RUN_DIR RUN_DIR --only {only} --to DIR")
-    if only is not None and only not in known:
-        raise ConfigError(f"--only={only}: no such question{nearest(only, known)} (there are {', '.join(known)})")
-    return known if only is None else [only]
+def parse() -> argparse.Namespace:
+    """The arguments of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    one, several, recorded = (", ".join(analysis.names(kind)) for kind in ("study", "compare", "measure"))
+    parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
+    parser.add_argument("--only", metavar="NAME", help=f"one analysis: {one}; of several runs: {several}")
+    parser.add_argument("--svg", action="store_true", help="also write NAME.svg")
+    parser.add_argument("--to", metavar="DIR", type=Path, help="the directory for pictures of several runs")
+    parser.add_argument("--record", metavar="NAME", help=f"measure for the record: {recorded}")
+    return parser.parse_args()
 
 
-def each(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
-    """Put each question to the run; returns those that failed."""
-    (run,) = runs
-    failed = ask(wanted, run.directory / "analysis", options, lambda name: analysis.study_run(run, name))
+def measure(options: argparse.Namespace) -> None:
+    """Measure a finished run for its record and print the values."""
+    if len(options.run_dir) > 1:
+        raise ConfigError("--record is for one run: give one RUN_DIR")
+    name = choose(options.record, "measure", "--record")[0]
+    print_values(name, analysis.measure_run(options.run_dir[0], name))
+
+
+def study_each(options: argparse.Namespace) -> list[str]:
+    """Write the studies of one run. Returns the analyses that failed."""
+    if options.to is not None:
+        raise ConfigError("--to=DIR is for several runs; the pictures of one run go into its analysis/")
+    if options.only in set(analysis.names("compare")) - set(analysis.names("study")):
+        raise ConfigError(
+            f"--only={options.only} compares several runs: RUN_DIR RUN_DIR --only {options.only} --to DIR"
+        )
+    names = choose(options.only, "study", "--only")
+    run = analysis.load(options.run_dir[0])
+    failed = write_all(names, run.directory / "analysis", options, lambda name: analysis.study_run(run, name))
     wandb_run.pictures(run.directory)
     return failed
 
 
-def together(runs: list[Run], wanted: list[str], options: argparse.Namespace) -> list[str]:
-    """Put each question to all runs at once; returns those that failed."""
-    return ask(wanted, options.to, options, lambda name: compare(runs, name))
+def compare(options: argparse.Namespace) -> list[str]:
+    """Write the comparisons of several runs. Returns the analyses that failed."""
+    if options.to is None:
+        raise ConfigError("pictures of several runs need a directory: --to=DIR")
+    names = choose(options.only, "compare", "--only")
+    weights = "best" if any(map(analysis.weights_for, names)) else None
+    runs = [analysis.load(directory, weights) for directory in options.run_dir]
+    return write_all(names, options.to, options, lambda name: analysis.compare_runs(runs, name, **extras(name)))
 
 
-def compare(runs: list[Run], name: str) -> study.Study:
-    """The answer of several runs; curves are shown beside what papers print."""
-    if name == "learning_curves":
-        return learning_curves.compare(runs, printed)
-    return analysis.compare_runs(runs, name)
+def extras(name: str) -> dict[str, Any]:
+    """Further arguments of an analysis: learning curves are shown beside what papers print."""
+    from timescales.papers.printed import printed
+
+    return {"printed": printed} if name == "learning_curves" else {}
 
 
-def ask(
-    wanted: list[str], folder: Path, options: argparse.Namespace, question: Callable[[str], study.Study]
+def choose(name: str | None, kind: str, option: str) -> list[str]:
+    """The analysis of this name, or all that have the function `kind`."""
+    known = analysis.names(kind)
+    if name is not None and name not in known:
+        raise ConfigError(f"{option}={name}: no such analysis{nearest(name, known)} (there are {', '.join(known)})")
+    return known if name is None else [name]
+
+
+def write_all(
+    names: list[str], folder: Path, options: argparse.Namespace, analyse: Callable[[str], study.Study]
 ) -> list[str]:
-    """Write each question's answer into a folder and print its values.
+    """Write the results of all analyses into a folder and print their values. Returns the analyses that failed.
 
-    An unexpected error becomes a line, and the other questions are still asked; returns those that failed.
+    With --only errors are raised. Otherwise an unexpected error is printed, and the other analyses still run.
     """
     skipped, failed = [], []
-    for name in wanted:
+    for name in names:
         try:
-            found = question(name)
-            paths = study.write(found, folder, name, options.svg)
+            write_one(name, folder, options.svg, analyse(name))
         except ConfigError:
             if options.only:
                 raise
             skipped.append(name)
-            continue
         except Exception as error:
             if options.only:
-                raise  # with its traceback
+                raise
             print(f"{name} failed: {traceback.format_exception_only(error)[-1].strip()}")
             failed.append(name)
-            continue
-        print(" ".join(str(path) for path in paths))
-        for key, value in found.values.items():
-            print(f"  {name}/{key:24} {value:.6g}")
-        for line in found.notes:
-            print(f"  {line}")
     if skipped:
-        print(f"not asked of this model and task: {', '.join(skipped)} (--only=NAME says why)")
+        print(f"not made for this model and task: {', '.join(skipped)} (--only=NAME says why)")
     return failed
+
+
+def write_one(name: str, folder: Path, svg: bool, result: study.Study) -> None:
+    """Write the result of an analysis and print its values and notes."""
+    print(" ".join(str(path) for path in study.write(result, folder, name, svg)))
+    print_values(f"  {name}", result.values)
+    for note in result.notes:
+        print(f"  {note}")
+
+
+def print_values(name: str, values: Mapping[str, float]) -> None:
+    """Print a line per value."""
+    for key, value in values.items():
+        print(f"{name}/{key:24} {value:.6g}")
 
 
 if __name__ == "__main__":

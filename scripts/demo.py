@@ -1,9 +1,9 @@
-"""The demo: train an LSTM and a power-law LSTM where memory decides, draw both, print the outcome.
+"""The demo: train an LSTM and a power-law LSTM on a task that needs memory, draw and print their results.
 
-Asynchronous frequency discrimination without the time as an input (Chien et al. 2021, table 3): is the period of a
-wave, seen at irregular moments, between 5 and 6? The power-law gate feels the time that has passed, an LSTM cannot.
-Scaled down: 30 epochs instead of 70, batches of 64 instead of 32, a higher learning rate. The runs go through
-train.py; a second `make demo` finds them finished.
+The task is asynchronous frequency discrimination without the time as an input (Chien et al. 2021, table 3): is the
+period of a wave, sampled at irregular times, between 5 and 6? The gate of the power-law LSTM depends on the time since
+the last sample; an LSTM does not know it. Scaled down: 30 epochs instead of 70, batches of 64 instead of 32, a higher
+learning rate. The runs are those of train.py, so a second `make demo` finds them finished.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FOLDER = ROOT / "runs" / "demo"
 MODELS = {"lstm": "LSTM", "plstm": "power-law LSTM"}
 SCALED = ["task=frequency", "task.batch_size=64", "optimizer.lr=0.005"]
 FULL = ["model.hidden_size=110", "loop.max_epochs=30"]
-# Where there is no compiler for the fast engine: the same point in the same three minutes.
+# Without a compiler for the fused engine: the same comparison in the same three minutes.
 SLOW = ["model.hidden_size=32", "loop.max_epochs=10"]
 
 
 def train() -> dict[str, dict[str, Any]]:
-    """Train both models; their records by name."""
+    """Train both models. Returns their records by model."""
     size = FULL if fused_engine_runs() else SLOW
     command = [sys.executable, "train.py", "-m", f"model={','.join(MODELS)}", *SCALED, *size, "logger=csv"]
     done = subprocess.run([*command, f"run_dir={FOLDER}"], cwd=ROOT, check=False)
@@ -42,7 +42,7 @@ def train() -> dict[str, dict[str, Any]]:
 
 
 def fused_engine_runs() -> bool:
-    """Whether this machine has the fast engine (it is compiled now, if it never was)."""
+    """Whether this machine has the fused engine. It is compiled first, if it has not been."""
     import torch
 
     from timescales import LSTM
@@ -51,51 +51,56 @@ def fused_engine_runs() -> bool:
     return fused.unsupported_reason(LSTM(1, 1).layers[0], torch.zeros(2, 1, 1)) is None
 
 
-def printed() -> dict[str, float]:
-    """The paper's accuracy at full size, by model, in percent."""
+def printed_accuracies() -> dict[str, float]:
+    """The paper's accuracy at full size, in percent, by model."""
     from omegaconf import OmegaConf
 
     cells = OmegaConf.load(ROOT / "conf" / "table" / "chien_table3.yaml").table.cells
-    here = {"task.sampling": "async", "task.time_input": False}
-    return {cell.where.model: cell.value for cell in cells if here.items() <= cell.where.items()}
+    setting = {"task.sampling": "async", "task.time_input": False}
+    return {cell.where.model: cell.value for cell in cells if setting.items() <= cell.where.items()}
 
 
 def draw(records: dict[str, dict[str, Any]]) -> Path:
-    """Validation accuracy over epochs, both models in one picture."""
+    """Draw the validation accuracy of both models by epoch. Returns the path of the picture."""
 
     def fill(figure: Any) -> None:
-        (one,) = plotting.panels(figure)
-        for name, label in MODELS.items():
+        (ax,) = plotting.panels(figure)
+        for name, model in MODELS.items():
             points = [(row["epoch"], 100 * row["valid/accuracy"]) for row in records[name]["curve"]]
-            words = f"{label}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set"
-            one.plot(*zip(*points, strict=True), color=plotting.COLOURS[name], lw=2, label=words)
-        one.axhline(52, color="#bbbbbb", ls=":", lw=1)
-        corner = one.get_yaxis_transform()  # x in parts of the axes, y in data
-        one.text(0.99, 52.4, "always the same answer", color="#999999", ha="right", va="bottom", transform=corner)
-        one.set(xlabel="epoch (5,000 fresh waves each)", ylabel="validation accuracy (%)")
-        one.set(xlim=(0, None), ylim=(45, 100))
-        one.legend(frameon=False, loc="upper left")
+            label = f"{model}: {100 * records[name]['metrics']['test/accuracy']:.1f} % on the test set"
+            ax.plot(*zip(*points, strict=True), color=plotting.COLOURS[name], lw=2, label=label)
+        ax.axhline(52, color="#bbbbbb", ls=":", lw=1)
+        look = {"color": "#999999", "ha": "right", "va": "bottom", "transform": ax.get_yaxis_transform()}
+        ax.text(0.99, 52.4, "always the same answer", **look)
+        ax.set(xlabel="epoch (5,000 new waves each)", ylabel="validation accuracy (%)")
+        ax.set(xlim=(0, None), ylim=(45, 100))
+        ax.legend(frameon=False, loc="upper left")
 
     return plotting.write(fill, FOLDER / "demo", "Irregularly sampled waves: is the period between 5 and 6?")[0]
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    begun = time.monotonic()
-    print("Two models, one question: is the period of an irregularly sampled wave between 5 and 6?\n", flush=True)
+    start = time.monotonic()
+    print("Two models, one task: is the period of an irregularly sampled wave between 5 and 6?\n", flush=True)
     records = train()
     picture = draw(records)
-    print(f"\n  {'model':16}{'test accuracy':>14}{'parameters':>12}{'seconds':>9}   paper, full size")
-    paper = printed()
-    for name, label in MODELS.items():
-        found = records[name]
-        print(f"  {label:16}{100 * found['metrics']['test/accuracy']:12.1f} %{found['parameters']:12,}"
-              f"{found['seconds']:9.0f}   {paper[name]:.2f} %")  # fmt: skip
-    print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - begun:.0f} s in all)\n")
+    print_results(records)
+    print(f"\nThe curves: {picture.relative_to(ROOT)}   ({time.monotonic() - start:.0f} s in all)\n")
     print("Next:")
     print("  .venv/bin/python train.py model=plstm task=copy task.T=500      # remember ten symbols for 500 steps")
     print("  .venv/bin/python train.py -m model=lstm,chrono,plstm task=copy task.T=50 seed=0,1        # a sweep")
     print("  .venv/bin/python train.py model=plstm task=frequency --cfg job                     # every setting")
+
+
+def print_results(records: dict[str, dict[str, Any]]) -> None:
+    """Print a line per model: accuracy, parameters and time, and the paper's accuracy."""
+    print(f"\n  {'model':16}{'test accuracy':>14}{'parameters':>12}{'seconds':>9}   paper, full size")
+    paper = printed_accuracies()
+    for name, model in MODELS.items():
+        record = records[name]
+        accuracy = f"{100 * record['metrics']['test/accuracy']:12.1f} %"
+        print(f"  {model:16}{accuracy}{record['parameters']:12,}{record['seconds']:9.0f}   {paper[name]:.2f} %")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Find data sets, or download them, and count what they hold: `python scripts/fetch_data.py all`.
+"""Find or download data sets and check that they are complete: `python scripts/fetch_data.py all`.
 
---check only looks. They lie in --root, else in $TIMESCALES_DATA, else in the user's cache. Exit status 1 if any is
-missing or not whole.
+With --check nothing is downloaded. Data sets lie in --root, else in $TIMESCALES_DATA, else in the user's cache. The
+exit status is 1 if one is missing or incomplete.
 """
 
 from __future__ import annotations
@@ -12,43 +12,37 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from timescales.tasks.data import cifar, glove, imdb, mnist, text
+from timescales.tasks.data.all import CORPORA
 from timescales.tasks.data.corpus import Corpus, data_root
 
-ALL = (mnist.CORPUS, cifar.CORPUS, imdb.CORPUS, glove.CORPUS, text.PTB, text.WIKITEXT2, text.TEXT8)
-CORPORA = {corpus.name: corpus for corpus in ALL}
 
-
-def look(corpus: Corpus, root: str | None, check: bool) -> bool:
-    """Print one line about a data set; whether it is there and whole."""
+def check(corpus: Corpus, root: str | None, download: bool) -> bool:
+    """Print a line about a data set. Returns whether it is there and complete."""
     try:
-        path = corpus.find(data_root(root)) if check else corpus.locate(root)
+        path = corpus.locate(root) if download else corpus.find(data_root(root))
         if path is None:
             print(f"{corpus.name}: not under {data_root(root).resolve()}")
             return False
-        found = corpus.count(path)
-    except ValueError as error:  # missing or damaged: says so in one line
+        counts = corpus.count(path)
+    except ValueError as error:  # missing or damaged
         print(f"{corpus.name}: {error}")
         return False
-    differs = corpus.differs(found)
-    counts = (
-        ", ".join(differs) if differs else ", ".join(f"{n:,} {what}" for what, n in found.items() if what != "digest")
-    )
-    print(f"{corpus.name}: {path}: {'not whole' if differs else 'whole'}: {counts}")
+    differs = corpus.differs(counts)
+    words = differs or [f"{n:,} {what}" for what, n in counts.items() if what != "digest"]
+    print(f"{corpus.name}: {path}: {'incomplete' if differs else 'complete'}: {', '.join(words)}")
     return not differs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "names", nargs="+", choices=["all", *CORPORA], metavar="NAME", help=", ".join(["all", *CORPORA])
-    )
-    parser.add_argument("--check", action="store_true", help="look and count, download nothing")
+    names = ["all", *CORPORA]
+    parser.add_argument("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--check", action="store_true", help="download nothing")
     parser.add_argument("--root", help="the folder of data sets")
-    given = parser.parse_args()
-    names = list(CORPORA) if "all" in given.names else given.names
-    fine = [look(CORPORA[name], given.root, given.check) for name in names]
-    sys.exit(0 if all(fine) else 1)
+    options = parser.parse_args()
+    wanted = list(CORPORA) if "all" in options.names else options.names
+    complete = [check(CORPORA[name], options.root, not options.check) for name in wanted]
+    sys.exit(0 if all(complete) else 1)
 
 
 if __name__ == "__main__":

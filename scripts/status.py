@@ -66,9 +66,8 @@ def plan(options: argparse.Namespace, composer: Composer, results: Path) -> None
 
 def overview(names: list[str], composer: Composer, results: Path, measure: bool) -> None:
     """Print a line for each table and size; measure: first time a few steps of the kinds of runs not known."""
+    from timescales.tasks.data.all import CORPORA
     from timescales.tasks.data.corpus import data_root
-
-    from fetch_data import CORPORA  # isort: skip
 
     absent = [name for name, corpus in CORPORA.items() if corpus.find(data_root(None)) is None]
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from timescales import LSTM, PLSTM, analysis
 from timescales.analysis import cold_start
+from timescales.analysis.groups import Line
 from timescales.analysis.run import load
 from timescales.analysis.study import write
 from timescales.errors import ConfigError
@@ -45,8 +46,12 @@ def counting():
     return SimpleNamespace(spec=SimpleNamespace(carried=True), streams={"valid": streams})
 
 
+def line(name, starts):
+    return Line(name, "black", "", starts)
+
+
 def test_pieces_led_astray_are_counted(counting):
-    found = cold_start._told([("", "black", cold_start.starts(Moody(), counting))])
+    found = cold_start.study_of([line("", cold_start.starts(Moody(), counting))])
     guess = math.log(5)
     expected = {"pieces": 30.0, "lost": 0.2, "cold": 0.2 * guess, "found": 0.0, "warm": 0.0}
     expected |= {"least_activity_of_found": 1.0, "greatest_activity_of_lost": 2.0}
@@ -70,7 +75,7 @@ def test_lost_is_what_is_read_better_from_a_warm_state(monkeypatch):
     cold = torch.tensor([[9, 1, 1, 3, 3], [1, 9, 1, 1, 1], [2, 3.25, 7, 1, 1], [2, 2.75, 7, 1, math.nan]])
     warm = torch.tensor([[1.0, 1, 1, 1, 1], [9, 9, 9, 9, 9], [1.5, 1, 6, 2, 1], [1.5, 2.75, 6.5, 2, 1]])
     activity = torch.tensor([0.5, 0.1, 0.3, 0.4, 0.2])
-    found = cold_start._told([("a", "black", cold_start.Starts(cold, warm, activity))])
+    found = cold_start.study_of([line("a", cold_start.Starts(cold, warm, activity))])
     each = [row for row in found.rows if row["what"] == "piece"]
     assert [row["lost"] for row in each] == [0, 1, 0, 0, 1]  # by .5, 1.125, .75, -1 and NaN
     assert [row["cold"] for row in each[:4]] == [2, 3, 7, 1]
@@ -82,7 +87,7 @@ def test_lost_is_what_is_read_better_from_a_warm_state(monkeypatch):
     values |= {"greatest_activity_of_lost": 0.2}
     assert math.isnan(found.values.pop("a/cold"))
     assert found.values == pytest.approx({f"a/{key}": value for key, value in values.items()})
-    none = cold_start._told([("", "black", cold_start.Starts(cold[:, 1:2], warm[:, 1:2], activity[1:2]))])
+    none = cold_start.study_of([line("", cold_start.Starts(cold[:, 1:2], warm[:, 1:2], activity[1:2]))])
     assert set(none.values) == {"pieces", "lost", "cold", "warm", "greatest_activity_of_lost"}
     assert not any("found" in row for row in none.rows)
     for study in (found, none):
@@ -92,7 +97,7 @@ def test_lost_is_what_is_read_better_from_a_warm_state(monkeypatch):
 def test_most_pieces_may_be_lost(counting):
     """Of ten streams eight begin with a 0."""
     counting.streams["valid"][:, :8] = counting.streams["valid"][:, :1]
-    assert cold_start._told([("", "black", cold_start.starts(Moody(), counting))]).values["lost"] == pytest.approx(0.8)
+    assert cold_start.study_of([line("", cold_start.starts(Moody(), counting))]).values["lost"] == pytest.approx(0.8)
 
 
 def test_pieces_lie_evenly_over_the_streams_and_leave_fillings_out(counting, monkeypatch):
@@ -106,7 +111,7 @@ def test_pieces_lie_evenly_over_the_streams_and_leave_fillings_out(counting, mon
     read[300:, 9] = -100
     assert cold_start.pieces(counting).shape == (121, 29)
     counting.streams["valid"] = read[:240, :1]
-    with pytest.raises(ConfigError, match="validation streams of 239 symbols have no two pieces of 120"):
+    with pytest.raises(ConfigError, match="validation streams of 239 symbols do not have two pieces of 120"):
         cold_start.pieces(counting)
 
 
@@ -160,5 +165,5 @@ def test_a_run_two_runs_and_other_tasks(tmp_path, monkeypatch, train, script):
     assert write(both, tmp_path / "both", "cold_start")[1].is_file()
     reset = Characters(data_root=str(tmp_path), state="reset", allow_partial=True, batch_size=8)
     for task, name in ((Copy(T=5, train_size=1, valid_size=1, test_size=1), "Copy"), (reset, "Characters with state=")):
-        with pytest.raises(ConfigError, match=f"carry their state on, not for {name}"):
+        with pytest.raises(ConfigError, match=f"with a carried state, not for {name}"):
             cold_start.pieces(task)

@@ -1,17 +1,16 @@
-"""Questions put to trained runs, one file each.
+"""Analyses of trained runs, one module each.
 
-`measure` puts one to a finished run and keeps the answer in its record; `study` puts one to any run that has weights
-and makes a picture and a table of it; `compare` puts one to several runs of one task at once.
+A module has any of
+    measure(model, task) -> dict[str, float]   Numbers for the run's record. Tables name them "probe/MODULE/VALUE",
+                                               such as "probe/reset_units/p_mean". An `Answer` also brings files.
+    study(run) -> Study                        Picture, rows and values of one run with weights.
+    compare(runs) -> Study                     The same of several runs of one task.
+    WEIGHTS                                    The weights to analyse: "best" (also without this attribute), "last", or
+                                               None, which also accepts runs without weights.
+and functions of several runs' rows, with which tables compute a cell. Each function raises ConfigError for a model or
+task that it is not made for.
 
-A file here has any of
-    measure(model, task) -> dict[str, float]   the value "x" of reset_units.py is called "probe/reset_units/x" in a
-                                               table; an `Answer` instead of a dict brings files too
-    study(run) -> Study                        the picture, rows and values of one `Run`
-    compare(runs) -> Study                     the same of several
-    WEIGHTS                                    "last": a measure is put to a run's last weights, not its best;
-                                               None: a comparison needs none, so that runs without any will do
-or functions that tables compute from several runs' rows. Each raises ConfigError where the question is not one for the
-model or task. common.py is what several of them stand on.
+The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses share. This file imports no torch.
 """
 
 from __future__ import annotations
@@ -20,65 +19,98 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from timescales.analysis.run import HERE, Run, load
+from timescales.analysis.run import Run, load
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import record
 
+__all__ = ["ANALYSES", "compare_runs", "load", "measure_run", "names", "study_run", "weights_for"]
+
+# The functions of each module. A listing, so that names are known without importing torch; a test compares it with the
+# modules.
+ANALYSES = {
+    "ablation": ("measure", "study", "compare"),
+    "assigned": ("study",),
+    "bins": ("measure",),
+    "characteristic_times": ("study", "compare"),
+    "cold_start": ("study", "compare"),
+    "decay_curves": ("study", "compare"),
+    "decay_factors": ("study", "compare"),
+    "forgetting": ("measure",),
+    "gate_gradients": ("study",),
+    "gate_histograms": ("study", "compare"),
+    "gate_maps": ("study",),
+    "generalisation": ("measure", "study", "compare"),
+    "learning_curves": ("compare",),
+    "length_accuracy": ("study", "compare"),
+    "longest_pair": ("study", "compare"),
+    "mutual_information": ("study",),
+    "reference_times": ("study",),
+    "reset_units": ("measure", "study", "t", "cohens_d"),
+    "routing": ("study",),
+    "timescale_law": ("measure", "study", "compare"),
+    "word_ablation": ("study", "compare"),
+}
+
 
 def names(*functions: str) -> list[str]:
-    """The files here that have any of the functions."""
-    paths = (path for path in sorted(HERE.glob("*.py")) if path.stem != "__init__")
-    return [p.stem for p in paths if any(f"\ndef {function}(" in p.read_text() for function in functions)]
+    """The analyses that have any of the functions, in alphabetical order."""
+    return [name for name, present in ANALYSES.items() if set(functions) & set(present)]
 
 
 def weights_for(name: str) -> str | None:
-    """The weights that a question is put to: "best", "last", or None if it asks for none."""
-    return getattr(importlib.import_module(f"timescales.analysis.{name}"), "WEIGHTS", "best")
+    """The weights that an analysis reads: "best", "last", or None if it needs none."""
+    return getattr(_module(name), "WEIGHTS", "best")
 
 
 def measure_run(directory: Path, name: str) -> dict[str, float]:
-    """Put a question to the finished run in a directory; the answer is kept in its record.
+    """Measure a finished run and keep the values in its record.
 
-    It is put to the weights of the best validation, or those that the question names (`weights_for`).
-
-    Raises ConfigError as `load` does, for a run that has not ended, or if the question is not one for the run's model
+    Raises ConfigError as `load` does, for a run that has not ended, or if the analysis is not made for the run's model
     and task.
     """
-    question = importlib.import_module(f"timescales.analysis.{name}")
     run = load(directory, weights_for(name))
-    if run.record["status"] == "interrupted":  # the answer would stay when the weights are others
-        raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then ask again")
-    answer = question.measure(run.model, run.task)
-    for file, text in getattr(answer, "files", {}).items():
+    if run.record["status"] == "interrupted":  # the values would stay when the weights have changed
+        raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
+    values = _module(name).measure(run.model, run.task)
+    for file, text in getattr(values, "files", {}).items():
         write_atomic(directory / file, text.encode())
-    keep(directory, name, answer)
-    return answer
-
-
-def keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
-    """Put a question's values into a finished run's record; its earlier answer goes."""
-    found = record.read(directory)
-    assert found is not None, "loaded from there"
-    probes = {key: value for key, value in found.get("probes", {}).items() if not key.startswith(f"{name}/")}
-    record.update(directory, probes=probes | {f"{name}/{key}": value for key, value in values.items()})
+    _keep(directory, name, values)
+    return values
 
 
 def study_run(run: Run, name: str) -> Study:
-    """Put a question to a run; its values are kept in the record if the run has ended.
+    """Study a run. If it has ended, the values are kept in its record.
 
-    Raises ConfigError if the question is not one for the run's model and task.
+    Raises ConfigError if the analysis is not made for the run's model and task.
     """
-    found = importlib.import_module(f"timescales.analysis.{name}").study(run)
+    study = _module(name).study(run)
     if run.record["status"] != "interrupted":  # a run that goes on writes its record itself
-        keep(run.directory, name, found.values)
-    return replace(found, title=f"{found.title}\n{run.title}")
+        _keep(run.directory, name, study.values)
+    return replace(study, title=f"{study.title}\n{run.title}")
 
 
-def compare_runs(runs: Sequence[Run], name: str) -> Study:
-    """Put a question to several runs of one task. Raises ConfigError if it is not one for them."""
+def compare_runs(runs: Sequence[Run], name: str, **options: Any) -> Study:
+    """Compare several runs of one task. options: further arguments of the module's `compare`.
+
+    Raises ConfigError if the analysis is not made for these runs.
+    """
     if len({run.config["task"]["name"] for run in runs}) > 1:
         raise ConfigError("runs of several tasks do not go into one picture: give runs of one task")
-    return importlib.import_module(f"timescales.analysis.{name}").compare(runs)
+    return _module(name).compare(runs, **options)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"timescales.analysis.{name}")
+
+
+def _keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
+    """Put an analysis' values into the record of a finished run, in place of its earlier values."""
+    content = record.read(directory)
+    assert content is not None, "the run was loaded from there"
+    others = {key: value for key, value in content.get("probes", {}).items() if not key.startswith(f"{name}/")}
+    record.update(directory, probes=others | {f"{name}/{key}": value for key, value in values.items()})

@@ -1,4 +1,4 @@
-"""Do units forget with the time scales that they were given?
+"""Do units forget with the time scales that they were assigned?
 
 Source: Mahto et al. 2021, appendix A.2 and Fig. 4, appendix A.5 and Fig. 9.
 """
@@ -13,81 +13,97 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import timescale
-from timescales.analysis.run import Run, by_unit
-from timescales.analysis.study import Study
+from timescales.analysis.observe import timescale
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study, by_unit
 from timescales.nn.inits import InverseGamma
 
-TITLE = "Time scale of each unit: as its forget bias began, and -1 / ln(mean forget gate on test data) after training"
-ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper's are not in print
+TITLE = "Time scale of each unit: assigned by its initial forget bias, and -1 / ln(mean forget gate on test data)"
+ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper prints none
 
 
 def study(run: Run) -> Study:
-    """Rows: one a unit: layer, place, assigned and estimated time scale in steps. Values: by layer, the correlation of
-    ranks (Spearman), that of logarithms (Pearson, of units where both are finite and above 0), both medians, and the
-    share of units assigned less than 20 steps (80 % in layer 2 of the paper's, section 3.1.1).
+    """Assigned time scales are those of the biases before training; in multi-timescale models these biases are fixed.
 
-    Assigned is what the bias says before training; in multi-timescale models it stays. Raises ConfigError for a model
-    without forget gates.
+    Rows: one per unit: layer, unit, assigned and estimated time scale in steps. Values: for each layer, the rank
+    correlation (Spearman), the correlation of logarithms (Pearson, over units where both are finite and above 0), both
+    medians, and the share of units assigned less than 20 steps (80 % in layer 2 of the paper, section 3.1.1).
+    Raises ConfigError for a model without forget gates.
     """
     pairs = [
         (cell.timescales().detach().cpu().double(), timescale(forget))
         for cell, forget in zip(run.initial.rnn.layers, run.forget, strict=True)
     ]
-    both = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))
-    rows = by_unit(run.model, dict(zip(("assigned", "estimated"), both, strict=True)))
-    values: dict[str, float] = {}
-    for layer, (assigned, estimated) in enumerate(pairs, 1):
-        usable = [bool(0 < a < math.inf and 0 < e < math.inf) for a, e in zip(assigned, estimated, strict=True)]
-        logs = correlation(assigned[usable].log(), estimated[usable].log())
-        values |= {
-            f"layer{layer}/spearman": correlation(ranks(assigned), ranks(estimated)), f"layer{layer}/pearson_log": logs,
-            f"layer{layer}/assigned_median": float(assigned.median()),
-            f"layer{layer}/estimated_median": float(estimated.median()),
-            f"layer{layer}/assigned_below_20": float((assigned < 20).double().mean()),
-        }  # fmt: skip
+    assigned, estimated = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))
+    rows = by_unit(run.model, {"assigned": assigned, "estimated": estimated})
+    values = {
+        f"layer{layer}/{name}": value
+        for layer, pair in enumerate(pairs, 1)
+        for name, value in _agreement(*pair).items()
+    }
     return Study(TITLE, rows, values, lambda figure: draw(figure, run, pairs, values))
 
 
+def _agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
+    """The values of one layer."""
+    usable = (assigned > 0) & assigned.isfinite() & (estimated > 0) & estimated.isfinite()
+    return {
+        "spearman": correlation(ranks(assigned), ranks(estimated)),
+        "pearson_log": correlation(assigned[usable].log(), estimated[usable].log()),
+        "assigned_median": float(assigned.median()),
+        "estimated_median": float(estimated.median()),
+        "assigned_below_20": float((assigned < 20).double().mean()),
+    }
+
+
 def ranks(values: Tensor) -> Tensor:
-    """The place of each value (n,) in their order, float64; equal ones share the mean of theirs."""
+    """The rank of each value (n,), float64. Equal values share the mean of their ranks."""
     from scipy.stats import rankdata
 
     return torch.from_numpy(rankdata(values))
 
 
 def correlation(a: Tensor, b: Tensor) -> float:
-    """Pearson's r of two (n,); nan where one does not vary."""
+    """Pearson's r of two (n,); nan if one is constant."""
     return float(torch.corrcoef(torch.stack([a, b]))[0, 1]) if len(a) > 1 else math.nan
 
 
 def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
-    """A panel a layer, every unit a dot; for the multi-timescale model one more, the law at several alpha."""
+    """A panel per layer, a dot per unit; for the multi-timescale model one more panel, the assignments by alpha."""
     mts = run.config["model"]["name"] == "mts"
     axes = plotting.panels(figure, len(pairs) + mts, width=4.4 * (len(pairs) + mts), height=4.4)
-    for layer, (one, (assigned, estimated)) in enumerate(zip(axes, pairs, strict=False), 1):
-        one.plot(assigned, estimated, "o", color=run.colour, ms=3, alpha=0.4, mew=0)
-        finite = torch.cat([assigned, estimated])
-        finite = finite[(finite > 0) & finite.isfinite()]
-        ends = [float(finite.min()), float(finite.max())]
-        one.plot(ends, ends, "-", color="#999999", lw=1, zorder=0)
-        limits = (ends[0] / 1.2, ends[1] * 1.2)
-        one.set(
-            xscale="log", yscale="log", xlabel="assigned (steps)", ylabel="estimated (steps)", xlim=limits, ylim=limits
-        )
-        plotting.plain(one)
+    for layer, (ax, pair) in enumerate(zip(axes, pairs, strict=False), 1):
+        _draw_layer(ax, run.colour, *pair)
         r = values[f"layer{layer}/spearman"]
-        said = "" if math.isnan(r) else f", rank correlation {r:.3f}"
-        one.set_title(f"layer {layer}, {len(assigned):,} units{said}", loc="left", fontsize=9)
+        correlation_text = "" if math.isnan(r) else f", rank correlation {r:.3f}"
+        ax.set_title(f"layer {layer}, {len(pair[0]):,} units{correlation_text}", loc="left", fontsize=9)
     if mts:
-        settings, assigned = run.config["model"], pairs[min(1, len(pairs) - 1)][0]
-        own, law = settings["alpha"], {key: settings[key] for key in ("scale", "quantiles") if key in settings}
-        others = [alpha for alpha in ALPHAS if alpha != own]
-        shades = plotting.shades(len(others))
-        for alpha, shade in sorted([*zip(others, shades, strict=True), (own, run.colour)], key=lambda pair: pair[0]):
-            times = assigned if alpha == own else InverseGamma(alpha, **law).timescales(len(assigned))
-            axes[-1].plot(range(1, len(times) + 1), times.where(times > 0, torch.nan), color=shade,
-                          lw=2.5 if alpha == own else 1.2, label=f"alpha {alpha}")  # fmt: skip
-        axes[-1].set(yscale="log", xlabel="unit", ylabel="assigned time scale (steps)")
-        axes[-1].set_title("what each alpha assigns", loc="left", fontsize=9)
-        axes[-1].legend(frameon=False, fontsize=8)
+        _draw_alphas(axes[-1], run, pairs[min(1, len(pairs) - 1)][0])
+
+
+def _draw_layer(ax: Any, colour: str, assigned: Tensor, estimated: Tensor) -> None:
+    ax.plot(assigned, estimated, "o", color=colour, ms=3, alpha=0.4, mew=0)
+    times = torch.cat([assigned, estimated])
+    times = times[(times > 0) & times.isfinite()]
+    ends = [float(times.min()), float(times.max())]
+    ax.plot(ends, ends, "-", color="#999999", lw=1, zorder=0)
+    limits = (ends[0] / 1.2, ends[1] * 1.2)
+    ax.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
+    ax.set(xlabel="assigned (steps)", ylabel="estimated (steps)")
+    plotting.plain_ticks(ax)
+
+
+def _draw_alphas(ax: Any, run: Run, assigned: Tensor) -> None:
+    """The time scales that a layer is assigned with the run's alpha, and with others."""
+    settings = run.config["model"]
+    options = {key: settings[key] for key in ("scale", "quantiles") if key in settings}
+    others = [alpha for alpha in ALPHAS if alpha != settings["alpha"]]
+    colours = {**dict(zip(others, plotting.shades(len(others)), strict=True)), settings["alpha"]: run.colour}
+    for alpha in sorted(colours):
+        of_run = alpha == settings["alpha"]
+        times = assigned if of_run else InverseGamma(alpha, **options).timescales(len(assigned))
+        y = times.where(times > 0, torch.nan)
+        ax.plot(range(1, len(y) + 1), y, color=colours[alpha], lw=2.5 if of_run else 1.2, label=f"alpha {alpha}")
+    ax.set(yscale="log", xlabel="unit", ylabel="assigned time scale (steps)")
+    ax.set_title("assignment by alpha", loc="left", fontsize=9)
+    plotting.small_legend(ax)

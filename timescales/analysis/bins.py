@@ -1,4 +1,4 @@
-"""Perplexity by how frequent the predicted word is, and the bootstrap that compares two models.
+"""Perplexity by the frequency of the predicted word, and a bootstrap that compares two models.
 
 Source: Mahto et al. 2021, section 3.2.2 and table 1; binning and resampling as in the authors' released code.
 """
@@ -16,24 +16,24 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.analysis.common import needs_words
+from timescales.analysis.needs import needs_words
 from timescales.analysis.study import Answer
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
 
 NAMES = ("above_10K", "1K_10K", "100_1K", "below_100")
-EDGES = (10_000, 1_000, 100)  # a word that occurs this often belongs above
-BLOCK = 100  # words of the text that are resampled together
+EDGES = (10_000, 1_000, 100)  # a word that occurs exactly so often belongs to the more frequent bin
+BLOCK = 100  # consecutive words of the text that are resampled together
 RESAMPLES = 10_000
-AUTHORS = (4, 9995)  # the authors' interval, places in 10,001 sorted differences: 99.9 per cent, not 95
+AUTHORS = (4, 9995)  # the ends of the authors' interval in 10,001 sorted differences: a 99.9 % interval, not 95 %
 
 Floats = NDArray[np.float64]
 
 
 class Blocks(NamedTuple):
-    """Losses in nats summed, and words counted, by block of 100 words and by bin: (blocks, 4) each.
+    """Sums of losses in nats and numbers of words, by block of 100 words and by bin: (blocks, 4) each.
 
-    Blocks are in the order of the text; the last one may be shorter. All else here follows from these numbers.
+    Blocks are in the order of the text; the last one may be shorter.
     """
 
     sums: Floats
@@ -41,33 +41,34 @@ class Blocks(NamedTuple):
 
 
 def measure(model: SequenceModel, task: Task) -> Answer:
-    """Test perplexity by bin and of all words, with words counted in all three splits, as in the authors' code.
+    """Test perplexity by bin and of all words, with word frequencies from all three splits, as in the authors' code.
 
-    "train/..." are the same with words counted in the training split, as in the paper's text. The blocks are kept as
-    blocks.csv. Raises ConfigError for a task that is no language model of words.
+    "train/..." are the same with frequencies from the training split, as in the paper's text. The blocks are kept as
+    blocks.csv. Raises ConfigError for a task that is not language modelling by words.
     """
-    own = needs_words(task)
-    losses, words = (found.cpu().numpy() for found in token_losses(model, own))
-    everywhere, train = (
-        block_sums(losses, bins_of(own.counts(splits).cpu().numpy())[words])
-        for splits in (("train", "valid", "test"), ("train",))
-    )
-    found = named(perplexities(everywhere)) | {f"train/{k}": v for k, v in named(perplexities(train)).items()}
-    return Answer(found, files={"blocks.csv": to_text(everywhere)})
+    task = needs_words(task)
+    losses, words = (values.cpu().numpy() for values in token_losses(model, task))
+
+    def blocks(*splits: str) -> Blocks:
+        return block_sums(losses, bins_of(task.counts(splits).cpu().numpy())[words])
+
+    all_splits = blocks("train", "valid", "test")
+    train = named(perplexities(blocks("train")))
+    values = named(perplexities(all_splits)) | {f"train/{name}": value for name, value in train.items()}
+    return Answer(values, files={"blocks.csv": to_text(all_splits)})
 
 
 @torch.no_grad()
 def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
-    """Losses in nats of the words of the test text, each given all before it, and the words; (N,) each.
+    """The loss in nats of each word of the test text, given all words before it, and the words; (N,) each.
 
-    In the order of the text, which is read as one stream; its first word is not predicted. The model's mode stays as
-    it was.
+    In the order of the text, without its first word, which is not predicted. The model's mode is restored.
     """
     training = model.training
     model.eval()
     losses, words, state = [], [], None
     for batch in task.batches("test"):
-        assert batch.target.shape[1] == 1, "one stream: else words would not come in the text's order"
+        assert batch.target.shape[1] == 1, "one stream, so that the words come in the order of the text"
         output = model(batch, state)
         state = output.state
         words.append(batch.target.flatten())
@@ -77,21 +78,21 @@ def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
 
 
 def named(values: Floats) -> dict[str, float]:
-    """Five values, of the bins and of all words, by name."""
+    """Values of the four bins and of all words, (5,), by name."""
     return dict(zip((*NAMES, "all"), values.tolist(), strict=True))
 
 
 def bins_of(counts: ArrayLike) -> NDArray[np.int64]:
-    """The bin, 0 (most frequent) to 3, of each word from how often it occurs."""
-    return sum((np.asarray(counts) < edge).astype(np.int64) for edge in EDGES)  # type: ignore[return-value]
+    """The bin of each word, 0 (most frequent) to 3, from its number of occurrences."""
+    return (np.asarray(counts)[..., None] < np.array(EDGES)).sum(-1)
 
 
 def block_sums(losses: ArrayLike, bins: NDArray[np.int64]) -> Blocks:
-    """Blocks from each word's loss (N,) and bin (N,), in the order of the text."""
+    """Blocks from the loss (N,) and bin (N,) of each word, in the order of the text."""
     n = -(-len(bins) // BLOCK)
     place = np.arange(len(bins)) // BLOCK * len(NAMES) + bins
     sums = np.bincount(place, weights=np.asarray(losses, np.float64), minlength=n * len(NAMES))
-    # numpy's stubs say that bincount counts whole numbers, whatever its weights.
+    # numpy's stubs ignore that bincount returns floats if it is given weights.
     return Blocks(sums.reshape(n, -1), np.bincount(place, minlength=n * len(NAMES)).reshape(n, -1))  # type: ignore[arg-type]
 
 
@@ -108,68 +109,73 @@ def _perplexities(sums: Floats, counts: NDArray) -> Floats:
 
 
 def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.int64]:
-    """How often each of n blocks is drawn in each resample of n with replacement: (resamples + 1, n).
+    """How often each of n blocks occurs in each resample with replacement: (resamples + 1, n).
 
-    The last row is the original text, every block once.
+    The last row is the original text, with every block once.
     """
     drawn = np.random.default_rng(seed).multinomial(n, np.full(n, 1.0 / n), resamples)
     return np.concatenate([drawn, np.ones((1, n), np.int64)])
 
 
 def same_words(a: Blocks, b: Blocks) -> bool:
-    """Whether two runs were measured on the same words, as far as their counts tell."""
+    """Whether two runs have the same numbers of words in all blocks and bins, so were measured on the same text."""
     return np.array_equal(a.counts, b.counts)
 
 
 def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, seed: int = 0) -> Floats:
-    """Perplexity of the baseline minus the other model's, by bin and of all words: (resamples + 1, 5).
+    """Perplexity of the baseline minus that of the other model, by bin and of all words: (resamples + 1, 5).
 
-    Both models are judged on the same drawn blocks; a short last block is left out. Raises ValueError if the two were
-    not measured on the same words.
+    Both models have the same resamples. A short last block is left out. Raises ValueError if the two were not measured
+    on the same words.
     """
     if not same_words(baseline, other):
         raise ValueError("the two models were not measured on the same words: compare runs of one corpus")
-    whole = baseline.counts.sum(1) == BLOCK
-    w = weights(int(whole.sum()), resamples, seed).astype(np.float64)
-    counts = w @ baseline.counts[whole]
-    of_baseline, of_other = (_perplexities(w @ blocks.sums[whole], counts) for blocks in (baseline, other))
+    full = baseline.counts.sum(1) == BLOCK
+    w = weights(int(full.sum()), resamples, seed).astype(np.float64)
+    counts = w @ baseline.counts[full]
+    of_baseline, of_other = (_perplexities(w @ blocks.sums[full], counts) for blocks in (baseline, other))
     return of_baseline - of_other
 
 
 def p_lower(first: str, second: str, name: str) -> float | None:
-    """p that the first run's perplexity in a bin (or of "all" words) is not lower than the second's: the share of
-    resamples in which it is not.
+    """The p value of "the first run has a lower perplexity" in a bin (or of "all" words): the share of resamples in
+    which it does not.
 
-    Both are blocks.csv texts. None for a bin without words, and for runs that were measured on different words.
+    first, second: contents of blocks.csv. None for a bin without words and for runs measured on different words.
     """
     if not same_words(from_text(first), from_text(second)):
         return None
-    found = resampled(second, first)[:, (*NAMES, "all").index(name)]
-    return float((found <= 0.0).mean()) if np.isfinite(found).all() else None
+    gains = resampled(second, first)[:, (*NAMES, "all").index(name)]
+    return float((gains <= 0.0).mean()) if np.isfinite(gains).all() else None
 
 
-@functools.lru_cache(maxsize=16)  # a table's claims and its report ask for five bins of the same two runs
+@functools.lru_cache(maxsize=16)  # claims and reports need the five bins of the same two runs
 def resampled(baseline: str, other: str) -> Floats:
-    """`differences` of two blocks.csv texts."""
+    """`differences` of two contents of blocks.csv."""
     return differences(from_text(baseline), from_text(other))
 
 
-def summary(found: Floats) -> dict[str, Floats]:
-    """Of differences (n, 5): mean, standard deviation, the ends of the 95 % interval and of the authors', (5,) each.
+def summary(differences: Floats) -> dict[str, Floats]:
+    """Mean, standard deviation, and ends of the 95 % interval and of the authors' interval of (n, 5), (5,) each.
 
-    The authors' interval needs their 10,001 differences; of fewer it is nan.
+    The authors' interval needs 10,001 differences; it is nan if there are fewer.
     """
-    low, high = np.quantile(found, [0.025, 0.975], axis=0)
-    ordered = np.sort(found, axis=0)
-    ends = ordered[list(AUTHORS)] if len(found) > AUTHORS[1] else np.full((2, found.shape[1]), np.nan)
+    n, columns = differences.shape
+    low, high = np.quantile(differences, [0.025, 0.975], axis=0)
+    ordered = np.sort(differences, axis=0)
+    authors_low, authors_high = ordered[list(AUTHORS)] if n > AUTHORS[1] else np.full((2, columns), np.nan)
     return {
-        "mean": found.mean(0), "sd": found.std(0, ddof=1), "low": low, "high": high,
-        "authors_low": ends[0], "authors_high": ends[1],
-    }  # fmt: skip
+        "mean": differences.mean(0),
+        "sd": differences.std(0, ddof=1),
+        "low": low,
+        "high": high,
+        "authors_low": authors_low,
+        "authors_high": authors_high,
+    }
 
 
 def to_text(blocks: Blocks) -> str:
-    """Blocks as CSV, in full digits: a line a block, the sums then the counts."""
+    """Blocks as CSV with all digits: a line per block, the sums, then the counts."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([f"{what} {name}" for what in Blocks._fields for name in NAMES])

@@ -1,7 +1,7 @@
-"""The law of characteristic times of every model, before and after training, on one axis.
+"""The distribution of the units' characteristic times, of every model, before and after training.
 
-A unit's characteristic time is what its parameters alone say: -1 / ln f at zero input and state (`Cell.timescales`).
-No paper shows it; it is where chrono, uniform, inverse gamma and power-law models meet.
+A unit's characteristic time follows from its parameters alone: -1 / ln f at zero input and state (`Cell.timescales`).
+No paper shows these; they put chrono, uniform, inverse gamma and power-law models on one axis.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.run import Run, by_unit, groups
-from timescales.analysis.study import Study
+from timescales.analysis.groups import groups
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study, by_unit
 from timescales.training.model import SequenceModel
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
@@ -22,12 +23,12 @@ QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 
 
 def study(run: Run) -> Study:
-    """Rows: one a unit: layer, place, initial and trained time in steps. Values: quantiles of both."""
+    """Rows: one per unit: layer, unit, initial and trained time in steps. Values: quantiles of both."""
     return Study(TITLE, rows_of(run), values_of(run), lambda figure: draw(figure, [run]))
 
 
 def compare(runs: Sequence[Run]) -> Study:
-    """The same of several runs, as of every model on one task. Values: "1/trained/median" is the first run's."""
+    """The same of several runs. Values: "1/trained/median" is that of the first run."""
     rows = [
         {"run": run.directory.name, "model": run.config["model"]["name"], **row} for run in runs for row in rows_of(run)
     ]
@@ -36,17 +37,17 @@ def compare(runs: Sequence[Run]) -> Study:
 
 
 def times(model: SequenceModel) -> Tensor:
-    """Of all layers' units, float64 (units,)."""
-    return torch.cat([own.cpu().double() for own in model.rnn.timescales()])
+    """The characteristic times of the units of all layers, (units,), float64."""
+    return torch.cat([layer.cpu().double() for layer in model.rnn.timescales()])
 
 
 def rows_of(run: Run) -> list[dict[str, Any]]:
-    """A row a unit."""
+    """The rows of `study`."""
     return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
 
 
 def values_of(run: Run) -> dict[str, float]:
-    """Quantiles before and after training."""
+    """The values of `study`."""
     q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
     return {
         f"{when}/{name}": value
@@ -56,23 +57,26 @@ def values_of(run: Run) -> dict[str, float]:
 
 
 def draw(figure: Any, runs: Sequence[Run]) -> None:
-    """Time by the share of units whose time is longer: thin before training, thick after it."""
-    (one,) = plotting.panels(figure, width=8.0, height=5.0)
+    """Time by the share of units with a longer time: thin before training, thick after."""
+    (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     for group in groups(runs):
         for k, run in enumerate(group.runs):
-            for model, width in ((run.initial, 0.8), (run.model, 1.8)):
-                own = times(model).sort(descending=True).values
-                share = (torch.arange(len(own)) + 0.5) / len(own)
-                shown = own.where((own > 0) & own.isfinite(), torch.nan)
-                name = group.label if own.isfinite().any() else f"{group.label} (infinite)"
-                label = name if model is run.model and k == 0 else None
-                one.plot(share, shown, ls=group.style, lw=width, color=group.colour, label=label)
-    one.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
-    one.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
-    plotting.plain(one)
+            look = {"ls": group.style, "color": group.colour}
+            _draw_times(ax, times(run.initial), lw=0.8, **look)
+            trained = times(run.model)
+            label = group.label if trained.isfinite().any() else f"{group.label} (infinite)"
+            _draw_times(ax, trained, lw=1.8, label=None if k else label, **look)
+    ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: before training")
+    ax.set(yscale="log", xlabel="share of units with a longer time", ylabel="characteristic time (steps)", xlim=(0, 1))
+    plotting.plain_ticks(ax)
     spec = runs[0].task.spec
-    horizon = spec.horizon
-    words = "the window" if spec.carried else "the task's horizon"  # a carried state reaches beyond its window
-    one.axhline(horizon, color="#bbbbbb", lw=1, zorder=0)
-    one.text(1.0, horizon, f"{words}, {horizon:,} steps", fontsize=8, color="#777777", ha="right", va="bottom")
-    one.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    horizon = f"{'window' if spec.carried else 'horizon of the task'}, {spec.horizon:,} steps"
+    ax.axhline(spec.horizon, color="#bbbbbb", lw=1, zorder=0)
+    ax.text(1.0, spec.horizon, horizon, fontsize=8, color="#777777", ha="right", va="bottom")
+    plotting.legend_at_right(ax)
+
+
+def _draw_times(ax: Any, times: Tensor, **look: Any) -> None:
+    ordered = times.sort(descending=True).values
+    share = (torch.arange(len(ordered)) + 0.5) / len(ordered)
+    ax.plot(share, ordered.where((ordered > 0) & ordered.isfinite(), torch.nan), **look)

@@ -1,27 +1,27 @@
-"""How long a trained run's units remember: the spread of time scales of their mean forget gates.
+"""How long the units of a trained run remember: the spread of time scales of their mean forget gates.
 
 Source: Gu et al. 2020, appendix D.1 and Fig. 5 (gates averaged over time and samples, after the copy task), appendix
-E.1 and Fig. 12 (forget gates started near 1, after the adding task; the smallest time scale of the model with refine
-gates is more than ten times below the plain LSTM's).
+E.1 and Fig. 12 (forget gates that start near 1, after the adding task; the smallest time scale of the model with refine
+gates is more than ten times below that of the plain LSTM).
 """
 
 from __future__ import annotations
 
 import torch
 
-from timescales.analysis.common import mean_forget, timescale
+from timescales.analysis.observe import mean_forget, timescale
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
-WEIGHTS = "last"  # as in the paper: after training, whether or not the loss was lower before
+WEIGHTS = "last"  # as in the paper: after training, even if the loss was lower before
 QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
-BINS = range(-2, 15)  # time scales of 2^-2 to 2^14 steps, each with half an octave on both sides; the ends are open
+BINS = range(-2, 15)  # time scales from 2^-2 to 2^14 steps, each with half an octave on both sides; open at the ends
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     """Quantiles over the units of all layers of -1 / ln f in steps, f a unit's mean over time and test sequences.
 
-    "share/8": the share of units whose time scale is about 8 steps, and so on by powers of two: the histogram.
+    "share/8" is the share of units with a time scale of about 8 steps, and so on for powers of two: the histogram.
     Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1 / ln f.
     """
     times = timescale(torch.cat(mean_forget(model, task))).cpu()

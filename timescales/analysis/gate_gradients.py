@@ -1,7 +1,8 @@
-"""How large are a gate's gradients at a given activation?
+"""How large are the gradients of a gate at a given activation?
 
-Source: Gu et al. 2020, appendix C, Eq. 35 and Fig. 3: a sigmoid gate's gradient at activation g is g (1 - g); a refined
-gate's is never smaller and up to twice as large: over all forget gates f that reach g, it lies between two bounds.
+Source: Gu et al. 2020, appendix C, Eq. 35 and Fig. 3. The gradient of a sigmoid gate at activation g is g (1 - g). That
+of a refined gate is never smaller and up to twice as large: over all forget gates f that reach g, it lies between two
+bounds.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import needs_forget_gates, part, replaced
+from timescales.analysis.needs import needs_forget_gates
+from timescales.analysis.observe import part, replaced
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
@@ -23,37 +25,48 @@ from timescales.nn.cells.gates import refined
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
-SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each looked at; gates drawn
-NEAR = 1e-5  # the picture reaches as near to an activation of 1
+SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each that are used; gates drawn
+NEAR = 1e-5  # smallest distance from activation 1 in the picture
+
+
+class Gates(NamedTuple):
+    """Forget gates of some units at some steps, (n,) each: layer (from 1), unit, activation, norm of its gradient."""
+
+    layer: Tensor
+    unit: Tensor
+    gate: Tensor
+    gradient: Tensor
 
 
 def study(run: Run) -> Study:
-    """Gradient of a unit's forget gate in its own pre-activations (norm over the gates that it depends on), by formula
-    for sigmoid and refined gates, and by autograd for gates of the run while it reads test sequences.
+    """The gradient of a unit's forget gate with respect to its own pre-activations (norm over the gates on which it
+    depends): by formula for sigmoid and refined gates, and by autograd for the run's gates on test sequences.
 
-    Rows: 2,000 gates of the run: layer, unit, activation, gradient by autograd; at that activation a sigmoid's gradient
-    and the two bounds of a refined gate. Values: medians of the run's activations and gradients, the median of its
-    gradient over a sigmoid's at the same activation, and `formula_error`, the largest difference of the formulas from
-    autograd at 10,000 random pre-activations.
+    Rows: 2,000 gates of the run: layer, unit, activation, gradient by autograd; at that activation the gradient of a
+    sigmoid and the two bounds for a refined gate. Values: medians of the run's activations and gradients, the median of
+    its gradient over that of a sigmoid at the same activation, and `formula_error`, the largest difference between
+    formulas and autograd at 10,000 random pre-activations.
     """
-    layers, units, g, gradient = observed(run.model, run.task)
-    inside = g.clamp(1e-12, 1.0 - 1e-12)
+    gates = observed(run.model, run.task)
+    inside = gates.gate.clamp(1e-12, 1.0 - 1e-12)
     sigmoid, (low, high) = inside * (1.0 - inside), refine_gradient_bounds(inside, 1001)
-    columns = {"layer": layers, "unit": units, "gate": g, "gradient": gradient}
-    columns |= {"sigmoid": sigmoid, "refine_low": low, "refine_high": high}
-    rows = [dict(zip(columns, line, strict=True)) for line in zip(*(v.tolist() for v in columns.values()), strict=True)]
+    columns = {**gates._asdict(), "sigmoid": sigmoid, "refine_low": low, "refine_high": high}
+    values_of_rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = [dict(zip(columns, values, strict=True)) for values in values_of_rows]
     values = {
-        "gate_median": float(g.median()), "gradient_median": float(gradient.median()),
-        "over_sigmoid_median": float((gradient / sigmoid).median()), "formula_error": formula_error(),
-    }  # fmt: skip
-    title = "Gradient of a gate in its pre-activations, by its activation"
-    return Study(title, rows, values, lambda figure: draw(figure, g, gradient, run))
+        "gate_median": float(gates.gate.median()),
+        "gradient_median": float(gates.gradient.median()),
+        "over_sigmoid_median": float((gates.gradient / sigmoid).median()),
+        "formula_error": formula_error(),
+    }
+    title = "Gradient of a gate with respect to its pre-activations, by its activation"
+    return Study(title, rows, values, lambda figure: draw(figure, gates, run))
 
 
 def refine_gradient(f: Tensor, g: Tensor) -> Tensor:
     """Norm of the gradient of an effective gate g in the pre-activations of f and r (Gu et al. 2020, Eq. 35).
 
-    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. A sigmoid gate's gradient at g is g (1 - g).
+    g lies between f^2 and 1 - (1 - f)^2, and 0 < f < 1. The gradient of a sigmoid gate at g is g (1 - g).
     """
     above = g - f * f
     in_forget = above * (1.0 - 2.0 * f) + 2.0 * f * f * (1.0 - f)
@@ -86,46 +99,54 @@ def formula_error() -> float:
     return max(float((refine_gradient(f, g) - norm).abs().max()), float((f * (1.0 - f) - slope).abs().max()))
 
 
-def observed(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Layers, units, forget gates and norms of their gradients of up to 2,000 gates, (n,) each, float64.
+def observed(model: SequenceModel, task: Task) -> Gates:
+    """Up to 2,000 gates, drawn at random from 100 steps of 8 test sequences; activations and gradients in float64.
 
-    Drawn at random from 100 steps of 8 test sequences. Raises ConfigError where a forget gate is not a function of its
-    own unit's pre-activations.
+    Raises ConfigError for a model without forget gates, or whose forget gates depend on other units.
     """
     needs_forget_gates(model)
-    for cell in model.rnn.layers:
-        mechanism = getattr(cell, "mechanism", None)
-        if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
-            raise ConfigError(f"this question is for gates of one unit each: those of gate={cell.gate} hang on others")
+    _needs_gates_of_one_unit(model)
     exact = copy.deepcopy(model).double()
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     every = -(-len(batch.x) // STEPS)
     exists = task.exists(batch).cpu()
-    found: list[tuple[Tensor, ...]] = []
+    samples: list[Gates] = []
 
-    def read(layer: int, step: int, cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Any) -> None:
-        if step % every:
-            return
-        with torch.enable_grad():
-            x = gx.detach().requires_grad_()
-            forget = act(x, gh.detach(), *rest).forget
-            (slopes,) = torch.autograd.grad(forget.sum(), x)
-        norm = torch.stack(list(cell.by_gate(slopes).values())).norm(dim=0)
-        units = torch.arange(forget.shape[-1]).expand(forget.shape)
-        rows = exists[step]
-        own = (torch.full_like(units, layer + 1), units, forget.detach().cpu(), norm.cpu())
-        found.append(tuple(v[rows].flatten() for v in own))
+    def read(layer: int, step: int, cell: Any, act: Callable, *arguments: Tensor) -> None:
+        if step % every == 0:
+            forget, norm = _gradient(cell, act, *arguments)
+            unit = torch.arange(forget.shape[-1]).expand(forget.shape)
+            gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
+            samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
 
     with torch.no_grad(), called(exact, read):
         exact(batch)
-    layers, units, g, gradient = (torch.cat(parts) for parts in zip(*found, strict=True))
-    some = torch.randperm(len(g), generator=torch.Generator().manual_seed(0))[:POINTS]
-    return layers[some], units[some], g[some], gradient[some]
+    gates = Gates(*(torch.cat(parts) for parts in zip(*samples, strict=True)))
+    chosen = torch.randperm(len(gates.gate), generator=torch.Generator().manual_seed(0))[:POINTS]
+    return Gates(*(values[chosen] for values in gates))
+
+
+def _needs_gates_of_one_unit(model: SequenceModel) -> None:
+    """Raise ConfigError if a forget gate depends on the pre-activations of other units."""
+    for cell in model.rnn.layers:
+        mechanism = getattr(cell, "mechanism", None)
+        if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
+            raise ConfigError(
+                f"this analysis is for gates that depend on one unit: those of gate={cell.gate} depend on other units"
+            )
+
+
+def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    """The forget gates (B, H) of a step and the norms of their gradients. The arguments are those of `Cell.act`."""
+    with torch.enable_grad():
+        x = gx.detach().requires_grad_()
+        forget = act(x, gh.detach(), *rest).forget
+        (slopes,) = torch.autograd.grad(forget.sum(), x)
+    return forget.detach(), torch.stack(list(cell.by_gate(slopes).values())).norm(dim=0)
 
 
 def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
-    """Within it the model runs on the eager engine, and `read(layer, step, cell, act, *arguments)` is called before
-    every step's `cell.act(*arguments)`."""
+    """A context in which `read(layer, step, cell, act, *arguments)` is called before each `cell.act(*arguments)`."""
 
     def reporting(layer: int, cell: Any, act: Callable) -> Callable:
         step = -1
@@ -141,32 +162,48 @@ def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextMa
     return replaced(model, reporting)
 
 
-def draw(figure: Any, g: Tensor, gradient: Tensor, run: Run) -> None:
-    """Left: all activations. Right: those near 1 by their distance from it, where memory is long."""
+def draw(figure: Any, gates: Gates, run: Run) -> None:
+    """Left: all activations. Right: those near 1, where memory is long, by their distance from 1."""
     left, right = plotting.panels(figure, 2, width=12.0, height=4.6)
-    away = torch.logspace(torch.tensor(NEAR).log10(), -0.0458, 300, dtype=torch.float64)  # from NEAR to .9
-    grid = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
+    distances = torch.logspace(torch.tensor(NEAR).log10(), -0.0458, 300, dtype=torch.float64)  # from NEAR to .9
+    activations = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
+    _draw_formulas(left, activations, activations)
+    _draw_formulas(right, 1.0 - distances, distances)
+    _draw_gates(left, right, gates, run)
+    _draw_random_gates(left, right)
+    left.set(xlabel="activation g of the gate", ylabel="norm of the gradient", xlim=(0, 1))
+    left.set_ylim(0.0, 0.42)  # room for the legend
+    right.set(xscale="log", yscale="log", xlim=(0.9, NEAR), ylim=(NEAR / 2, 1))
+    right.set_xlabel("1 - g: distance from keeping all")
+    plotting.small_legend(left, loc="upper left")
+
+
+def _draw_formulas(ax: Any, g: Tensor, x: Tensor) -> None:
+    """The gradient of a sigmoid gate and the bounds for a refined gate, at activations g, drawn at x."""
     sigmoid, refine = plotting.colour({"model": "lstm"}), plotting.colour({"model": "ur"})
-    for axis, points, x in ((left, grid, grid), (right, 1.0 - away, away)):
-        low, high = refine_gradient_bounds(points, 2001)
-        axis.fill_between(x, low, high, color=refine, alpha=0.18, lw=0, label="refined gate, eq. 35: least to most")
-        axis.plot(x, high, color=refine, lw=1)
-        axis.plot(x, low, color=refine, lw=1)
-        axis.plot(x, points * (1.0 - points), color=sigmoid, lw=1.2, label="sigmoid gate, g (1 - g)")
+    low, high = refine_gradient_bounds(g, 2001)
+    ax.fill_between(x, low, high, color=refine, alpha=0.18, lw=0, label="refined gate, eq. 35: least to greatest")
+    ax.plot(x, high, color=refine, lw=1)
+    ax.plot(x, low, color=refine, lw=1)
+    ax.plot(x, g * (1.0 - g), color=sigmoid, lw=1.2, label="sigmoid gate, g (1 - g)")
+
+
+def _draw_gates(left: Any, right: Any, gates: Gates, run: Run) -> None:
+    """The gates of the run."""
+    g, gradient = gates.gate, gates.gradient
     label = f"gates of this run ({run.config['model']['name']}), by autograd"
     look = {"color": run.colour, "ms": 2.5, "alpha": 0.5, "mec": "none", "rasterized": True}
     left.plot(g, gradient, "o", label=label, **look)
     near = (1.0 - g >= NEAR) & (g > 0.1) & (gradient > 0)
     right.plot(1.0 - g[near], gradient[near], "o", **look)
-    # Dots by autograd on the curves' own ground: random pre-activations of a sigmoid and of a refined gate.
-    generator = torch.Generator().manual_seed(1)
-    x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=generator)
-    at, norm = by_autograd(x, y)
-    for axis, place in ((left, at), (right, 1.0 - at)):
-        shown = (1.0 - at >= NEAR) & ((at > 0.1) | (place is at))
-        axis.plot(place[shown], norm[shown], "x", color=refine, ms=4, mew=0.8, label="refined gate, by autograd")
-    left.set(xlabel="activation g of the gate", ylabel="norm of the gradient in its pre-activations", xlim=(0, 1))
-    left.set_ylim(0.0, 0.42)  # room for the legend
-    right.set(xscale="log", yscale="log", xlim=(0.9, NEAR), ylim=(NEAR / 2, 1))
-    right.set_xlabel("1 - g: distance from keeping all")
-    left.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _draw_random_gates(left: Any, right: Any) -> None:
+    """Refined gates of random pre-activations, by autograd: they must lie between the bounds."""
+    x, y = 5.0 * torch.randn(2, 150, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    g, norm = by_autograd(x, y)
+    look = {"color": plotting.colour({"model": "ur"}), "ms": 4, "mew": 0.8, "label": "refined gate, by autograd"}
+    shown = 1.0 - g >= NEAR
+    left.plot(g[shown], norm[shown], "x", **look)
+    shown &= g > 0.1
+    right.plot(1.0 - g[shown], norm[shown], "x", **look)

@@ -1,8 +1,8 @@
 """How are the forget gates of the units distributed, before and after training?
 
-Source: Gu et al. 2020, appendix D.1 and Fig. 5 (copy task), appendix E.1 and Fig. 12 (adding from gates near 1): a
-unit's forget gate is averaged over time and samples.
-Differs: "after" are the weights of the best validation; the probe `forgetting` asks those at the end, as the paper.
+Source: Gu et al. 2020, appendix D.1 and Fig. 5 (copy task), appendix E.1 and Fig. 12 (adding from gates near 1): the
+forget gate of a unit is averaged over time and samples.
+Differs: "after" are the weights of the best validation; `forgetting` measures the last weights, as the paper.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import mean_forget, timescale
-from timescales.analysis.run import Run, by_unit, titles
-from timescales.analysis.study import Study
+from timescales.analysis.groups import titles
+from timescales.analysis.observe import mean_forget, timescale
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study, by_unit
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
 ACTIVATIONS = [k / 40 for k in range(41)]
 
 
-class Found(NamedTuple):
-    """Mean forget gates of one run, a layer's (H,) each."""
+class Gates(NamedTuple):
+    """Mean forget gates of a run before and after training: (H,) per layer."""
 
     run: Run
     before: list[Tensor]
@@ -31,52 +32,57 @@ class Found(NamedTuple):
 
 
 def study(run: Run) -> Study:
-    """Rows: one a unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
+    """Rows: one per unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
 
-    Values: before and after: mean gate, the share of units above .9 and above .99, smallest, median and largest time
-    scale. Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more.
+    Values: before and after training, the mean gate, the shares of units above .9 and above .99, and the smallest,
+    median and largest time scale. Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more.
     """
-    found = gates(run)
-    return Study(TITLE, rows_of(found), summary(found), lambda figure: draw(figure, [found], [""]))
+    gates = mean_gates(run)
+    return Study(TITLE, rows_of(gates), summary(gates), lambda figure: draw(figure, [gates], [""]))
 
 
 def compare(runs: Sequence[Run]) -> Study:
-    """A line of panels a run. Values: "1/after/smallest" is the first run's; `smallest_ratio` is the largest over the
-    smallest of the runs' smallest time scales after training (Fig. 12: above 10)."""
-    found = [gates(run) for run in runs]
-    each = [summary(one) for one in found]
-    values = {f"{k}/{key}": value for k, own in enumerate(each, 1) for key, value in own.items()}
-    smallest = [own["after/smallest"] for own in each]
+    """A row of panels per run.
+
+    Values: "1/after/smallest" is that of the first run; `smallest_ratio` is the ratio of the largest to the smallest
+    of the runs' smallest time scales after training (Fig. 12: above 10).
+    """
+    gates = [mean_gates(run) for run in runs]
+    names = titles(runs)
+    rows = [{"run": name, **row} for name, of_run in zip(names, gates, strict=True) for row in rows_of(of_run)]
+    summaries = [summary(of_run) for of_run in gates]
+    values = {f"{k}/{key}": value for k, of_run in enumerate(summaries, 1) for key, value in of_run.items()}
+    smallest = [of_run["after/smallest"] for of_run in summaries]
     values["smallest_ratio"] = max(smallest) / max(min(smallest), 1e-300)
-    words = titles(runs)
-    rows = [{"run": name, **row} for name, one in zip(words, found, strict=True) for row in rows_of(one)]
-    return Study(TITLE, rows, values, lambda figure: draw(figure, found, words))
+    return Study(TITLE, rows, values, lambda figure: draw(figure, gates, names))
 
 
-def gates(run: Run) -> Found:
-    """Both distributions of a run; those of an earlier study of the same weights are read again."""
-    if (rows := run.earlier("gate_histograms")) is not None:
-        layers = sorted({row["layer"] for row in rows})
+def mean_gates(run: Run) -> Gates:
+    """The mean gates of a run, read from an earlier study of the same weights if there is one."""
+    rows = run.earlier("gate_histograms")
+    if rows is None:
+        return Gates(run, [f.cpu() for f in mean_forget(run.initial, run.task)], run.forget)
+    layers = sorted({row["layer"] for row in rows})
 
-        def of(key: str, layer: int) -> Tensor:
-            return torch.tensor([float(row[key]) for row in rows if row["layer"] == layer], dtype=torch.float64)
+    def read(column: str) -> list[Tensor]:
+        values = [[float(row[column]) for row in rows if row["layer"] == layer] for layer in layers]
+        return [torch.tensor(of_layer, dtype=torch.float64) for of_layer in values]
 
-        return Found(run, [of("before", layer) for layer in layers], [of("after", layer) for layer in layers])
-    return Found(run, [f.cpu() for f in mean_forget(run.initial, run.task)], run.forget)
+    return Gates(run, read("before"), read("after"))
 
 
-def rows_of(found: Found) -> list[dict[str, Any]]:
-    """A row a unit."""
-    before, after = torch.cat(found.before), torch.cat(found.after)
+def rows_of(gates: Gates) -> list[dict[str, Any]]:
+    """The rows of `study`."""
+    before, after = torch.cat(gates.before), torch.cat(gates.after)
     times = {"steps_before": timescale(before), "steps_after": timescale(after)}
     columns = {"before": before, "after": after, **times}
-    return by_unit(found.run.model, {name: values.tolist() for name, values in columns.items()})
+    return by_unit(gates.run.model, {name: values.tolist() for name, values in columns.items()})
 
 
-def summary(found: Found) -> dict[str, float]:
+def summary(gates: Gates) -> dict[str, float]:
     """The values of `study`."""
     values: dict[str, float] = {}
-    for when, layers in (("before", found.before), ("after", found.after)):
+    for when, layers in (("before", gates.before), ("after", gates.after)):
         f = torch.cat(layers)
         times = timescale(f)
         values |= {
@@ -90,28 +96,36 @@ def summary(found: Found) -> dict[str, float]:
     return values
 
 
-def draw(figure: Any, found: Sequence[Found], words: Sequence[str]) -> None:
-    """A line a run. Left: histogram of activations; right: of time scales."""
-    axes = plotting.panels(figure, 2, len(found), width=12.0, height=0.8 + 3.2 * len(found), sharex="col")
-    both = [(torch.cat(one.before), torch.cat(one.after)) for one in found]
-    times = [timescale(f).clamp(min=0.05, max=1e6) for pair in both for f in pair]
-    low, high = min(float(t.min()) for t in times), max(float(t.max()) for t in times)
-    edges = torch.logspace(torch.tensor(low * 0.9).log10(), torch.tensor(high * 1.1).log10(), 41, dtype=torch.float64)
-    for k, (one, (before, after)) in enumerate(zip(found, both, strict=True)):
+def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
+    """A row of panels per run. Left: histogram of activations. Right: histogram of time scales."""
+    axes = plotting.panels(figure, 2, len(gates), width=12.0, height=0.8 + 3.2 * len(gates), sharex="col")
+    pairs = [(torch.cat(of_run.before), torch.cat(of_run.after)) for of_run in gates]
+    times = [tuple(timescale(f).clamp(min=0.05, max=1e6) for f in pair) for pair in pairs]
+    edges = _log_edges(torch.cat([values for pair in times for values in pair]))
+    for k, of_run in enumerate(gates):
         left, right = axes[2 * k : 2 * k + 2]
-        colour = one.run.colour
-        for axis, bins, (a, b), what in (
-            (left, ACTIVATIONS, (before, after), ""),
-            (right, edges, (times[2 * k], times[2 * k + 1]), "smallest {:.3g} steps"),
-        ):
-            said = [what.format(v.min()) if what else f"mean {v.mean():.3f}" for v in (a, b)]
-            axis.hist(a, bins, color="#cccccc", label=f"before training, {said[0]}")
-            axis.hist(b, bins, color=colour, histtype="step", lw=2, label=f"after, {said[1]}")
-            axis.margins(y=0.3)  # room for the legend
-            axis.set_ylabel(f"units (of {len(after)})")
-            axis.legend(frameon=False, fontsize=8)
-        left.set_title(words[k], loc="left", fontsize=9)
+        means = [f"mean {f.mean():.3f}" for f in pairs[k]]
+        smallest = [f"smallest {values.min():.3g} steps" for values in times[k]]
+        _draw_histograms(left, pairs[k], ACTIVATIONS, of_run.run.colour, means)
+        _draw_histograms(right, times[k], edges, of_run.run.colour, smallest)
+        left.set_title(names[k], loc="left", fontsize=9)
         right.set_xscale("log")
-        plotting.plain(right)
+        plotting.plain_ticks(right)
     axes[-2].set_xlabel("mean forget gate f")
     axes[-1].set_xlabel("time scale -1 / ln f (steps)")
+
+
+def _log_edges(values: Tensor) -> Tensor:
+    """The edges of 40 bins that include all values, evenly spaced in logarithms."""
+    low, high = (torch.tensor(float(end)).log10() for end in (values.min() * 0.9, values.max() * 1.1))
+    return torch.logspace(low, high, 41, dtype=torch.float64)
+
+
+def _draw_histograms(ax: Any, pair: Sequence[Tensor], bins: Any, colour: str, words: Sequence[str]) -> None:
+    """Histograms of the values before and after training; `words` describe both."""
+    before, after = pair
+    ax.hist(before, bins, color="#cccccc", label=f"before training, {words[0]}")
+    ax.hist(after, bins, color=colour, histtype="step", lw=2, label=f"after, {words[1]}")
+    ax.margins(y=0.3)  # room for the legend
+    ax.set_ylabel(f"units (of {len(after)})")
+    plotting.small_legend(ax)

@@ -12,47 +12,48 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import needs_forget_gates, sequence, watched
+from timescales.analysis.needs import needs_forget_gates
+from timescales.analysis.observe import sequence, watched
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
-TITLE = "Forget gates over time: units sorted by their mean, short memory above, long below"
-LABELLED = 100  # steps at most whose words can be read below the picture
+TITLE = "Forget gates over time: units sorted by their mean, short memory at the top, long at the bottom"
+LABELLED = 100  # the most steps whose words can be read below the picture
 WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth window of 70
-NEIGHBOURS, OF = 10, 1150  # units averaged in a row, in every layer; where the widest has another size, in proportion
+NEIGHBOURS, OF = 10, 1150  # units averaged in a row if the widest layer has 1,150; in proportion for other sizes
 
 
 def study(run: Run) -> Study:
-    """Rows: one a group of neighbouring units: layer, mean gate, the median of the time scales that their forget biases
-    began with, and the mean gate at each step. Values: each layer's share of units whose mean gate is above .9, and
-    the mean gate. Where the state is carried the sixth window of the test text is read, else the first sequence."""
-    gates, read = window(run.model, run.task)
+    """Forget gates over the sixth window of the test text where the state is carried, else over the first sequence.
+
+    Rows: one per group of neighbouring units: layer, number of units, the median of the time scales assigned by their
+    initial forget biases, the mean gate, and the mean gate at each step. Values: for each layer the share of units
+    whose mean gate is above .9, and the mean gate.
+    """
+    gates, inputs = window(run.model, run.task)
     rows: list[dict[str, Any]] = []
     values: dict[str, float] = {}
     neighbours = max(1, round(max(cell.hidden_size for cell in run.model.rnn.layers) * NEIGHBOURS / OF))
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
         means = forget.mean(0)
-        values |= {
-            f"layer{layer}/above_0.9": float((means > 0.9).double().mean()),
-            f"layer{layer}/mean": float(means.mean()),
-        }
-        began = cell.timescales().detach().cpu().double()
+        values[f"layer{layer}/above_0.9"] = float((means > 0.9).double().mean())
+        values[f"layer{layer}/mean"] = float(means.mean())
+        assigned = cell.timescales().detach().cpu().double()
         for units in means.argsort(stable=True).split(neighbours):
+            row = {"layer": layer, "units": len(units), "median_timescale": float(assigned[units].median())}
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
-            row = {"layer": layer, "units": len(units), "median_timescale": float(began[units].median())}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
-    words = run.task.words(read) if len(read) <= LABELLED else None
+    words = run.task.words(inputs) if len(inputs) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
 
 
 @torch.no_grad()
 def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
-    """Each layer's forget gates over one window or sequence, float64 (S, H), and what was read, (S,) or (S, I).
+    """Each layer's forget gates over one window or sequence, float64 (S, H), and its inputs, (S,) or (S, I).
 
-    Padding is left out: of a shorter text the picture ends where the text does.
-    Raises ConfigError for a cell without a forget gate.
+    Padding is left out. Raises ConfigError for a cell without a forget gate.
     """
     needs_forget_gates(model)
     carried, state = task.spec.carried, None
@@ -67,24 +68,31 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
 
 
 def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
-    """A map a layer, one under the other; on the right the median time scales that some rows were begun with."""
+    """A map per layer, one below the other; at the right the median assigned time scales of some rows."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
     axes = plotting.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
-    for k, (one, own) in enumerate(zip(axes, layers, strict=True), 1):
-        steps = [key for key in own[0] if key.startswith("step ")]
-        image = one.imshow(
-            [[row[key] for key in steps] for row in own], aspect="auto", vmin=0.0, vmax=1.0, cmap="viridis",
-            interpolation="nearest", extent=(0.5, len(steps) + 0.5, len(own) + 0.5, 0.5),
-        )  # fmt: skip
-        units = sum(row["units"] for row in own)
-        one.set(ylabel=f"layer {k}\n{units:,} units in {len(own)} rows", yticks=[])
-        shown = sorted({round(q * (len(own) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
-        right = one.secondary_yaxis("right")
-        right.set_yticks([p + 1 for p in shown], [plotting.say(own[p]["median_timescale"]) for p in shown], fontsize=8)
-        right.set_ylabel("median time scale of the\nfirst biases (steps)", fontsize=8)
+    for layer, (ax, layer_rows) in enumerate(zip(axes, layers, strict=True), 1):
+        image = _draw_layer(ax, layer_rows)
+        units = sum(row["units"] for row in layer_rows)
+        ax.set(ylabel=f"layer {layer}\n{units:,} units in {len(layer_rows)} rows", yticks=[])
     if words:
         axes[-1].set_xticks(range(1, len(words) + 1), words, rotation=90, fontsize=6)
         axes[-1].set_xlabel("words read")
     else:
         axes[-1].set_xlabel("steps")
     figure.colorbar(image, ax=axes, label="forget gate", shrink=0.6)
+
+
+def _draw_layer(ax: Any, rows: list[dict[str, Any]]) -> Any:
+    """The map of a layer. Returns its image."""
+    steps = [key for key in rows[0] if key.startswith("step ")]
+    gates = [[row[key] for key in steps] for row in rows]
+    extent = (0.5, len(steps) + 0.5, len(rows) + 0.5, 0.5)
+    look = {"aspect": "auto", "vmin": 0.0, "vmax": 1.0, "cmap": "viridis", "interpolation": "nearest"}
+    image = ax.imshow(gates, extent=extent, **look)
+    labelled = sorted({round(q * (len(rows) - 1)) for q in (0.0, 0.25, 0.5, 0.75, 1.0)})
+    times = [plotting.format_number(rows[k]["median_timescale"]) for k in labelled]
+    right = ax.secondary_yaxis("right")
+    right.set_yticks([k + 1 for k in labelled], times, fontsize=8)
+    right.set_ylabel("median time scale of the\ninitial biases (steps)", fontsize=8)
+    return image

@@ -1,4 +1,4 @@
-"""Does a model that copies over T steps copy over other delays too?
+"""Does a model that was trained to copy over T steps also copy over other delays?
 
 Source: Chien et al. 2021, appendix A.4 and Fig. A.2.
 """
@@ -12,23 +12,24 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import mean_and_error, needs_copy, over_runs
-from timescales.analysis.run import Run, groups
+from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
+from timescales.analysis.needs import needs_copy
+from timescales.analysis.run import Run
 from timescales.analysis.study import Study, progress
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
 from timescales.training.model import SequenceModel
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)
-TRAINED = 200  # what DELAYS is in proportion to; the paper's models are trained at 200 and at 500
-GUESS = 1.0 / SYMBOLS  # the paper counts the dummy too: 1/9
+TRAINED = 200  # the delay to which DELAYS is in proportion; the paper's models are trained at 200 and at 500
+GUESS = 1.0 / SYMBOLS  # accuracy at chance; the paper counts the dummy, too: 1/9
 TITLE = "Copy task: accuracy at delays not trained on"
 SEQUENCES = 1000
-SIDE_BY_SIDE, STEPS = 250, 100  # sequences read at once, steps at a time: little memory at any delay
+IN_PARALLEL, STEPS = 250, 100  # sequences and steps read at once, so that long delays need little memory
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
-    """Accuracy by delay, "50" to "2000", on 1,000 sequences each; for T other than 200 and 500 in proportion to T.
+    """Accuracy by delay, "50" to "2000", on 1,000 sequences each; in proportion to T for T other than 200 and 500.
 
     The paper states the range of delays; the grid and the number of sequences are ours.
     """
@@ -36,77 +37,86 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 
 def study(run: Run) -> Study:
-    """Rows: one a delay: T, accuracy, its standard error over sequences, the delay trained on. Values: `measure`."""
-    own = needs_copy(run.task)
-    rows = [  # of sequences: answers to one of them hang together
-        {"T": T, **mean_and_error(shares(run.model, at_delay(run.task, T))), "trained": own.T}
-        for T in progress(delays(own.T), "delays", len(delays(own.T)))
+    """Rows: one per delay: T, accuracy, its standard error over sequences, the delay of the training.
+
+    Values: those of `measure`.
+    """
+    trained = needs_copy(run.task).T
+    rows = [
+        {"T": T, **mean_and_error(shares(run.model, at_delay(run.task, T))), "trained": trained}
+        for T in progress(delays(trained), "delays", len(delays(trained)))
     ]
     values = {str(row["T"]): row["accuracy"] for row in rows}
-    line = (run.config["model"]["name"], run.colour, "-", rows)
-    return Study(TITLE, rows, values, lambda figure: draw(figure, [line]))
+    return Study(TITLE, rows, values, lambda figure: draw(figure, [line_of(run, rows)]))
 
 
 def compare(runs: Sequence[Run]) -> Study:
-    """Rows and values by configuration: mean and standard error over its runs."""
-    found = []
+    """The same by configuration: mean and standard error over its runs."""
+    rows: list[dict[str, Any]] = []
+    lines = []
     for group in groups(runs):
-        each = [run.earlier("generalisation") or study(run).rows for run in group.runs]
-        found.append((group, over_runs(each, "T", "trained")))
-    rows = [{"run": group.name, **row} for group, own in found for row in own]
-    lines = [(group.label, group.colour, group.style, own) for group, own in found]
+        rows_of_runs = [run.earlier("generalisation") or study(run).rows for run in group.runs]
+        means = over_runs(rows_of_runs, "T", "trained")
+        rows += [{"run": group.name, **row} for row in means]
+        lines.append(group.line(means))
     values = {f"{row['run']}/{row['T']}": row["accuracy"] for row in rows}
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
-    """Accuracy over the delay, a line a configuration."""
-    (one,) = plotting.panels(figure, width=7.5, height=4.6)
-    for name, colour, style, rows in found:
-        x, y, e = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
-        plotting.band(one, x, y, e, colour, ls=style, lw=1.8, ms=4, label=name)
-    for trained in sorted({row["trained"] for *_, rows in found for row in rows}):
-        one.axvline(trained, color="black", ls="--", lw=1)
-        one.text(trained, 1.0, f" trained at T = {trained}", fontsize=8, transform=one.get_xaxis_transform())
-    one.axhline(GUESS, color="#999999", ls=":", lw=1, label="a guess among 8 symbols")
-    ticks = sorted({row["T"] for *_, rows in found for row in rows})
-    one.set(xscale="log", xlabel="delay T in the test (steps)", ylabel="accuracy of the ten answers", ylim=(0, 1.03))
-    one.set_xticks(ticks, [str(T) for T in ticks], fontsize=8)
-    one.minorticks_off()
-    one.legend(frameon=False, fontsize=8)
+def draw(figure: Any, lines: Sequence[Line]) -> None:
+    """Accuracy by delay, a line per configuration."""
+    (ax,) = plotting.panels(figure, width=7.5, height=4.6)
+    for label, colour, style, rows in lines:
+        x, y, error = ([row[key] for row in rows] for key in ("T", "accuracy", "standard_error"))
+        plotting.band(ax, x, y, error, colour, ls=style, lw=1.8, ms=4, label=label)
+    for trained in sorted({row["trained"] for line in lines for row in line.data}):
+        ax.axvline(trained, color="black", ls="--", lw=1)
+        ax.text(trained, 1.0, f" trained at T = {trained}", fontsize=8, transform=ax.get_xaxis_transform())
+    ax.axhline(GUESS, color="#999999", ls=":", lw=1, label="chance among 8 symbols")
+    ticks = sorted({row["T"] for line in lines for row in line.data})
+    ax.set(xscale="log", xlabel="delay T in the test (steps)", ylabel="accuracy of the ten answers", ylim=(0, 1.03))
+    ax.set_xticks(ticks, [str(T) for T in ticks], fontsize=8)
+    ax.minorticks_off()
+    plotting.small_legend(ax)
 
 
 def delays(trained: int) -> list[int]:
-    """The delays at which a model trained at the delay `trained` is tried."""
+    """The delays at which a model is tested that was trained at the delay `trained`."""
     if trained in (200, 500):
         return list(DELAYS)
     return sorted({max(1, round(trained * T / TRAINED)) for T in DELAYS})
 
 
 def at_delay(task: Task, T: int) -> Copy:
-    """The same copy task with another delay, and SEQUENCES to test."""
-    own = needs_copy(task)
+    """The same copy task with another delay and SEQUENCES test sequences."""
+    task = needs_copy(task)
     return Copy(
-        T=T, layout=own.layout, score=own.score, train_size=1, valid_size=1, test_size=SEQUENCES,
-        seed=own.seed, device=str(own.device),
-    )  # fmt: skip
+        T=T,
+        layout=task.layout,
+        score=task.score,
+        train_size=1,
+        valid_size=1,
+        test_size=SEQUENCES,
+        seed=task.seed,
+        device=str(task.device),
+    )
 
 
 def accuracy(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> float:
-    """Fraction of the ten answers given rightly in the first `sequences` test sequences (or all, if they are fewer)."""
+    """The share of correct answers in the first `sequences` test sequences (or in all, if there are fewer)."""
     return float(shares(model, task, sequences).mean())
 
 
 @torch.no_grad()
 def shares(model: SequenceModel, task: Copy, sequences: int = SEQUENCES) -> Tensor:
-    """`accuracy` of each sequence by itself, float64 (sequences,), on the CPU."""
-    right, sequences = [], min(sequences, task.size("test"))
-    for first in range(0, sequences, SIDE_BY_SIDE):
-        batch = task.batch("test", 0, 0, first, min(first + SIDE_BY_SIDE, sequences))
+    """The share of correct answers in each sequence, (sequences,), float64, on the CPU."""
+    result, sequences = [], min(sequences, task.size("test"))
+    for first in range(0, sequences, IN_PARALLEL):
+        batch = task.batch("test", 0, 0, first, min(first + IN_PARALLEL, sequences))
         state = None
-        # Carrying the state over pieces is exact; only the last one's logits are wanted.
+        # Reading in pieces with the state carried is exact. Only the logits of the last piece are needed.
         for x in (*batch.x[:-LENGTH].split(STEPS), batch.x[-LENGTH:]):
             output = model(Batch(x, x), state)
             state = output.state
-        right.append((output.logits.argmax(-1) == batch.target[-LENGTH:]).double().mean(0).cpu())
-    return torch.cat(right)
+        result.append((output.logits.argmax(-1) == batch.target[-LENGTH:]).double().mean(0).cpu())
+    return torch.cat(result)

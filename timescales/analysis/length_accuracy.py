@@ -13,59 +13,63 @@ from typing import Any
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import answers
-from timescales.analysis.run import Run, groups
+from timescales.analysis.groups import Line, groups, line_of
+from timescales.analysis.observe import answers
+from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import IMDB
 
-EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one, up to the next; ours
-LONG = 150  # above this many words the paper sees the gain
+EDGES = (0, 100, 150, 200, 250, 300, 400)  # tokens before a review is cut: above one edge, up to the next; ours
+LONG = 150  # words above which the paper sees the gain
 TITLE = "Test accuracy by the length of the text, mean and standard error over texts"
 
 
 def study(run: Run) -> Study:
-    """Rows: one a bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
+    """Rows: one per bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
 
     Values: accuracy in each bin, "101_150", "above_400", and of all texts up to and above 150 tokens.
-    Raises ConfigError for another task than IMDB.
+    Raises ConfigError for a task other than IMDB.
     """
     model, task = run.model, run.task
-    if not isinstance(task, IMDB):  # the picture shows the paper's claim on its reviews
-        raise ConfigError(f"this question is for texts of different length (imdb), not for {type(task).__name__}")
+    if not isinstance(task, IMDB):
+        raise ConfigError(f"this analysis is for texts of different length (imdb), not for {type(task).__name__}")
     rows = table(task.lengths["test"], answers(model, task))
-    line = (run.config["model"]["name"], run.colour, "-", rows)
-    return Study(TITLE, rows, summary(rows), lambda figure: draw(figure, [line]))
+    return Study(TITLE, rows, summary(rows), lambda figure: draw(figure, [line_of(run, rows)]))
 
 
 def compare(runs: Sequence[Run]) -> Study:
-    """Rows and values by configuration, over all texts of all its runs."""
-    found = []
+    """The same by configuration, over all texts of all its runs."""
+    rows: list[dict[str, Any]] = []
+    values: dict[str, float] = {}
+    lines = []
     for group in groups(runs):
-        each = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
-        rows = []
-        for same in zip(*each, strict=True):
-            counted = (sum(row[key] for row in same) for key in ("n", "right", "runs"))
-            rows.append(row_of(same[0]["above"], same[0]["up_to"] or None, *counted))
-        found.append((group, rows))
-    rows = [{"run": group.name, **row} for group, own in found for row in own]
-    lines = [(group.label, group.colour, group.style, own) for group, own in found]
-    values = {f"{g.name}/{key}": value for g, own in found for key, value in summary(own).items()}
+        rows_of_runs = [run.earlier("length_accuracy") or study(run).rows for run in group.runs]
+        sums = [_summed(same_bin) for same_bin in zip(*rows_of_runs, strict=True)]
+        rows += [{"run": group.name, **row} for row in sums]
+        values |= {f"{group.name}/{key}": value for key, value in summary(sums).items()}
+        lines.append(group.line(sums))
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def table(lengths: Tensor, right: Tensor) -> list[dict[str, Any]]:
-    """A row a bin that has texts, from lengths (N,) and right answers (N,)."""
+def table(lengths: Tensor, correct: Tensor) -> list[dict[str, Any]]:
+    """A row per bin that has texts, from lengths (N,) and correct answers (N,) bool."""
     rows = []
     for low, high in zip(EDGES, (*EDGES[1:], None), strict=True):
         inside = (lengths > low) & (lengths <= high if high else True)
         if inside.any():
-            rows.append(row_of(low, high, int(inside.sum()), int(right[inside].sum())))
+            rows.append(row_of(low, high, int(inside.sum()), int(correct[inside].sum())))
     return rows
 
 
+def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The rows of one bin in several runs as one."""
+    n, right, runs = (sum(row[key] for row in rows) for key in ("n", "right", "runs"))
+    return row_of(rows[0]["above"], rows[0]["up_to"] or None, n, right, runs)
+
+
 def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> dict[str, Any]:
-    """One bin, its texts counted once for each run."""
+    """The row of a bin. n: texts, counted once for each run."""
     share = right / n
     error = math.sqrt(share * (1.0 - share) / n)
     row = {"above": low, "up_to": high or "", "runs": runs, "n": n, "right": right}
@@ -73,39 +77,40 @@ def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> dic
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Accuracies by bin, and up to and above 150 tokens."""
+    """The values of `study`."""
     values = {name(row): row["accuracy"] for row in rows}
-    for key, own in (
-        (f"up_to_{LONG}", [row for row in rows if row["above"] < LONG]),
-        (f"above_{LONG}", [row for row in rows if row["above"] >= LONG]),
-    ):
-        if own:
-            values[key] = sum(row["right"] for row in own) / sum(row["n"] for row in own)
+    short = [row for row in rows if row["above"] < LONG]
+    long = [row for row in rows if row["above"] >= LONG]
+    for key, part in ((f"up_to_{LONG}", short), (f"above_{LONG}", long)):
+        if part:
+            values[key] = sum(row["right"] for row in part) / sum(row["n"] for row in part)
     return values
 
 
 def name(row: dict[str, Any]) -> str:
-    """A bin as a key."""
+    """The name of a bin in the values: "101_150", "above_400"."""
     return f"{row['above'] + 1}_{row['up_to']}" if row["up_to"] else f"above_{row['above']}"
 
 
-def draw(figure: Any, found: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]]) -> None:
-    """Accuracy over bins of length, a line a configuration."""
-    (one,) = plotting.panels(figure, width=7.5, height=4.6)
-    bins = sorted({row["above"]: row for *_, rows in found for row in rows}.items())
+def draw(figure: Any, lines: Sequence[Line]) -> None:
+    """Accuracy by bin of lengths, a line per configuration."""
+    (ax,) = plotting.panels(figure, width=7.5, height=4.6)
+    bins = sorted({row["above"]: row for line in lines for row in line.data}.items())
     place = {low: k for k, (low, _) in enumerate(bins)}
-    for k, (words, colour, style, rows) in enumerate(found):
-        x = [place[row["above"]] + 0.06 * (k - (len(found) - 1) / 2) for row in rows]
-        y, e = ([row[key] for row in rows] for key in ("accuracy", "standard_error"))
-        one.errorbar(x, y, e, color=colour, ls=style, lw=1.8, marker="o", ms=4, capsize=3, label=words)
-    labels = [
-        name(row).replace("_", "-" if row["up_to"] else " ") + f"\n{row['n'] // row['runs']:,} texts" for _, row in bins
-    ]
-    one.set_xticks(range(len(labels)), labels, fontsize=8)
+    for k, (label, colour, style, rows) in enumerate(lines):
+        x = [place[row["above"]] + 0.06 * (k - (len(lines) - 1) / 2) for row in rows]
+        y, error = ([row[key] for row in rows] for key in ("accuracy", "standard_error"))
+        ax.errorbar(x, y, error, color=colour, ls=style, lw=1.8, marker="o", ms=4, capsize=3, label=label)
+    ax.set_xticks(range(len(bins)), [_tick(row) for _, row in bins], fontsize=8)
     long = [place[low] for low, _ in bins if low >= LONG]
     if long and long[0]:
-        one.axvline(long[0] - 0.5, color="black", ls="--", lw=1)
-        one.text(long[0] - 0.45, 1.0, f"paper: pLSTM gains above {LONG} words", fontsize=8, va="bottom",
-                 transform=one.get_xaxis_transform())  # fmt: skip
-    one.set(xlabel="length of the text (tokens)", ylabel="test accuracy")
-    one.legend(frameon=False, fontsize=8)
+        ax.axvline(long[0] - 0.5, color="black", ls="--", lw=1)
+        look = {"fontsize": 8, "va": "bottom", "transform": ax.get_xaxis_transform()}
+        ax.text(long[0] - 0.45, 1.0, f"paper: pLSTM gains above {LONG} words", **look)
+    ax.set(xlabel="length of the text (tokens)", ylabel="test accuracy")
+    plotting.small_legend(ax)
+
+
+def _tick(row: dict[str, Any]) -> str:
+    lengths = name(row).replace("_", "-" if row["up_to"] else " ")
+    return f"{lengths}\n{row['n'] // row['runs']:,} texts"

@@ -1,8 +1,8 @@
-"""How does accuracy depend on the longest pair of brackets, and how are the pairs' lengths distributed?
+"""How does accuracy depend on the longest pair of brackets, and how are the lengths of pairs distributed?
 
-Source: Mahto et al. 2021, section 3.2.3 and Fig. 2; bins, marks and the spread (population deviation of runs) as in
-their released code. Both models do well below 75 steps; above, the multi-timescale one predicts 5 to 10 % more strings.
-Our models have the weights of the best validation, theirs those of the last epoch.
+Source: Mahto et al. 2021, section 3.2.3 and Fig. 2; bins, their positions and the spread (population standard deviation
+over runs) as in their released code. Both models do well below 75 steps; above, the multi-timescale model predicts 5 to
+10 % more strings. Our models have the weights of the best validation, theirs those of the last epoch.
 """
 
 from __future__ import annotations
@@ -16,91 +16,100 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.common import answers
-from timescales.analysis.run import Run, groups
+from timescales.analysis.groups import Line, groups
+from timescales.analysis.needs import needs_brackets
+from timescales.analysis.observe import answers
+from timescales.analysis.run import Run
 from timescales.analysis.study import Study
-from timescales.errors import ConfigError
-from timescales.tasks import Dyck2, Task
+from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
-BINS = 9  # between 2 and the longest test string
+BINS = 9  # between 2 and the length of the longest test string
 LONG = 75  # steps above which the paper sees the gain
-FIT = (4, 100)  # lengths over which the power law is fitted
+FIT = (4, 100)  # lengths to which the power law is fitted
 TITLE = "Strings without any error by their longest pair; lengths of all pairs in training"
 
 
 def study(run: Run) -> Study:
-    """Rows: what = "accuracy": one a bin of longest pairs: above, up_to, n strings, value, the share predicted without
-    error; what = "pairs": one a length: up_to, n pairs, value, their share.
+    """Rows with what = "accuracy": one per bin of longest pairs: above, up_to, n strings, and as value the share of
+    strings without an error. Rows with what = "pairs": one per length of pairs: up_to, n pairs, and as value their
+    share of all pairs.
 
-    Values: share of right strings with longest pairs up to and above 75 steps; slope of the law of pairs' lengths.
-    Raises ConfigError for a task other than Dyck-2.
+    Values: the share of correct strings with longest pairs up to and above 75 steps; the slope of the power law of the
+    lengths of pairs. Raises ConfigError for a task other than Dyck-2.
     """
-    return _told([("", run.colour, "-", [right_by_pair(run.model, run.task)])], run.task)
+    return _study([Line("", run.colour, "-", [right_by_pair(run.model, run.task)])], run.task)
 
 
 def compare(runs: Sequence[Run]) -> Study:
     """The same by configuration: value is the mean over its runs, spread their standard deviation."""
-    return _told(
-        [(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)],
-        runs[0].task,
-    )
+    lines = [
+        Line(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)
+    ]
+    return _study(lines, runs[0].task)
 
 
-def _told(found: Sequence[tuple[str, str, str, Sequence[tuple[Tensor, Tensor]]]], task: Task) -> Study:
-    """The study of some configurations, each (name, colour, style, `right_by_pair` of each of its runs)."""
+def _study(lines: Sequence[Line], task: Task) -> Study:
+    """The study of configurations. data: `right_by_pair` of each run. A label is "" where there is one run."""
     pairs = pair_lengths(task)
-    lines, rows, values = [], [], {"pairs/slope": slope(pairs)}
-    for name, colour, style, each in found:
-        own = [_together(same) for same in zip(*(accuracies(*one, task) for one in each), strict=True)]
-        lines.append((name, colour, style, own))
-        rows += [{"what": "accuracy", **({"run": name} if name else {}), **row} for row in own]
-        prefix = f"{name}/" if name else ""
-        for key, above in (("up_to", False), ("above", True)):
-            parts = [right[(longest > LONG) == above] for longest, right in each]
-            if len(parts[0]):
-                values[f"{prefix}{key}_{LONG}"] = statistics.fmean(float(part.double().mean()) for part in parts)
+    rows: list[dict[str, Any]] = []
+    values = {"pairs/slope": slope(pairs)}
+    drawn = []
+    for line in lines:
+        rows_of_runs = [accuracies(longest, correct, task) for longest, correct in line.data]
+        means = [_mean_row(same_bin) for same_bin in zip(*rows_of_runs, strict=True)]
+        rows += [{"what": "accuracy", **({"run": line.label} if line.label else {}), **row} for row in means]
+        prefix = f"{line.label}/" if line.label else ""
+        values |= {f"{prefix}{key}": value for key, value in _short_and_long(line.data).items()}
+        drawn.append(line._replace(data=means))
     total = sum(pairs.values())
-    law = [{"what": "pairs", "up_to": length, "n": n, "value": n / total} for length, n in sorted(pairs.items())]
-    return Study(TITLE, rows + law, values, lambda figure: draw(figure, lines, law))
+    pair_rows = [{"what": "pairs", "up_to": length, "n": n, "value": n / total} for length, n in sorted(pairs.items())]
+    return Study(TITLE, rows + pair_rows, values, lambda figure: draw(figure, drawn, pair_rows))
 
 
-def _together(same: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One bin of several runs."""
-    shares = [row["value"] for row in same]
-    return {**same[0], "runs": len(same), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
+def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The rows of one bin in several runs as one."""
+    shares = [row["value"] for row in rows]
+    return {**rows[0], "runs": len(rows), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
+
+
+def _short_and_long(runs: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """The share of correct strings with longest pairs up to and above LONG steps, the mean over runs."""
+    values = {}
+    for key, above in ((f"up_to_{LONG}", False), (f"above_{LONG}", True)):
+        parts = [correct[(longest > LONG) == above] for longest, correct in runs]
+        if len(parts[0]):
+            values[key] = statistics.fmean(float(part.double().mean()) for part in parts)
+    return values
 
 
 def right_by_pair(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
-    """Of each test string, its longest pair in steps and whether it is predicted without error, each (N,)."""
-    _check(task)
-    assert isinstance(task, Dyck2)
+    """For each test string the length of its longest pair in steps, and whether it has no error, (N,) each."""
+    task = needs_brackets(task)
     return task.timescales["test"].long(), answers(model, task)
 
 
-def accuracies(longest: Tensor, right: Tensor, task: Task) -> list[dict[str, Any]]:
-    """One row a bin that has test strings: above, up_to, n, value."""
-    assert isinstance(task, Dyck2)
-    edges = torch.linspace(2, int(task.lengths["test"].max()), BINS + 1).tolist()
-    edges[0] = 0.0  # the shortest belong to the first bin
+def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[dict[str, Any]]:
+    """One row per bin that has test strings: above, up_to, n, value."""
+    edges = torch.linspace(2, int(needs_brackets(task).lengths["test"].max()), BINS + 1).tolist()
+    edges[0] = 0.0  # the shortest strings belong to the first bin
     rows = []
     for low, high in itertools.pairwise(edges):
         inside = (longest > low) & (longest <= high)
         if inside.any():
-            share = float(right[inside].double().mean())
+            share = float(correct[inside].double().mean())
             rows.append({"above": round(low, 1), "up_to": round(high, 1), "n": int(inside.sum()), "value": share})
     return rows
 
 
 def pair_lengths(task: Task) -> dict[int, int]:
-    """How many pairs of each length, opening and closing bracket both counted, the training strings have."""
-    _check(task)
-    assert isinstance(task, Dyck2)
+    """The number of pairs in the training strings by their length; both brackets are counted."""
+    task = needs_brackets(task)
     symbols, lengths = task.symbols["train"], task.lengths["train"].long()
     exists = torch.arange(symbols.shape[1]) < lengths.unsqueeze(1)
-    step = torch.where(exists, 1 - 2 * (symbols % 2).int(), 0)  # up at an opening bracket, down at a closing one
-    depth = step.cumsum(1) + (step < 0)  # of a pair, the same at both its ends
-    # By string and depth, then by time, openings and closings alternate.
+    change = torch.where(exists, 1 - 2 * (symbols % 2).int(), 0)  # 1 at an opening bracket, -1 at a closing one
+    depth = change.cumsum(1) + (change < 0)  # the same at both ends of a pair
+    # Sorted by string, depth and time, opening and closing brackets alternate.
     string, time = exists.nonzero(as_tuple=True)
     order = ((string * (symbols.shape[1] + 1) + depth[exists]) * symbols.shape[1] + time).argsort()
     ends = time[order].view(-1, 2)
@@ -109,43 +118,45 @@ def pair_lengths(task: Task) -> dict[int, int]:
 
 
 def slope(pairs: dict[int, int]) -> float:
-    """Slope of the straight line through log n over log length, for lengths 4 to 100."""
-    known = torch.tensor([(k, n) for k, n in pairs.items() if FIT[0] <= k <= FIT[1]], dtype=torch.float64).log()
-    if len(known) < 2:
+    """Slope of the straight line through log n over log length, for lengths from 4 to 100; nan for fewer than two."""
+    points = torch.tensor([(k, n) for k, n in pairs.items() if FIT[0] <= k <= FIT[1]], dtype=torch.float64).log()
+    if len(points) < 2:
         return float("nan")
-    x = known[:, 0] - known[:, 0].mean()
-    return float((x * known[:, 1]).sum() / x.square().sum())
+    x = points[:, 0] - points[:, 0].mean()
+    return float((x * points[:, 1]).sum() / x.square().sum())
 
 
-def _check(task: Task) -> None:
-    if not isinstance(task, Dyck2):
-        raise ConfigError(f"this question is for strings of brackets (dyck2), not for {type(task).__name__}")
-
-
-def draw(
-    figure: Any, lines: Sequence[tuple[str, str, str, Sequence[dict[str, Any]]]], law: list[dict[str, Any]]
-) -> None:
-    """Left: share of right strings at the right edge of each bin, a line a configuration; right: shares of lengths."""
+def draw(figure: Any, lines: Sequence[Line], pair_rows: list[dict[str, Any]]) -> None:
+    """Left: share of correct strings at the upper edge of each bin, a line per configuration. Right: pair lengths."""
     left, right = plotting.panels(figure, 2, width=10.0)
+    _draw_accuracies(left, lines)
+    _draw_pairs(right, pair_rows)
+
+
+def _draw_accuracies(ax: Any, lines: Sequence[Line]) -> None:
     for name, colour, style, rows in lines:
-        x, y, e = ([row[key] for row in rows] for key in ("up_to", "value", "spread"))
-        label = f"{name} ({rows[0]['runs']} run{'s' if rows[0]['runs'] > 1 else ''})" if name else None
-        left.errorbar(x, y, e if rows[0]["runs"] > 1 else None, color=colour, ls=style, lw=1.8, marker="o", ms=4,
-                      capsize=3, label=label)  # fmt: skip
-    left.axvline(LONG, color="black", ls="--", lw=1)
-    left.text(LONG + 2, 1.0, f"paper: MTS gains above {LONG}", fontsize=8, va="bottom",
-              transform=left.get_xaxis_transform())  # fmt: skip
-    left.set(xlabel="longest pair of the string (steps)", ylabel="strings without any error (share)", ylim=(0, 1.02))
-    if any(name for name, *_ in lines):
-        left.legend(frameon=False, fontsize=8)
-    x, y = ([row[key] for row in law] for key in ("up_to", "value"))
-    right.loglog(x, y, ".", color="black", ms=4)
-    fitted = slope({row["up_to"]: row["n"] for row in law})
-    near = [row for row in law if FIT[0] <= row["up_to"] <= FIT[1]]
-    if len(near) > 1:
-        middle = near[len(near) // 2]
-        ends = [near[0]["up_to"], near[-1]["up_to"]]
-        right.plot(ends, [middle["value"] * (k / middle["up_to"]) ** fitted for k in ends], color="#cc6677", lw=1.2,
-                   label=f"slope {fitted:.2f}")  # fmt: skip
-        right.legend(frameon=False, fontsize=8)
-    right.set(xlabel="length of a pair (steps)", ylabel="share of the training strings' pairs")
+        runs = rows[0]["runs"]
+        x, y, spread = ([row[key] for row in rows] for key in ("up_to", "value", "spread"))
+        look = {"color": colour, "ls": style, "lw": 1.8, "marker": "o", "ms": 4, "capsize": 3}
+        label = f"{name} ({runs} run{'s' if runs > 1 else ''})" if name else None
+        ax.errorbar(x, y, spread if runs > 1 else None, label=label, **look)
+    ax.axvline(LONG, color="black", ls="--", lw=1)
+    at_top = {"fontsize": 8, "va": "bottom", "transform": ax.get_xaxis_transform()}
+    ax.text(LONG + 2, 1.0, f"paper: MTS gains above {LONG}", **at_top)
+    ax.set(xlabel="longest pair of the string (steps)", ylabel="strings without any error (share)", ylim=(0, 1.02))
+    if any(line.label for line in lines):
+        plotting.small_legend(ax)
+
+
+def _draw_pairs(ax: Any, rows: list[dict[str, Any]]) -> None:
+    """The shares of lengths, and the power law through the middle of those to which it is fitted."""
+    ax.loglog([row["up_to"] for row in rows], [row["value"] for row in rows], ".", color="black", ms=4)
+    fitted_rows = [row for row in rows if FIT[0] <= row["up_to"] <= FIT[1]]
+    if len(fitted_rows) > 1:
+        exponent = slope({row["up_to"]: row["n"] for row in rows})
+        middle = fitted_rows[len(fitted_rows) // 2]
+        x = [fitted_rows[0]["up_to"], fitted_rows[-1]["up_to"]]
+        y = [middle["value"] * (length / middle["up_to"]) ** exponent for length in x]
+        ax.plot(x, y, color="#cc6677", lw=1.2, label=f"slope {exponent:.2f}")
+        plotting.small_legend(ax)
+    ax.set(xlabel="length of a pair (steps)", ylabel="share of all pairs in training")

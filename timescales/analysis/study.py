@@ -1,4 +1,4 @@
-"""What an analysis returns, and how it is written."""
+"""What an analysis returns, and how it is written to disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from timescales.files import csv_text, write_atomic
 
 if TYPE_CHECKING:
-    pass
+    from timescales.training.model import SequenceModel
 
 
 class Answer(dict[str, float]):
-    """A probe's numbers, and its `files`, texts by name that are kept beside the record."""
+    """The values of `measure`, with files to keep beside the record: texts by name."""
 
     def __init__(self, values: Mapping[str, float], files: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -24,12 +24,12 @@ class Answer(dict[str, float]):
 
 @dataclass
 class Study:
-    """What a question's answer leaves.
+    """The result of an analysis.
 
-    title: what the picture shows, in one line; the run's own words are put under it.
-    rows: a line each of NAME.csv; values: the few numbers to remember.
-    draw: is given an empty matplotlib figure (`plots.panels` puts axes into it) and makes NAME.png of it.
-    notes: what a reader of the values must know, a line each.
+    title: the title of the picture, one line; the title of the run is put below it.
+    rows: the rows of NAME.csv. values: the most important numbers.
+    draw: a function that draws NAME.png into an empty matplotlib figure (`plotting.panels` makes its axes).
+    notes: remarks on the values, a line each.
     """
 
     title: str
@@ -39,18 +39,30 @@ class Study:
     notes: Sequence[str] = ()
 
 
-def write(found: Study, folder: Path, name: str, svg: bool = False) -> list[Path]:
-    """NAME.csv, NAME.png and, on request, NAME.svg in a folder; returns their paths."""
+def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path]:
+    """Write NAME.csv, NAME.png and, on request, NAME.svg into a folder. Returns their paths."""
     from timescales import plotting
 
     folder.mkdir(parents=True, exist_ok=True)
-    columns = list(dict.fromkeys(key for row in found.rows for key in row))
-    write_atomic(folder / f"{name}.csv", csv_text(found.rows, columns).encode())
-    return [folder / f"{name}.csv", *plotting.write(found.draw, folder / name, found.title, svg)]
+    columns = list(dict.fromkeys(key for row in study.rows for key in row))
+    write_atomic(folder / f"{name}.csv", csv_text(study.rows, columns).encode())
+    return [folder / f"{name}.csv", *plotting.write(study.draw, folder / name, study.title, svg)]
+
+
+def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+    """One row per unit: its layer (from 1), its index in the layer, and its values.
+
+    columns: by name, the values of the units of all layers, layer after layer.
+    """
+    units = ((layer, unit) for layer, cell in enumerate(model.rnn.layers, 1) for unit in range(cell.hidden_size))
+    return [
+        {"layer": layer, "unit": unit} | dict(zip(columns, values, strict=True))
+        for (layer, unit), values in zip(units, zip(*columns.values(), strict=True), strict=True)
+    ]
 
 
 def progress(items: Iterable[Any], label: str, total: int | None = None) -> Iterable[Any]:
-    """The items, with a bar for those who wait longer than two seconds."""
+    """The items, with a progress bar if they take more than two seconds."""
     from tqdm import tqdm
 
     quiet = not sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Tasks: one file each."""
+"""The tasks, one module each. `task.py` has their base class, `data/` finds and reads the data sets."""
 
 from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters

@@ -10,7 +10,7 @@ from timescales.tasks.task import Batch, Spec, Task
 
 
 class Adding(Task):
-    """The adding problem.
+    """The adding problem: two numbers of a long sequence are marked, and the model must output their sum.
 
     Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Gu et al. 2020, appendix D.1.
 
@@ -18,8 +18,10 @@ class Adding(Task):
         marker   0   1   0   0  |  0   0   1   0      one in each half
         target                                1.00    .85 + .15; read from the final state
 
-    T: steps. Training sequences are fresh in every epoch; validation and test sets are fixed by the seed. The loss is
-    the mean squared error; an answer within .04 counts as correct (the tolerance of Hochreiter & Schmidhuber 1997).
+    Input: T steps of two numbers, the number and its marker. Output: one number, after the last step.
+    Loss: mean squared error; 1/6 at chance. Metric: accuracy, the share of answers within .04 of the sum (the
+    tolerance of Hochreiter & Schmidhuber 1997).
+    Training sequences are new in every epoch; validation and test sets are fixed by the seed.
     """
 
     TOLERANCE = 0.04
@@ -36,9 +38,13 @@ class Adding(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
         if T < 2:
             raise ValueError(f"T must be at least 2, a step for each of the two numbers; not {T}")
         self.T = T
@@ -48,12 +54,11 @@ class Adding(Task):
         generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
         numbers = torch.rand(self.T, n, generator=generator)
         half = self.T // 2
-        at = torch.stack([
-            torch.randint(half, (n,), generator=generator),
-            torch.randint(half, self.T, (n,), generator=generator),
-        ])  # fmt: skip
-        x = torch.stack([numbers, torch.zeros(self.T, n).scatter_(0, at, 1.0)], -1)
-        target = numbers.gather(0, at).sum(0)
+        in_first_half = torch.randint(half, (n,), generator=generator)
+        in_second_half = torch.randint(half, self.T, (n,), generator=generator)
+        marked = torch.stack([in_first_half, in_second_half])
+        x = torch.stack([numbers, torch.zeros(self.T, n).scatter_(0, marked, 1.0)], -1)
+        target = numbers.gather(0, marked).sum(0)
         dtype = torch.get_default_dtype()
         return Batch(self.moved(x.to(dtype)), self.moved(target.to(dtype)))
 
@@ -68,5 +73,5 @@ class Adding(Task):
         return {"loss": (self.loss(logits, batch) * n, n), "accuracy": (self.correct(logits, batch).sum(), n)}
 
     def chance(self) -> float:
-        """Mean squared error of the constant 1: twice the variance of a uniform number."""
+        """Mean squared error of the constant answer 1: twice the variance of a uniform number."""
         return 1 / 6

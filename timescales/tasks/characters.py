@@ -1,4 +1,4 @@
-"""Language modelling by characters: name the next character of a text that never ends."""
+"""Language modelling by characters: predict the next character of a text."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from torch.nn import functional as F
 from timescales.tasks.data import text
 from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive
 
-STREAMS = 128  # evaluation reads a split in so many streams, whatever training does
-IGNORED = -100  # the target where a stream has ended
+STREAMS = 128  # streams into which the validation and test texts are cut, whatever the training batch is
+IGNORED = -100  # the target of steps after the end of the text
 
 
 class Characters(Task):
-    """Penn Treebank and text8 by characters.
+    """Penn Treebank or text8 by characters: at every step the model predicts the next character.
 
-    Source: Chien et al. 2021, section 4.3, table 2, which gives corpora, batch (128), segments (150 or 500 steps) and
-    epochs (50, PTB). Streams, carried state and clipping follow the benchmark that it cites (Chandar et al. 2019, NRU).
+    Source: Chien et al. 2021, section 4.3, table 2, which state corpora, batch (128), segments (150 or 500 steps) and
+    epochs (50, PTB). Streams, carried state and clipping follow the benchmark they cite (Chandar et al. 2019, NRU).
 
         input   \\n  a  e  r  _  b  a  n  k  n  o  t  e       the text, one character late
         target   a  e  r  _  b  a  n  k  n  o  t  e  _       every position is scored
 
-    A split is cut into streams that are read side by side, segment by segment. state="carried": a segment begins where
-    the one before ended, without its gradient, and a stream with zeros; "reset": every segment begins with zeros.
-    Evaluation scores each character of a split exactly once (the first one after a line's end or, in text8, a space);
-    training leaves out what is less than a step of all streams.
-    embedding: numbers that are learned for a character, null for one-hot input. Chien et al.'s parameter counts for
-    PTB, 2.15 million with 716 (LSTM) and 828 (pLSTM) units, come about with 20.
-    Metrics: bpc, bits per character. Raises as `timescales.tasks.data.text` does.
+    Loss: cross-entropy per character; at chance, the entropy of the character frequencies of the training text.
+    Metric: bpc, bits per character, the loss divided by ln 2.
+
+    A split is cut into streams that are read in parallel, segment by segment. Evaluation scores each character of a
+    split exactly once; the first one is predicted after a line's end (PTB) or a space (text8). Training leaves out
+    the characters that do not fill a step of all streams.
+
+    corpus: "ptb" or "text8".
+    length: steps of a segment.
+    state: "carried", a segment begins with the final state of the one before it (no gradient passes, and the first
+        segment begins with zeros); "reset", every segment begins with zeros.
+    embedding: size of a learned embedding, None for one-hot input. With 20, the models have the parameter counts that
+        Chien et al. state for PTB: 2.15 million with 716 (LSTM) and 828 (pLSTM) units.
+    allow_partial: accept an incomplete corpus.
+    Raises what `timescales.tasks.data.text` raises.
     """
 
     def __init__(
@@ -50,33 +58,40 @@ class Characters(Task):
         check_choice("corpus", corpus, ("ptb", "text8"))
         check_choice("state", state, ("carried", "reset"))
         check_positive(length=length, embedding=1 if embedding is None else embedding)
-        found = (text.ptb_characters if corpus == "ptb" else text.text8)(data_root, allow_partial)
-        super().__init__(batch_size=batch_size, seed=seed, device=device, **found.sizes)
-        self.length, self.symbols, self.partial = length, found.symbols, found.partial
-        before = found.symbols.index("\n" if corpus == "ptb" else " ")
+        characters = (text.ptb_characters if corpus == "ptb" else text.text8)(data_root, allow_partial)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **characters.sizes)
         if self.sizes["train"] < batch_size:
             raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} characters for training")
+        self.length, self.symbols, self.partial = length, characters.symbols, characters.partial
+        before = self.symbols.index("\n" if corpus == "ptb" else " ")
         self.streams = {
-            "train": streams(found.train.to(self.device), batch_size, before, whole=False),
-            "valid": streams(found.valid.to(self.device), STREAMS, before, whole=True),
-            "test": streams(found.test.to(self.device), STREAMS, before, whole=True),
+            "train": streams(characters.train.to(self.device), batch_size, before, whole=False),
+            "valid": streams(characters.valid.to(self.device), STREAMS, before, whole=True),
+            "test": streams(characters.test.to(self.device), STREAMS, before, whole=True),
         }
-        self.frequency = torch.bincount(found.train.long(), minlength=len(found.symbols)).double() / len(found.train)
+        counts = torch.bincount(characters.train.long(), minlength=len(self.symbols))
+        self.frequency = counts.double() / len(characters.train)
         self.spec = Spec(
-            "one_hot" if embedding is None else "tokens", len(found.symbols), len(found.symbols), "all",
-            horizon=length, select=("bpc", "min"), embedding=embedding, carried=state == "carried",
-        )  # fmt: skip
+            "one_hot" if embedding is None else "tokens",
+            input_size=len(self.symbols),
+            output_size=len(self.symbols),
+            readout="all",
+            horizon=length,
+            select=("bpc", "min"),
+            embedding=embedding,
+            carried=state == "carried",
+        )
 
     def n_batches(self, split: str) -> int:
-        """Segments of a split's streams."""
+        """Number of segments of a split's streams."""
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Segments of all streams of a split, from segment `start` on; the last may be shorter."""
-        read = self.streams[split]
+        """Segments of all streams of a split, from segment `start` on. The last one may be shorter."""
+        stream = self.streams[split]
         for k in range(start, self.n_batches(split)):
-            part = read[k * self.length : (k + 1) * self.length + 1].long()
-            yield Batch(part[:-1].clamp(min=0).contiguous(), part[1:].contiguous())
+            segment = stream[k * self.length : (k + 1) * self.length + 1].long()
+            yield Batch(segment[:-1].clamp(min=0).contiguous(), segment[1:].contiguous())
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED)
@@ -91,10 +106,10 @@ class Characters(Task):
 
 
 def streams(symbols: Tensor, n: int, before: int, whole: bool) -> Tensor:
-    """A text as n streams side by side, (1 + rows, n); each begins with the symbol before its first.
+    """A text as n parallel streams, (1 + rows, n). Row 0 holds the symbol before each stream.
 
-    The first stream begins with `before`. whole: the last streams are filled up with IGNORED; else what is less than a
-    row is left out.
+    before: the symbol before the first stream.
+    whole: keep the whole text and fill the last streams with IGNORED; else leave out what does not fill a row.
     """
     rows = -(-len(symbols) // n) if whole else len(symbols) // n
     filling = symbols.new_full((max(0, rows * n - len(symbols)),), IGNORED)

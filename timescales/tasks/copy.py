@@ -1,4 +1,4 @@
-"""Copy: remember ten symbols over T steps of nothing, then repeat them."""
+"""Copy: remember ten symbols over T steps, then repeat them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,36 @@ from torch.nn import functional as F
 
 from timescales.tasks.task import Batch, Spec, Task, check_choice
 
-SYMBOLS, LENGTH = 8, 10  # symbols 0..7, ten to remember
+SYMBOLS, LENGTH = 8, 10  # ten symbols, each one of 0 to 7
 DUMMY, SIGNAL = 8, 9
 CLASSES = 10
 
 
 class Copy(Task):
-    """The copy memory task.
+    """The copy memory task: the model reads ten symbols, T dummy steps and a signal, and must repeat the ten symbols.
 
     Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Chien et al. 2021, section 4.1.
 
-    layout="paper" (Chien et al., text; T = 5 shown, `.` dummy, `!` signal, scored answers underlined):
+    layout="paper" (Chien et al., text; T = 5 shown, `.` dummy, `!` signal, answers underlined):
 
         input   3 1 4 1 5 2 6 5 3 5 . . . . . ! . . . . . . . . .
         target  . . . . . . . . . . . . . . . 3 1 4 1 5 2 6 5 3 5
                                               -------------------
 
-    "authors" (Chien et al.'s code): one dummy fewer, T + 19 steps. "tallec" (Tallec & Ollivier 2018): the signal one
-    step before the first answer, T + 20 steps. "gu" (Gu et al. 2020, as in their later code): ten signals, an
-    answer under each, T + 20 steps.
-    score: "all" averages the loss over every position, "answers" over the ten answers.
-    fresh=False draws train_size sequences once (the paper: 100,000), in the same order each epoch (authors' code);
-    True draws new ones every epoch. Metrics: accuracy of the ten answers, and of whole sequences.
-    Ends as "solved" when both accuracies reach .999 and as "failed" when accuracy is below .2 after epoch 200
-    (authors' code); the paper allows up to 1,000 epochs. In layout "gu" nothing ends it early: Gu et al. compare losses
-    after as many steps.
+    Input and output: ten classes (eight symbols, dummy, signal) at every step. Loss: cross-entropy. At chance it is
+    10 ln 8 / (number of steps) with score="all" and ln 8 with "answers".
+    Metrics: accuracy, the share of correct answers; sequence_accuracy, the share of sequences with all ten correct.
+    A run ends as "solved" when both are at least .999, and as "failed" when accuracy is below .2 after epoch 200
+    (Chien et al.'s code; their text allows up to 1,000 epochs).
+
+    T: the delay in steps.
+    layout: "paper"; "authors" (Chien et al.'s code), one dummy fewer, T + 19 steps; "tallec" (Tallec & Ollivier 2018),
+        the signal one step before the first answer, T + 20 steps; "gu" (Gu et al. 2020, their later code), ten
+        signals, one at each answer, T + 20 steps. No rule ends a run of layout "gu" early: Gu et al. compare losses
+        after equal numbers of steps.
+    score: "all" averages the loss over all positions, "answers" over the ten answers.
+    fresh: False draws train_size sequences once (Chien et al.: 100,000), in the same order in every epoch (their
+        code); True draws new ones for every epoch.
     """
 
     def __init__(
@@ -52,30 +57,39 @@ class Copy(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
         check_choice("layout", layout, ("paper", "authors", "tallec", "gu"))
         check_choice("score", score, ("all", "answers"))
         smallest = 1 if layout in ("authors", "tallec") else 0
         if smallest > T:
             raise ValueError(f"T must be at least {smallest} in layout {layout}, not {T}")
         self.T, self.layout, self.score, self.fresh = T, layout, score, fresh
-        self.steps = T + (19 if layout == "authors" else 20)
+        self.blank = self._blank_input()
+        self.steps = len(self.blank)
         self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(3 * T // 2, 3))
-        # Everything but the symbols is the same in every sequence.
-        signal = {"paper": T + 10, "authors": T + 9, "tallec": T + 9, "gu": T + 10}[layout]
-        self.blank = torch.full((self.steps,), DUMMY, device=self.device)
-        self.blank[signal : None if layout == "gu" else signal + 1] = SIGNAL
-        self._sets: dict[str, tuple[int, Tensor]] = {}
+        self._symbols: dict[str, tuple[int, Tensor]] = {}
+
+    def _blank_input(self) -> Tensor:
+        """The input without the ten symbols, (S,): dummies and the signal, the same in every sequence."""
+        steps = self.T + (19 if self.layout == "authors" else 20)
+        signal = self.T + (9 if self.layout in ("authors", "tallec") else 10)
+        blank = torch.full((steps,), DUMMY, device=self.device)
+        blank[signal : None if self.layout == "gu" else signal + 1] = SIGNAL
+        return blank
 
     def symbols(self, split: str, epoch: int) -> Tensor:
-        """The ten symbols of every sequence of a split, (N, 10); kept on the device as bytes."""
+        """The ten symbols of every sequence of a split, (N, 10) uint8, on the task's device."""
         key = epoch if self.fresh and split == "train" else 0
-        if self._sets.get(split, (None,))[0] != key:
+        if split not in self._symbols or self._symbols[split][0] != key:
             drawn = torch.randint(SYMBOLS, (self.size(split), LENGTH), generator=self.generator(split, key))
-            self._sets[split] = key, drawn.to(self.device, torch.uint8)
-        return self._sets[split][1]
+            self._symbols[split] = key, drawn.to(self.device, torch.uint8)
+        return self._symbols[split][1]
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         symbols = self.symbols(split, epoch)[first:end].T.long()
@@ -93,12 +107,12 @@ class Copy(Task):
         return (logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        right = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]
-        n = right.shape[1]
+        correct = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]
+        n = correct.shape[1]
         return {
             "loss": (self.loss(logits, batch) * n, n),
-            "accuracy": (right.sum(), right.numel()),
-            "sequence_accuracy": (right.all(0).sum(), n),
+            "accuracy": (correct.sum(), correct.numel()),
+            "sequence_accuracy": (correct.all(0).sum(), n),
         }
 
     def chance(self) -> float:

@@ -12,26 +12,30 @@ from timescales.tasks.task import Batch, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
-NOTHING = 255  # closes where no bracket is open
+NOTHING = 255  # the closing bracket where none is open
 
 
 class Dyck2(Task):
-    """The Dyck-2 grammar.
+    """The Dyck-2 grammar: after each bracket the model must output which bracket closes the innermost open one.
 
     Source: Suzgun et al. 2019; Mahto et al. 2021, section 3.1.2 and appendix A.10, and their code.
 
         input      [   (   )   (   (   )   )   ]     one-hot, of 4
-        target     ]   )   ]   )   )   )   ]   -     what closes the innermost open bracket: (1, 0) for `]`, (0, 1) for
-                                                     `)`, (0, 0) where none is open; every step is scored
+        target     ]   )   ]   )   )   )   ]   -     (1, 0) for `]`, (0, 1) for `)`, (0, 0) where no bracket is open;
+                                                     every step is scored
 
-    Strings are rewritten from S at the left: S becomes (S), [S], SS or nothing, each with probability 1/4; those
-    longer than 200 or shorter than 2 are rejected, as are repetitions. One set of strings, drawn with data_seed,
-    serves every seed; training strings are shuffled every epoch. A batch is as long as its longest string.
-    The outputs are the logistic function of the logits; the loss is the sum of squared errors over twice the number
-    of steps. A string is correct if every output is on the right side of 1/2 at every step. Ends as "solved" when the
-    validation loss is below 1e-4 (authors' code); what counts is the last epoch.
-    timescales[split]: of every string, the steps from the opening to the closing of its longest pair, both counted
-    (authors' code).
+    Output: two logits at every step; their logistic functions are the outputs. Loss: the sum of squared errors
+    divided by twice the number of steps. Metric: accuracy, the share of strings in which both outputs are on the
+    correct side of 1/2 at every step. A run ends as "solved" when the validation loss is below 1e-4 (authors' code).
+    Mahto et al. test the weights of the last epoch.
+
+    Strings are derived from S by leftmost rewriting: S becomes (S), [S], SS or the empty string, each with
+    probability 1/4. Strings longer than 200 or shorter than 2 are rejected, and so are repetitions. A batch is as long
+    as its longest string. Training strings are shuffled in every epoch.
+
+    data_seed: seed of the strings, which are the same for every `seed`.
+    The attribute timescales[split] has, for every string, the length in steps of its longest pair of brackets, both
+    brackets counted (authors' code), (N,).
     """
 
     def __init__(
@@ -46,25 +50,26 @@ class Dyck2(Task):
         device: str = "cpu",
     ) -> None:
         super().__init__(
-            batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
         sizes = list(self.sizes.values())
-        found = cached(
-            "dyck2",
-            {"n": sum(sizes), "data_seed": data_seed, "version": 1},
-            lambda: _encoded(strings(sum(sizes), data_seed)),
-        )
-        self.symbols, self.closers, self.lengths, self.timescales = (
-            dict(zip(self.sizes, found[key].split(sizes), strict=True))
-            for key in ("symbols", "closers", "lengths", "timescales")
-        )
+        n = sum(sizes)
+        key = {"n": n, "data_seed": data_seed, "version": 1}
+        encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed)))
+        splits = {name: dict(zip(self.sizes, values.split(sizes), strict=True)) for name, values in encoded.items()}
+        self.symbols, self.closers = splits["symbols"], splits["closers"]  # of each split (N, 200), on the CPU
+        self.lengths, self.timescales = splits["lengths"], splits["timescales"]  # of each split (N,)
         self.spec = Spec("one_hot", len(SYMBOLS), 2, "all", horizon=LONGEST, select=("loss", "min"))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         index = self.shuffled(epoch)[first:end] if split == "train" else torch.arange(first, end)
         lengths = self.lengths[split][index].long()
-        longest = int(lengths.max())  # on the CPU, where all strings lie
+        longest = int(lengths.max())
         x = self.moved(self.symbols[split][index, :longest].T.long())
         closer = self.moved(self.closers[split][index, :longest].T)
         mask = torch.arange(longest, device=self.device).unsqueeze(1) < self.moved(lengths)
@@ -72,25 +77,17 @@ class Dyck2(Task):
         return Batch(x, target.to(torch.get_default_dtype()), mask)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.mask is not None
-        return self._squared(logits, batch) / (2 * batch.mask.sum())
-
-    def _squared(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.mask is not None
-        errors = (logits.sigmoid() - batch.target).square().sum(-1)
-        return torch.where(batch.mask, errors, 0.0).sum()
+        return _squared_error(logits, batch) / (2 * _mask(batch).sum())
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        assert batch.mask is not None
-        right = ((logits.sigmoid() > 0.5) == (batch.target > 0.5)).all(-1)
-        return (right | ~batch.mask).all(0)
+        correct = ((logits.sigmoid() > 0.5) == (batch.target > 0.5)).all(-1)
+        return (correct | ~_mask(batch)).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        assert batch.mask is not None
-        n = batch.mask.shape[1]
+        mask = _mask(batch)
         return {
-            "loss": (self._squared(logits, batch), 2 * int(batch.mask.sum())),
-            "accuracy": (self.correct(logits, batch).sum(), n),
+            "loss": (_squared_error(logits, batch), 2 * int(mask.sum())),
+            "accuracy": (self.correct(logits, batch).sum(), mask.shape[1]),
         }
 
     def chance(self) -> float:
@@ -104,65 +101,86 @@ class Dyck2(Task):
         return "solved" if metrics["loss"] < 1e-4 else None
 
 
+def _mask(batch: Batch) -> Tensor:
+    assert batch.mask is not None, "every batch of Dyck-2 has one"
+    return batch.mask
+
+
+def _squared_error(logits: Tensor, batch: Batch) -> Tensor:
+    """The sum of squared errors over both outputs and all steps that exist."""
+    errors = (logits.sigmoid() - batch.target).square().sum(-1)
+    return torch.where(_mask(batch), errors, 0.0).sum()
+
+
 def strings(n: int, data_seed: int) -> list[str]:
-    """n different strings, shuffled (short ones are found first)."""
+    """n different strings, shuffled, since short ones are found first."""
     generator = seeded(f"dyck2/{data_seed}")
-    rules = _endless(generator)
-    found: dict[str, None] = {}
-    while len(found) < n:
-        string = _rewritten(rules)
+    rules = _random_rules(generator)
+    distinct: dict[str, None] = {}
+    while len(distinct) < n:
+        string = _derive(rules)
         if string is not None and len(string) >= SHORTEST:
-            found[string] = None
-    every = list(found)
-    return [every[k] for k in torch.randperm(n, generator=generator).tolist()]
+            distinct[string] = None
+    ordered = list(distinct)
+    return [ordered[k] for k in torch.randperm(n, generator=generator).tolist()]
 
 
-def _endless(generator: torch.Generator) -> Iterator[int]:
+def _random_rules(generator: torch.Generator) -> Iterator[int]:
+    """Endless random numbers 0 to 3, the rules of the grammar."""
     while True:
         yield from torch.randint(4, (2**16,), generator=generator).tolist()
 
 
-def _rewritten(rules: Iterator[int]) -> str | None:
-    """One string by leftmost rewriting; None as soon as it has more than LONGEST brackets."""
-    done: list[str] = []
-    rest = ["S"]  # what follows, the leftmost last
+def _derive(rules: Iterator[int]) -> str | None:
+    """A string derived by leftmost rewriting; None as soon as it has more than LONGEST brackets."""
+    string: list[str] = []
+    rest = ["S"]  # the symbols that follow, the leftmost last
     brackets = 0
     while rest:
         symbol = rest.pop()
         if symbol != "S":
-            done.append(symbol)
+            string.append(symbol)
             continue
         rule = next(rules)
-        if rule < 2:
+        if rule < 2:  # (S) or [S]
             brackets += 2
             if brackets > LONGEST:
                 return None
-            done.append(SYMBOLS[2 * rule])
+            string.append(SYMBOLS[2 * rule])
             rest += [SYMBOLS[2 * rule + 1], "S"]
-        elif rule == 2:
+        elif rule == 2:  # SS
             rest += ["S", "S"]
-    return "".join(done)
+    return "".join(string)
 
 
-def _encoded(found: list[str]) -> dict[str, Tensor]:
-    """symbols, closers: (N, 200) bytes, numbers in SYMBOLS; lengths, timescales: (N,)."""
-    symbols = torch.zeros(len(found), LONGEST, dtype=torch.uint8)
-    closers = torch.full((len(found), LONGEST), NOTHING, dtype=torch.uint8)
+def _encoded(strings: list[str]) -> dict[str, Tensor]:
+    """symbols, closers: (N, 200) uint8, indices in SYMBOLS; lengths, timescales: (N,) int16. As in `Dyck2`."""
+    symbols = torch.zeros(len(strings), LONGEST, dtype=torch.uint8)
+    closers = torch.full((len(strings), LONGEST), NOTHING, dtype=torch.uint8)
     timescales = []
-    for row, string in enumerate(found):
-        numbers, closes, longest = [], [], 0
-        opened: list[tuple[int, int]] = []  # (what closes it, where it stands)
-        for t, character in enumerate(string):
-            number = SYMBOLS.index(character)
-            numbers.append(number)
-            if number % 2 == 0:
-                opened.append((number + 1, t))
-            else:
-                longest = max(longest, t - opened.pop()[1] + 1)
-            closes.append(opened[-1][0] if opened else NOTHING)
-        symbols[row, : len(string)] = torch.tensor(numbers, dtype=torch.uint8)
-        closers[row, : len(string)] = torch.tensor(closes, dtype=torch.uint8)
+    for row, string in enumerate(strings):
+        indices, closing, longest = _scan(string)
+        symbols[row, : len(string)] = torch.tensor(indices, dtype=torch.uint8)
+        closers[row, : len(string)] = torch.tensor(closing, dtype=torch.uint8)
         timescales.append(longest)
-    lengths = torch.tensor([len(string) for string in found], dtype=torch.int16)
-    return {"symbols": symbols, "closers": closers, "lengths": lengths,
-            "timescales": torch.tensor(timescales, dtype=torch.int16)}  # fmt: skip
+    return {
+        "symbols": symbols,
+        "closers": closers,
+        "lengths": torch.tensor([len(string) for string in strings], dtype=torch.int16),
+        "timescales": torch.tensor(timescales, dtype=torch.int16),
+    }
+
+
+def _scan(string: str) -> tuple[list[int], list[int], int]:
+    """The symbol at each step, the bracket that closes the innermost open one, and the length of the longest pair."""
+    indices, closing, longest = [], [], 0
+    opened: list[tuple[int, int]] = []  # of each open bracket: its closing bracket, and the step at which it opened
+    for step, character in enumerate(string):
+        index = SYMBOLS.index(character)
+        indices.append(index)
+        if index % 2 == 0:
+            opened.append((index + 1, step))
+        else:
+            longest = max(longest, step - opened.pop()[1] + 1)
+        closing.append(opened[-1][0] if opened else NOTHING)
+    return indices, closing, longest

@@ -1,4 +1,4 @@
-"""IMDB: does a film review praise or pan?"""
+"""IMDB: is a film review positive or negative?"""
 
 from __future__ import annotations
 
@@ -9,27 +9,36 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from timescales.tasks.data import glove, imdb
-from timescales.tasks.task import Batch, Spec, Task, check_choice, sizes_within
+from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, sizes_within
 
-UNKNOWN, PAD, FIRST = 0, 1, 2  # the first two rows of the vocabulary
+UNKNOWN, PAD, FIRST = 0, 1, 2  # tokens: unknown word, padding, the first word of the vocabulary
 
 
 class IMDB(Task):
-    """Sentiment of film reviews from frozen GloVe vectors.
+    """Sentiment of film reviews: the model reads a review as frozen GloVe vectors and decides whether it is positive.
 
     Source: Maas et al. 2011; Chien et al. 2021, section 4.4; tokens, vocabulary and vectors as torchtext makes them.
 
-        input   This  film  is  not  bad  .  <pad> ... <pad>     400 steps of 100 numbers; `This`, capitalised, has no
-        target                                              1    GloVe vector; 1: positive, from the state at step 400
+        input   This  film  is  not  bad  .  <pad> ... <pad>     400 steps of 100 numbers; GloVe has no vector for
+        target                                              1    `This`, which is capitalised; 1: positive
 
-    Tokens are spaCy's; lower: in lower case. vocabulary: the most frequent types of the training part; the others are
-    unknown. Types without a GloVe vector get one from N(0, 1); that of the unknown and of the padding is zero.
-    Longer reviews lose their end. pad: "end" or "front". readout: from the state at the "last_step", padding
-    included, or at the review's "true_length". outputs: 1 (logistic) or 2 (softmax). dropout is on the final state.
-    valid_size of the 25,000 training reviews are drawn at random for validation; train_size and test_size: null takes
-    all. lengths[split]: tokens of each review before it is cut, in the order of the evaluation's batches.
-    Raises ValueError naming where it looked when the reviews or vectors are not there and cannot be downloaded, and
-    when they are not all there, unless allow_partial=True.
+    Output: one or two logits, from the final state. Loss: cross-entropy; ln 2 at chance. Metric: accuracy; 50 % at
+    chance. valid_size of the 25,000 training reviews, drawn at random, are for validation. Training reviews are
+    shuffled in every epoch. Tokens are spaCy's; reviews longer than `steps` are cut at the end. Words of the
+    vocabulary without a GloVe vector get a random one from N(0, 1); the vectors of unknown words and of padding are
+    zero.
+
+    lower: whether tokens are converted to lower case, as GloVe's words are.
+    vocabulary: number of words, the most frequent ones of the training part. All others are unknown.
+    pad: short reviews are padded at the "end" (torchtext's default) or at the "front".
+    readout: the state that is read: at the "last_step", padding included, or at the review's "true_length".
+    outputs: 1 logit (logistic) or 2 (softmax).
+    dropout: rate on the final state.
+    train_size, test_size: None takes all reviews that there are.
+    allow_partial: accept incomplete reviews or vectors.
+    The attribute lengths[split] has the number of tokens of each review before it is cut, (N,), in evaluation order.
+    Raises MissingData, with the places searched, if the reviews or vectors are not there and cannot be downloaded, and
+    ValueError if they are incomplete, unless allow_partial=True.
     """
 
     def __init__(
@@ -54,61 +63,62 @@ class IMDB(Task):
         check_choice("pad", pad, ("end", "front"))
         check_choice("readout", readout, ("last_step", "true_length"))
         check_choice("outputs", outputs, (1, 2))
+        check_positive(steps=steps, vocabulary=vocabulary)
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
-        if steps < 1 or vocabulary < 1:
-            raise ValueError(f"steps and vocabulary must be at least 1, not {steps} and {vocabulary}")
         types, reviews, partial = imdb.load(data_root, allow_partial)
         n, n_test = len(reviews["train"].labels), len(reviews["test"].labels)
         sizes = sizes_within("IMDB", "reviews", n, n_test, train_size, valid_size, test_size)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
         self.steps, self.pad, self.readout = steps, pad, readout
-        types, reviews = _lower(types, reviews) if lower else (types, reviews)
-        drawn = torch.randperm(n, generator=self.generator("parts"))
-        parts = {
-            "train": (reviews["train"], drawn[valid_size : valid_size + self.size("train")]),
-            "valid": (reviews["train"], drawn[:valid_size]),
+        if lower:
+            types, reviews = _lower_case(types, reviews)
+        parts = self._parts(reviews)
+        self.lengths = {split: part.lengths[rows] for split, (part, rows) in parts.items()}
+
+        counts = _count(*parts["train"], len(types))
+        frequent = _most_frequent(counts, vocabulary)
+        self.vocabulary = [types[k] for k in frequent.tolist()]
+        token_of = torch.full((len(types),), UNKNOWN, dtype=torch.int32)
+        token_of[frequent] = torch.arange(FIRST, FIRST + len(frequent), dtype=torch.int32)
+        self._splits = {split: self._encoded(token_of, *part) for split, part in parts.items()}
+
+        vectors = glove.vectors(types, data_root, allow_partial)
+        self.partial = [*partial, *_missing_vectors(vectors, counts)]
+        table = self._table(token_of, vectors).to(self.device)
+        self.spec = Spec(
+            "tokens", len(table), outputs, "last", steps, select=("loss", "min"), embedding=table, dropout=dropout
+        )
+
+    def _parts(self, reviews: dict[str, imdb.Reviews]) -> dict[str, tuple[imdb.Reviews, Tensor]]:
+        """The reviews of each split, and the rows that belong to it."""
+        shuffled = torch.randperm(len(reviews["train"].labels), generator=self.generator("parts"))
+        valid, train = shuffled.tensor_split([self.size("valid")])
+        return {
+            "train": (reviews["train"], train[: self.size("train")]),
+            "valid": (reviews["train"], valid),
             "test": (reviews["test"], torch.arange(self.size("test"))),
         }
-        counts = _count(*parts["train"], len(types))
-        # As torchtext: the most frequent first, in alphabetical order (which is that of types) where they are equal.
-        kept = counts.sort(descending=True, stable=True).indices[: min(vocabulary, int((counts > 0).sum()))]
-        self.vocabulary = [types[k] for k in kept.tolist()]
-        number = torch.full((len(types),), UNKNOWN, dtype=torch.int32)
-        number[kept] = torch.arange(FIRST, FIRST + len(kept), dtype=torch.int32)
 
-        found = glove.vectors(types, data_root, allow_partial)
-        self.partial = partial
-        if found.partial:
-            share = float(counts[found.rows].sum() / counts.sum())
-            self.partial = [*partial, f"{found.partial[0]}, {share:.0%} of tokens"]
-        table = self._table(number, found)
-        self.lengths = {split: reviews.lengths[rows] for split, (reviews, rows) in parts.items()}
-        self._splits = {
-            split: (self._cut(number, *part).to(self.device), part[0].labels[part[1]].long().to(self.device))
-            for split, part in parts.items()
-        }
-        self.spec = Spec(
-            "tokens", len(table), outputs, "last", horizon=steps, select=("loss", "min"),
-            embedding=table.to(self.device), dropout=dropout,
-        )  # fmt: skip
+    def _encoded(self, token_of: Tensor, reviews: imdb.Reviews, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The reviews of these rows as padded tokens, (N, steps), and their labels, (N,), on the task's device.
 
-    def _table(self, number: Tensor, found: glove.Vectors) -> Tensor:
-        """The vector of every number of the vocabulary, (V, 100); number: that of each type, UNKNOWN for most."""
-        table = torch.randn(FIRST + len(self.vocabulary), glove.SIZE, generator=self.generator("vectors"))
-        known = number[found.rows] >= FIRST
-        table[number[found.rows[known]]] = found.values[known]
-        table[:FIRST] = 0.0
-        return table
-
-    def _cut(self, number: Tensor, reviews: imdb.Reviews, rows: Tensor) -> Tensor:
-        """The reviews of these rows as numbers of the vocabulary, (N, steps), padded."""
+        token_of: the token of each type, (n_types,).
+        """
         lengths = reviews.lengths[rows].clamp(max=self.steps).unsqueeze(1)
         starts = (reviews.lengths.cumsum(0) - reviews.lengths)[rows].unsqueeze(1)
-        at = torch.arange(self.steps) - (self.steps - lengths if self.pad == "front" else 0)
-        exists = (at >= 0) & (at < lengths)
-        tokens = number[reviews.tokens[torch.where(exists, starts + at, 0)]]
-        return torch.where(exists, tokens, PAD)
+        position = torch.arange(self.steps) - (self.steps - lengths if self.pad == "front" else 0)
+        exists = (position >= 0) & (position < lengths)
+        tokens = token_of[reviews.tokens[torch.where(exists, starts + position, 0)]]
+        return torch.where(exists, tokens, PAD).to(self.device), reviews.labels[rows].long().to(self.device)
+
+    def _table(self, token_of: Tensor, vectors: glove.Vectors) -> Tensor:
+        """The vector of every token, (2 + words of the vocabulary, 100)."""
+        table = torch.randn(FIRST + len(self.vocabulary), glove.SIZE, generator=self.generator("vectors"))
+        known = token_of[vectors.rows] >= FIRST
+        table[token_of[vectors.rows[known]]] = vectors.values[known]
+        table[:FIRST] = 0.0
+        return table
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         tokens, labels = self._splits[split]
@@ -117,41 +127,52 @@ class IMDB(Task):
         return Batch(x, labels[index], x != PAD if self.readout == "true_length" else None)
 
     def exists(self, batch: Batch) -> Tensor:
-        """The steps of the reviews, (S, B) bool, whatever the model reads."""
+        """The steps that hold a word of the review, (S, B) bool, also where the model reads padding."""
         return batch.x != PAD
 
     def words(self, x: Tensor) -> list[str]:
-        """The words that tokens (S,) stand for."""
+        """The words of tokens (S,)."""
         return [("<unk>", "<pad>")[k] if k < FIRST else self.vocabulary[k - FIRST] for k in x.tolist()]
 
-    @staticmethod
-    def _both(logits: Tensor) -> Tensor:
-        """Logits of both classes, (B, 2): a single one is that of "positive", next to 0."""
-        return F.pad(logits, (2 - logits.shape[-1], 0))
-
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return super().loss(self._both(logits), batch)
+        return super().loss(_two_logits(logits), batch)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return super().correct(self._both(logits), batch)
+        return super().correct(_two_logits(logits), batch)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        return super().metrics(self._both(logits), batch)
+        return super().metrics(_two_logits(logits), batch)
 
     def chance(self) -> float:
         return math.log(2)
 
 
-def _lower(types: list[str], reviews: dict[str, imdb.Reviews]) -> tuple[list[str], dict[str, imdb.Reviews]]:
-    """The same in lower case, types in alphabetical order again."""
+def _two_logits(logits: Tensor) -> Tensor:
+    """Logits of both classes, (B, 2). A single logit is that of "positive", and the other one is 0."""
+    return F.pad(logits, (2 - logits.shape[-1], 0))
+
+
+def _lower_case(types: list[str], reviews: dict[str, imdb.Reviews]) -> tuple[list[str], dict[str, imdb.Reviews]]:
+    """Types in lower case, sorted, and the reviews with the new numbers of their tokens."""
     lowered = [word.lower() for word in types]
-    fewer = sorted(set(lowered))
-    row = {word: k for k, word in enumerate(fewer)}
+    distinct = sorted(set(lowered))
+    row = {word: k for k, word in enumerate(distinct)}
     number = torch.tensor([row[word] for word in lowered], dtype=torch.int32)
-    return fewer, {split: r._replace(tokens=number[r.tokens]) for split, r in reviews.items()}
+    return distinct, {split: part._replace(tokens=number[part.tokens]) for split, part in reviews.items()}
 
 
 def _count(reviews: imdb.Reviews, rows: Tensor, n_types: int) -> Tensor:
     """How often each type occurs in the reviews of these rows, (n_types,)."""
     counted = torch.zeros(len(reviews.lengths), dtype=torch.bool).index_fill_(0, rows, True)
     return torch.bincount(reviews.tokens[counted.repeat_interleave(reviews.lengths)], minlength=n_types)
+
+
+def _most_frequent(counts: Tensor, n: int) -> Tensor:
+    """The n most frequent types that occur, in the order of torchtext: by frequency, then alphabetically."""
+    return counts.sort(descending=True, stable=True).indices[: min(n, int((counts > 0).sum()))]
+
+
+def _missing_vectors(vectors: glove.Vectors, counts: Tensor) -> list[str]:
+    """For the record: how much of the vectors is there, and for which share of the training tokens."""
+    share = float(counts[vectors.rows].sum() / counts.sum())
+    return [f"{line}, {share:.0%} of tokens" for line in vectors.partial]

@@ -1,4 +1,4 @@
-"""Images read one pixel at a time: what the digits and sequential CIFAR-10 have in common."""
+"""Images read pixel by pixel: the base class of `Digits` and `SCIFAR`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ CLASSES = 10
 
 
 class Pixels(Task):
-    """Ten classes of images, (N, S, I) bytes: at step s the RNN reads the I channels of pixel s, divided by 255.
+    """Images of ten classes: at step s the model reads the I channels of pixel s, each divided by 255.
 
-    images: training images and labels, then test images and labels. The last valid_size training images are for
-    validation; training images are shuffled every epoch. train_size, test_size: None takes all that there are.
+    The last valid_size training images are for validation. Training images are shuffled in every epoch.
+
+    name: the data set, for error messages.
+    images: training images (N, S, I) and labels (N,), test images and labels, all uint8.
+    train_size, test_size: None takes all images that there are.
     """
 
     def __init__(
@@ -34,13 +37,13 @@ class Pixels(Task):
         train, labels, test, test_labels = images
         sizes = sizes_within(name, "images", len(train), len(test), train_size, valid_size, test_size)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
-        cut = len(train) - valid_size
+        first_valid = len(train) - valid_size
         splits = {
             "train": (train[: self.size("train")], labels[: self.size("train")]),
-            "valid": (train[cut:], labels[cut:]),
+            "valid": (train[first_valid:], labels[first_valid:]),
             "test": (test[: self.size("test")], test_labels[: self.size("test")]),
         }
-        self.splits = {k: (x.to(self.device), y.long().to(self.device)) for k, (x, y) in splits.items()}
+        self.splits = {split: (x.to(self.device), y.long().to(self.device)) for split, (x, y) in splits.items()}
         self.spec = Spec("real", train.shape[2], CLASSES, "last", horizon=train.shape[1])
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:

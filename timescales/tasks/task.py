@@ -1,6 +1,6 @@
-"""What every task is: data, loss, metrics and the level of chance. No model, no optimizer, no clock.
+"""The base class of all tasks: data, loss, metrics and the loss at chance. A task knows no model, optimizer or clock.
 
-Shapes: S steps, B batch, I input, C classes. Sequences are time-major, (S, B, ...).
+Shapes: S steps, B sequences of a batch, I numbers per input step, C classes. Sequences are time-major, (S, B, ...).
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SPLITS = ("train", "valid", "test")
-EVAL_BATCH = 500  # sequences, whatever the training batch is: no metric depends on it. Texts are read in streams.
+EVAL_BATCH = 500  # sequences of a validation or test batch; texts are read in streams instead
 
 
 @dataclass(frozen=True)
 class AWD:
-    """What `timescales.training.awd.AWDModel` must know of a task: rates of dropout, and two settings of the weights.
+    """Settings of the word-level language model `timescales.training.awd.AWDModel`.
 
-    recurrent: "trained" or "frozen" recurrent weights; tied: the readout's weights are the embedding's.
+    embedding, input, hidden, output, weight: dropout rates, each at least 0 and below 1.
+    recurrent: "trained", or "frozen" for recurrent weights that stay as initialised.
+    tied: whether the readout uses the weights of the embedding.
     """
 
     embedding: float
@@ -43,16 +45,17 @@ class AWD:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a model must know of a task.
+    """What a model must know about a task.
 
-    input: "one_hot" or "tokens" (x holds whole numbers below input_size, (S, B)), "real" (x is (S, B, input_size)).
+    input: "one_hot" or "tokens" (x holds integers below input_size, (S, B)) or "real" (x is (S, B, input_size)).
     readout: "all" (logits at every step, (S, B, output_size)) or "last" (from the final state, (B, output_size)).
-    horizon: the longest time (steps) over which something must be remembered; chrono's T_max="auto" is this.
-    select: the validation metric that chooses the best step, and whether more ("max") or less ("min") of it is better.
-    embedding: of "tokens": the size E of vectors to train, or the vectors themselves, (input_size, E), then frozen.
-    dropout: on what the readout reads.
-    carried: a batch begins with the state in which the one before ended, the first of an epoch or split with zeros.
-    awd: read the tokens with the word-level language model of `timescales.training.awd`.
+    horizon: the longest time in steps over which something must be remembered; the value of chrono's T_max="auto".
+    select: the validation metric that selects the best weights, and "max" or "min" for its direction.
+    embedding: for "tokens", the size E of the vectors to train, or frozen vectors, (input_size, E).
+    dropout: rate on the input of the readout.
+    carried: whether each batch begins with the final state of the batch before it. The first batch of an epoch or
+        split begins with zeros.
+    awd: settings of the word-level language model of `timescales.training.awd`, None for any other model.
     """
 
     input: str
@@ -73,15 +76,20 @@ class Spec:
 
     @property
     def width(self) -> int:
-        """How many numbers the RNN reads at each step."""
+        """Numbers that the RNN reads at each step."""
         if self.embedding is None:
             return self.input_size
         return self.embedding if isinstance(self.embedding, int) else self.embedding.shape[1]
 
 
 class Batch(NamedTuple):
-    """x: (S, B) or (S, B, I); target: whatever the task's loss reads; mask: (S, B), 0 where a step does not exist;
-    dt: (S, B), time since the previous step; lr_scale: what the learning rate of its training step is multiplied by."""
+    """A batch of sequences on the task's device.
+
+    x: input, (S, B) or (S, B, I). target: what the task's loss compares the logits with.
+    mask: (S, B), 0 where a step does not exist; None if all exist.
+    dt: (S, B), the time since the previous step; None if it is always 1.
+    lr_scale: factor of the learning rate in the training step on this batch; None for 1.
+    """
 
     x: Tensor
     target: Tensor
@@ -91,12 +99,14 @@ class Batch(NamedTuple):
 
 
 class Task:
-    """Data and rules of one task; `spec` is set in __init__.
+    """Data, loss and metrics of a task. A subclass sets `spec` in __init__ and implements `batch`.
 
-    The same seed gives the same data on every device: every random draw comes from a CPU generator that is a pure
-    function of (seed, split, epoch, step), so a resumed run needs no more than its counters. Only training sequences
-    are ever shuffled: sequence k of another split is always the same one.
-    A task of classes, logits (B, C) and targets (B,), needs no loss and metrics of its own.
+    The loss and metrics of this class are those of classification: logits (B, C) and targets (B,). Other tasks
+    override `loss`, `correct` and `metrics`.
+
+    The same seed gives the same data on every device: each random draw comes from a CPU generator that depends on
+    (seed, split, epoch, step) alone, so a resumed run needs no more than its counters. Only training sequences are
+    shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
     spec: Spec
@@ -114,94 +124,94 @@ class Task:
         check_positive(batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
-        self.partial: list[str] = []  # what the data lack that the task's name promises, in words for the record
+        self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, a line each
         self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
-        """A CPU generator that depends on these and the seed alone."""
+        """A CPU generator that depends on the arguments and the task's seed alone."""
         return seeded(f"{self.seed}/{split}/{epoch}/{step}")
 
     def shuffled(self, epoch: int) -> Tensor:
-        """The training sequences in an epoch's order, (N,), on the CPU."""
+        """Indices of the training sequences in the order of an epoch, (N,), on the CPU."""
         if self._order is None or self._order[0] != epoch:
             self._order = epoch, torch.randperm(self.size("train"), generator=self.generator("train", epoch))
         return self._order[1]
 
     def moved(self, value: Tensor) -> Tensor:
-        """A CPU tensor on the task's device. The CPU does not wait for the copy, so it stays ahead of a GPU."""
-        if self.device.type == "cuda":  # the copy of a large tensor that may be paged out is waited for
+        """A CPU tensor on the task's device. The CPU does not wait for the copy to a GPU."""
+        if self.device.type == "cuda":  # a copy from pageable memory would block
             value = value.pin_memory()
         return value.to(self.device, non_blocking=True)
 
     def size(self, split: str) -> int:
-        """Number of sequences in a split (for "train": in one epoch)."""
+        """Number of sequences of a split (of "train": in one epoch)."""
         return self.sizes[split]
 
     def n_batches(self, split: str) -> int:
-        """Batches of a split (of "train": in one epoch)."""
+        """Number of batches of a split (of "train": in one epoch)."""
         return -(-self.size(split) // (self.batch_size if split == "train" else EVAL_BATCH))
 
     def start_of(self, epoch: int) -> int:
-        """Training steps before an epoch."""
+        """Number of training steps before an epoch."""
         return epoch * self.n_batches("train")
 
     def position(self, step: int) -> tuple[int, int]:
-        """The epoch that training is in after so many steps, and how many of them belong to it."""
+        """The epoch after `step` training steps, and the number of steps done in it."""
         return divmod(step, self.n_batches("train"))
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Batches of a split on the task's device, from batch number `start` on; the last may be smaller."""
+        """Batches of a split, from batch number `start` on. The last one may be smaller."""
         size = self.batch_size if split == "train" else EVAL_BATCH
         n = self.size(split)
         for step in range(start, self.n_batches(split)):
             yield self.batch(split, epoch, step, step * size, min(n, (step + 1) * size))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
-        """Sequences first..end-1 of a split in the given epoch, as batch number `step`."""
+        """Sequences first to end - 1 of a split in an epoch. `step` is the number of the batch."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The scalar to descend, in nats."""
+        """The scalar that training minimises: cross-entropy in nats here."""
         return F.cross_entropy(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Which of the batch's sequences are answered rightly, (B,) bool; analyses split them by length."""
+        """Whether each sequence is answered correctly, (B,) bool."""
         return logits.argmax(-1) == batch.target
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        """Per metric its sum over the batch and how many items it sums over; "loss" is among them."""
+        """Each metric as (sum over the batch, number of items in the sum). "loss" is always among them."""
         loss, n = F.cross_entropy(logits, batch.target, reduction="sum"), len(batch.target)
         return {"loss": (loss, n), "accuracy": (self.correct(logits, batch).sum(), n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """The metrics' means over a split, and what follows from them."""
+        """The means of the metrics over a split, with metrics that are computed from these means."""
         return metrics
 
     def exists(self, batch: Batch) -> Tensor:
-        """Which steps are a sequence's own, (S, B) bool: padding is none, even where a model reads it."""
+        """Which steps belong to a sequence, (S, B) bool. Padding does not, even where the model reads it."""
         if batch.mask is None:
             return torch.ones(batch.x.shape[:2], dtype=torch.bool, device=batch.x.device)
         return batch.mask.bool()
 
     def words(self, x: Tensor) -> list[str] | None:
-        """The words that tokens (S,) stand for; None where they stand for none."""
+        """The words of tokens (S,); None if the inputs are not words."""
         return None
 
     def penalty(self, output: Any) -> Tensor | float:
-        """What training adds to the loss, from a model's whole output."""
+        """The regularisation term that training adds to the loss, computed from the model's output."""
         return 0.0
 
     def chance(self) -> float:
-        """Loss of the best predictor that ignores the input, shown beside a run's; nan where nobody worked it out."""
+        """The loss of the best predictor that ignores the input; nan if it is not known."""
         return math.nan
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
-        """A word if the paper's protocol ends the run after this epoch's validation, else None."""
+        """The outcome ("solved", "failed") if the protocol ends the run after this validation, else None."""
         return None
 
 
 def seeded(words: str) -> torch.Generator:
-    """A CPU generator that depends on these words alone."""
+    """A CPU generator whose seed is a hash of the string."""
     digest = hashlib.sha256(words.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
@@ -209,9 +219,10 @@ def seeded(words: str) -> torch.Generator:
 def sizes_within(
     name: str, items: str, n: int, n_test: int, train_size: int | None, valid_size: int, test_size: int | None
 ) -> dict[str, int]:
-    """Sizes of the splits of a data set with n training and n_test test items; validation is cut from the former.
+    """The sizes of the splits as arguments of `Task`, for a data set with n training and n_test test items.
 
-    A size that is None takes all that is left. Raises ValueError where there are not enough items.
+    Validation items are taken from the training items. None takes all items that are left.
+    Raises ValueError if there are too few; `name` and `items` appear in the message.
     """
     train_size = n - valid_size if train_size is None else train_size
     test_size = n_test if test_size is None else test_size
@@ -224,13 +235,13 @@ def sizes_within(
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise ValueError naming the choices if value is none of them."""
+    """Raise ValueError, with the choices, if value is none of them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}; not {value!r}")
 
 
 def check_positive(**values: int) -> None:
-    """Raise ValueError naming the first of the values that is below 1."""
+    """Raise ValueError for the first value below 1."""
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1, not {value}")

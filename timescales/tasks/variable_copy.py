@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from timescales.tasks.copy import CLASSES, DUMMY, LENGTH, SIGNAL, SYMBOLS, Copy
 from timescales.tasks.task import Batch, Spec
 
-PAD = -100  # target of a step that does not exist; cross_entropy leaves it out
+PAD = -100  # target of a step that does not exist; cross_entropy ignores it
 
 
 class VariableCopy(Copy):
-    """The copy memory task with a delay T drawn for each sequence, uniform on the integers low..high, both included.
+    """The copy memory task with a delay T for each sequence, uniform on the integers low to high, both included.
 
     Source: Tallec & Ollivier 2018; Chien et al. 2021, appendix A.3: T from 200 to 500, and from 200 to 1000.
 
@@ -24,8 +24,8 @@ class VariableCopy(Copy):
         input   2 7 1 8 2 8 1 8 2 8 . ! . . . . . . . . .         T = 1: two steps fewer, masked at the end
         target  . . . . . . . . . . . 2 7 1 8 2 8 1 8 2 8
 
-    A batch is as long as its longest sequence. The loss is the mean over all steps that exist; the accuracies are
-    those of the ten answers, wherever they fall. Data sets, and what ends a run, are as in `Copy`.
+    A batch is as long as its longest sequence. Loss: cross-entropy, the mean over all steps that exist. At chance it
+    is 10 ln 8 / (mean T + 20). Metrics, data sets and the rules that end a run are those of `Copy`.
     """
 
     def __init__(
@@ -43,15 +43,20 @@ class VariableCopy(Copy):
         if not 0 <= low <= high:
             raise ValueError(f"low and high must fulfil 0 <= low <= high, not {low} and {high}")
         super().__init__(
-            T=high, batch_size=batch_size, seed=seed, device=device,
-            train_size=train_size, valid_size=valid_size, test_size=test_size,
-        )  # fmt: skip
+            T=high,
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
         self.low, self.high = low, high
         self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(high, 3))
         self._delays: dict[str, Tensor] = {}
 
     def delays(self, split: str) -> Tensor:
-        """The delay of every sequence of a split, (N,), on the CPU: a batch's length is known without waiting."""
+        """The delay of every sequence of a split, (N,), on the CPU, where the length of a batch is computed."""
         if split not in self._delays:
             generator = self.generator(f"{split}/delays")
             self._delays[split] = torch.randint(self.low, self.high + 1, (self.size(split),), generator=generator)
@@ -61,7 +66,7 @@ class VariableCopy(Copy):
         symbols = self.symbols(split, epoch)[first:end].T.long()
         delays = self.delays(split)[first:end]
         steps = int(delays.max()) + 2 * LENGTH
-        signal = self.moved((delays + LENGTH).unsqueeze(0))  # the first answer falls on the signal
+        signal = self.moved((delays + LENGTH).unsqueeze(0))  # (1, B): the step of the signal and of the first answer
         mask = torch.arange(steps, device=self.device).unsqueeze(1) < signal + LENGTH
         x = torch.full((steps, end - first), DUMMY, device=self.device)
         x[:LENGTH] = symbols
@@ -74,23 +79,23 @@ class VariableCopy(Copy):
         return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD)
 
     def answers(self, logits: Tensor, batch: Batch) -> Tensor:
-        """How many of the ten answers of each sequence are right, (B,)."""
-        asked = (batch.target >= 0) & (batch.target < SYMBOLS)
-        return ((logits.argmax(-1) == batch.target) & asked).sum(0)
+        """The number of correct answers of each sequence, (B,), 0 to 10."""
+        is_answer = (batch.target >= 0) & (batch.target < SYMBOLS)
+        return ((logits.argmax(-1) == batch.target) & is_answer).sum(0)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return self.answers(logits, batch) == LENGTH
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        right = self.answers(logits, batch)
-        total = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="sum")
-        n = len(right)
+        correct = self.answers(logits, batch)
+        loss = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="sum")
+        n = len(correct)
         return {
-            "loss": (total, int((batch.target != PAD).sum())),
-            "accuracy": (right.sum(), LENGTH * n),
-            "sequence_accuracy": ((right == LENGTH).sum(), n),
+            "loss": (loss, int((batch.target != PAD).sum())),
+            "accuracy": (correct.sum(), LENGTH * n),
+            "sequence_accuracy": ((correct == LENGTH).sum(), n),
         }
 
     def chance(self) -> float:
-        """Loss of one that sees the signal, so when to answer, but remembers nothing: 10 ln 8 / (mean T + 20)."""
+        """Loss of a predictor that sees the signal but does not remember the symbols: 10 ln 8 / (mean T + 20)."""
         return LENGTH * math.log(SYMBOLS) / ((self.low + self.high) / 2 + 2 * LENGTH)

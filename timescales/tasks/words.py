@@ -1,4 +1,4 @@
-"""Language modelling by words, by the protocol of AWD-LSTM."""
+"""Language modelling by words, with the protocol of AWD-LSTM."""
 
 from __future__ import annotations
 
@@ -14,34 +14,44 @@ from torch.nn import functional as F
 from timescales.tasks.data import text
 from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive
 
-SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05  # of the windows' lengths: deviation, least, how often the mean is halved
+# Lengths of training windows: standard deviation, smallest length, probability of half the mean.
+SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05
 STREAMS = {"valid": 10, "test": 1}
 
 
 class Words(Task):
-    """Penn Treebank and WikiText-2 by words.
+    """Penn Treebank or WikiText-2 by words: at every step the model predicts the next word.
 
     Source: Mahto et al. 2021, section 3.1.1, whose code is that of Merity, Keskar & Socher 2018 (AWD-LSTM).
 
         input   no  it  was  n't  black  monday  <eos>  but  while
         target  it  was  n't  black  monday  <eos>  but  while  the       every position is scored
 
-    corpus: "ptb", "wt2", or "markov_ptb": the control of section 3.2.1, drawn from PTB's bigrams (`data.text.markov`).
-    A split is cut into batch_size streams of equal length (what is left over is left out) that are read side by side.
-    Training reads them in windows of random length: normal with deviation 5 around `length`, one time in twenty around
-    half of it, at least 5; the learning rate is multiplied by the drawn length / `length`. Validation (10 streams) and
-    test (1) read windows of `length`. The state is carried from window to window, without its gradient, and is zero
-    at the start of an epoch or split.
-    Regularisation: dropouts of the embedding (whole words), its output, the layers' and the last layer's outputs (one
-    mask for all steps of a window), and of recurrent weights (weight_drop); to the loss are added
-    ar * mean(h'^2), h' the last layer's output with dropout, and tar * mean((h_t+1 - h_t)^2), h without.
-    recurrent: "frozen" leaves the recurrent weights as initialised but for their dropout, as Mahto et al.'s code does
-    with torch >= 1.2 and thus, it seems, their tables 1 and 2; "trained" is the paper's text.
-    tied: the readout's weights are the embedding's; the last layer must then have `embedding` units.
-    Metrics: perplexity, exp of the loss per word.
-    Differs: the authors divide the summed loss by a stream's length, one more than the words predicted, which makes
-    perplexity on PTB .03 (validation) and .003 (test) lower. Lengths are drawn by our own generator, not NumPy's, and
-    are a function of seed and epoch alone. Raises as `timescales.tasks.data.text` does.
+    Loss: cross-entropy per word; at chance, the entropy of the word frequencies of the training text.
+    Metric: perplexity, exp of the loss.
+
+    A split is cut into streams of equal length that are read in parallel, batch_size for training, 10 for validation,
+    1 for the test; words that do not fill a row are left out. Training reads windows of random length: normal with
+    standard deviation 5 around `length`, with probability 1/20 around half of it, at least 5; the learning rate is
+    multiplied by the drawn length / `length`. Validation and test read windows of `length`. Each window begins with
+    the final state of the one before it (no gradient passes), and an epoch or split begins with zeros.
+
+    corpus: "ptb", "wt2", or "markov_ptb", the control of section 3.2.1, drawn from PTB's bigrams (`data.text.markov`).
+    embedding: size of the learned embedding.
+    tied: whether the readout uses the embedding's weights; the last layer must then have `embedding` units.
+    dropout_embedding (of whole words), dropout_input (the embedding's output), dropout_hidden (outputs of the layers),
+        dropout_output (of the last layer): dropout rates, with one mask for all steps of a window.
+    weight_drop: dropout rate of the recurrent weights.
+    ar, tar: weights of two penalties that are added to the loss: ar * mean(h'^2), h' the last layer's output with
+        dropout, and tar * mean((h_t+1 - h_t)^2), h without dropout.
+    recurrent: "trained" (the paper's text), or "frozen" for recurrent weights that stay as initialised except for their
+        dropout, as with Mahto et al.'s code under torch >= 1.2 and thus, it seems, in their tables 1 and 2.
+    allow_partial: accept an incomplete corpus.
+    Raises what `timescales.tasks.data.text` raises.
+
+    Differs from the authors' code: they divide the summed loss by the length of a stream, one more than the number of
+    words predicted, which lowers the perplexity on PTB by .03 (validation) and .003 (test). Window lengths are drawn
+    with our own generator, not NumPy's, and depend on seed and epoch alone.
     """
 
     def __init__(
@@ -68,57 +78,66 @@ class Words(Task):
         check_choice("corpus", corpus, text.OF_WORDS)
         check_positive(length=length, embedding=embedding)
         awd = AWD(dropout_embedding, dropout_input, dropout_hidden, dropout_output, weight_drop, recurrent, tied)
-        found = text.words(corpus, data_root, allow_partial)
-        super().__init__(batch_size=batch_size, seed=seed, device=device, **found.sizes)
+        words = text.words(corpus, data_root, allow_partial)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **words.sizes)
         self.length, self.ar, self.tar = length, ar, tar
-        self.vocabulary, self.partial = found.symbols, found.partial
-        self.tokens = {split: getattr(found, split).to(self.device) for split in text.SPLITS}
-        self.streams = {
-            split: batchify(tokens, STREAMS.get(split, batch_size)) for split, tokens in self.tokens.items()
-        }
-        if short := [split for split, read in self.streams.items() if len(read) < 3]:
-            raise ValueError(
-                f"{', '.join(short)}: {len(self.tokens[short[0]])} words are too few for "
-                f"{STREAMS.get(short[0], batch_size)} streams; give a smaller task.batch_size or a larger corpus"
-            )
-        types = len(found.symbols)
+        self.vocabulary, self.partial = words.symbols, words.partial
+        self.tokens = {split: getattr(words, split).to(self.device) for split in text.SPLITS}
+        self.streams = {split: self._stream(split) for split in text.SPLITS}
         self.spec = Spec(
-            "tokens", types, types, "all", horizon=length, select=("perplexity", "min"),
-            embedding=embedding, carried=True, awd=awd,
-        )  # fmt: skip
-        self._starts = [0]  # the steps before each epoch, as far as they are known
+            "tokens",
+            input_size=len(self.vocabulary),
+            output_size=len(self.vocabulary),
+            readout="all",
+            horizon=length,
+            select=("perplexity", "min"),
+            embedding=embedding,
+            carried=True,
+            awd=awd,
+        )
+        self._starts = [0]  # training steps before each epoch, for the epochs computed so far
+
+    def _stream(self, split: str) -> Tensor:
+        """The parallel streams of a split, (rows, streams). Raises ValueError if they have fewer than three rows."""
+        n = STREAMS.get(split, self.batch_size)
+        stream = batchify(self.tokens[split], n)
+        if len(stream) < 3:
+            raise ValueError(
+                f"{split}: {len(self.tokens[split])} words are too few for {n} streams; "
+                "give a smaller task.batch_size or a larger corpus"
+            )
+        return stream
 
     def windows(self, epoch: int) -> list[tuple[int, int]]:
-        """Where each training window of an epoch begins in its stream, and the length drawn for it.
+        """The training windows of an epoch: where each begins in its stream, and the length drawn for it.
 
-        The last one ends with the stream, however much was drawn.
+        The last window ends with the stream, whatever length was drawn.
         """
         rows, generator = len(self.streams["train"]), self.generator("train", epoch)
-        drawn = torch.empty(0, dtype=torch.long)
-        while drawn.sum() < rows:
+        lengths = torch.empty(0, dtype=torch.long)
+        while lengths.sum() < rows:
             halved = torch.rand(rows // self.length + 1, generator=generator) < HALVED
             mean = torch.where(halved, self.length / 2, float(self.length))
             more = torch.normal(mean, SPREAD, generator=generator).long().clamp(min=SHORTEST)
-            drawn = torch.cat([drawn, more])
-        first = drawn.cumsum(0) - drawn
-        used = int((first < rows - 2).sum())
-        return list(zip(first[:used].tolist(), drawn[:used].tolist(), strict=True))
+            lengths = torch.cat([lengths, more])
+        first = lengths.cumsum(0) - lengths
+        n = int((first < rows - 2).sum())
+        return list(zip(first[:n].tolist(), lengths[:n].tolist(), strict=True))
 
     def n_batches(self, split: str) -> int:
-        """Windows of a split. Raises NotImplementedError for "train": no number is that of every epoch."""
+        """Number of windows of a split. Raises NotImplementedError for "train", where it differs between epochs."""
         if split == "train":
-            why = "epochs have different numbers of windows: ask start_of(epoch + 1) - start_of(epoch)"
-            raise NotImplementedError(why)
+            raise NotImplementedError("epochs differ in their number of windows: start_of(epoch + 1) - start_of(epoch)")
         return -(-(len(self.streams[split]) - 1) // self.length)
 
     def start_of(self, epoch: int) -> int:
-        """Training steps before an epoch; epochs have different numbers of windows."""
+        """Number of training steps before an epoch."""
         while len(self._starts) <= epoch:
             self._starts.append(self._starts[-1] + len(self.windows(len(self._starts) - 1)))
         return self._starts[epoch]
 
     def position(self, step: int) -> tuple[int, int]:
-        """The epoch that training is in after so many steps, and how many of them belong to it."""
+        """The epoch after `step` training steps, and the number of steps done in it."""
         while self._starts[-1] <= step:
             self.start_of(len(self._starts))
         epoch = bisect.bisect_right(self._starts, step) - 1
@@ -126,20 +145,20 @@ class Words(Task):
 
     def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Windows of all streams of a split, from window `start` on."""
-        read = self.streams[split]
-        if split == "train":
-            windows, scaled = self.windows(epoch), True
-        else:
-            windows, scaled = [(first, self.length) for first in range(0, len(read) - 1, self.length)], False
-        for first, drawn in windows[start:]:
-            part = read[first : first + drawn + 1].long()
-            yield Batch(part[:-1], part[1:], lr_scale=drawn / self.length if scaled else None)
+        stream = self.streams[split]
+        training = split == "train"
+        windows = (
+            self.windows(epoch) if training else [(k, self.length) for k in range(0, len(stream) - 1, self.length)]
+        )
+        for first, length in windows[start:]:
+            window = stream[first : first + length + 1].long()
+            yield Batch(window[:-1], window[1:], lr_scale=length / self.length if training else None)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
 
     def penalty(self, output: Any) -> Tensor | float:
-        """Of the last layer's activations (AR) and of their changes from step to step (TAR)."""
+        """Penalty of the last layer's activations (AR) and of their changes from step to step (TAR)."""
         change = output.raw.diff(dim=0)
         return self.ar * output.dropped.square().mean() + self.tar * change.square().mean()
 
@@ -148,7 +167,7 @@ class Words(Task):
         return {"loss": (self.loss(logits, batch) * n, n)}
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
-        """With the perplexity."""
+        """The means of the metrics, with the perplexity."""
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
@@ -156,15 +175,16 @@ class Words(Task):
         return float(torch.special.entr(frequency).sum())
 
     def words(self, x: Tensor) -> list[str]:
-        """The words that tokens (S,) stand for."""
+        """The words of tokens (S,)."""
         return [self.vocabulary[k] for k in x.tolist()]
 
     def counts(self, splits: Sequence[str] = text.SPLITS) -> Tensor:
-        """How often each word of the vocabulary occurs in the splits, (V,)."""
-        return sum(torch.bincount(self.tokens[split], minlength=len(self.vocabulary)) for split in splits)  # type: ignore[return-value]
+        """How often each word of the vocabulary occurs in the splits together, (V,)."""
+        tokens = torch.cat([self.tokens[split] for split in splits])
+        return torch.bincount(tokens, minlength=len(self.vocabulary))
 
 
 def batchify(tokens: Tensor, n: int) -> Tensor:
-    """A text as n streams of equal length side by side, (rows, n); what is left over is left out."""
+    """A text as n parallel streams of equal length, (rows, n). Tokens that do not fill a row are left out."""
     rows = len(tokens) // n
     return tokens[: rows * n].view(n, rows).T.contiguous()

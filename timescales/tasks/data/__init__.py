@@ -1,1 +1,1 @@
-"""Data sets on disk: find them, or download them with their checksums."""
+"""Data sets: find them on disk or download them, check that they are complete, and read them."""

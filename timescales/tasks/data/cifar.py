@@ -1,4 +1,4 @@
-"""CIFAR-10, read from its python tar or from the folder that is in it."""
+"""CIFAR-10, read from its tar of Python pickles or from the unpacked folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
 
 
 class Images(NamedTuple):
-    """Bytes: images (N, 3, 1024), red, green and blue, each row by row from the top; labels (N,)."""
+    """uint8: images (N, 3, 1024), the channels red, green and blue, pixels row by row from the top; labels (N,)."""
 
     train: Tensor
     train_labels: Tensor
@@ -30,9 +30,9 @@ class Images(NamedTuple):
 
 
 def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> tuple[Images, list[str]]:
-    """The images, and what is partial of them (`Corpus.check`). root: see `data_root`.
+    """The images, and what `Corpus.check` says of them. root: see `data_root`.
 
-    Raises MissingData if they are neither there nor to be had, ValueError if they are damaged or not all there.
+    Raises MissingData if they are not there and cannot be downloaded, ValueError if they are damaged or incomplete.
     """
     path = CORPUS.locate(root)
     images = read(path)
@@ -40,7 +40,7 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
 
 
 def read(path: Path) -> Images:
-    """The images of a tar or folder, however many it holds. Raises ValueError if it is damaged."""
+    """The images of a tar or folder, complete or not. Raises ValueError if it is damaged."""
     try:
         files = _files(path)
         parts = [[_batch(files[name]) for name in names] for names in (TRAIN, TEST)]
@@ -61,21 +61,21 @@ def _files(path: Path) -> dict[str, bytes]:
 
 
 class _Plain(pickle.Unpickler):
-    """Arrays and plain values; a file that asks for anything else is refused, not run."""
+    """Loads arrays and plain values only, so that a pickle from elsewhere cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+        raise pickle.UnpicklingError(f"it contains {module}.{name}")
 
 
 def _batch(data: bytes) -> tuple[Tensor, Tensor]:
     """Images (N, 3, 1024) and labels of one file."""
     content = _Plain(io.BytesIO(data), encoding="bytes").load()
     if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
-        raise ValueError("a file of it holds no images")
+        raise ValueError("one of its files has no images")
     return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 

@@ -1,4 +1,4 @@
-"""A data set on disk: found where people have it already, else downloaded; and what it holds is counted."""
+"""A data set on disk: find it or download it, and check by counting that it is complete."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import numpy as np
 
 from timescales.files import TEMPORARY, cache_dir
 
-LARGEST = 1 << 30  # bytes of a file in an archive; of the real ones none is near it
+LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as large
 
 
 class MissingData(ValueError):
-    """A data set is not where it was looked for and could not be had."""
+    """A data set is not on disk and could not be downloaded."""
 
 
 def data_root(given: str | os.PathLike | None) -> Path:
-    """The folder that holds data sets, which need not exist yet: `given`, else $TIMESCALES_DATA, else in the cache."""
+    """The folder of data sets, which need not exist: `given`, else $TIMESCALES_DATA, else one in the user's cache."""
     if folder := given or os.environ.get("TIMESCALES_DATA"):
         return Path(folder).expanduser()
     return cache_dir() / "data"
@@ -34,13 +34,14 @@ def data_root(given: str | os.PathLike | None) -> Path:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One data set. Whether it is complete is judged by what it holds, never by what its files are called.
+    """A data set. Its content decides whether it is complete, not the names of its files.
 
-    name: what scripts/fetch_data.py calls it; title: what people call it.
-    patterns: where it may lie under the data root, as glob patterns; the first that matches is taken.
-    counts: what the complete one holds, in words and numbers; count: the same of the one at a path. "digest", where a
-    complete one was at hand, is `digest` of all that it holds: a changed letter changes no number of words.
-    url: where it comes from; download: puts it under the folder it is given, where a pattern finds it.
+    name: its name for scripts/fetch_data.py. title: its usual name, for messages.
+    patterns: glob patterns of its places under the data root; the first match is taken.
+    counts: what the complete data set contains, such as {"training images": 60_000}. "digest", if it is known, is the
+        `digest` of the whole content, which also detects changes that leave the numbers as they are.
+    count: a function that returns the same of the data set at a path.
+    url: where it comes from. download: a function that puts it into a folder, where a pattern finds it.
     """
 
     name: str
@@ -52,65 +53,62 @@ class Corpus:
     download: Callable[[Path], None]
 
     def find(self, base: Path) -> Path | None:
-        """The file or folder under base, or None; empty folders and links to nothing do not count."""
-        found = (path for pattern in self.patterns for path in sorted(base.glob(pattern)))
-        return next((path for path in found if path.is_file() or (path.is_dir() and any(path.iterdir()))), None)
+        """The file or folder under base, or None. Empty folders and broken links are ignored."""
+        matches = (path for pattern in self.patterns for path in sorted(base.glob(pattern)))
+        return next((path for path in matches if path.is_file() or (path.is_dir() and any(path.iterdir()))), None)
 
     def locate(self, root: str | os.PathLike | None = None) -> Path:
-        """The file or folder, downloaded if need be. root: see `data_root`.
+        """The file or folder, downloaded if it is not there. root: see `data_root`.
 
-        Raises MissingData, which says where it looked and what to do.
+        Raises MissingData, with the places searched and what to do.
         """
         base = data_root(root)
-        if found := self.find(base):
-            return found
+        if path := self.find(base):
+            return path
         try:
-            _ask(self.url)
+            _check_reachable(self.url)
             base.mkdir(parents=True, exist_ok=True)
             self.download(base)
-        # torchvision beside a torch built without CUDA fails to import with a RuntimeError.
+        # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.patterns)}) and could not be "
                 f"downloaded ({reason(error)}). Where there is a network, `python scripts/fetch_data.py {self.name}` "
                 "gets it; data_root=DIR or TIMESCALES_DATA names another place"
             ) from error
-        found = self.find(base)
-        assert found is not None, "the download reported success but left nothing"
-        return found
+        path = self.find(base)
+        assert path is not None, "the download reported success but left nothing"
+        return path
 
-    def differs(self, found: Mapping[str, int | str]) -> list[str]:
-        """In which counts a copy differs from the whole data set, in words; if in none, whether its content does."""
-        numbers = [(what, n) for what, n in self.counts.items() if what != "digest"]
-        if few := [f"{found[what]:,} of {n:,} {what}" for what, n in numbers if found[what] != n]:
-            return few
-        known = self.counts.get("digest")
-        return (
-            [f"as long, with another content (digest {found['digest']})"]
-            if known not in (None, found.get("digest"))
-            else []
-        )
+    def differs(self, counts: Mapping[str, int | str]) -> list[str]:
+        """How a copy with these counts differs from the complete data set, in words; empty if it does not."""
+        expected = [(what, n) for what, n in self.counts.items() if what != "digest"]
+        if different := [f"{counts[what]:,} of {n:,} {what}" for what, n in expected if counts[what] != n]:
+            return different
+        if self.counts.get("digest") in (None, counts.get("digest")):
+            return []
+        return [f"the right size, but another content (digest {counts['digest']})"]
 
-    def check(self, path: Path, found: Mapping[str, int | str], allow_partial: bool) -> list[str]:
-        """The words for the record of a run on a part of the data set; none if it is whole.
+    def check(self, path: Path, counts: Mapping[str, int | str], allow_partial: bool) -> list[str]:
+        """Lines for a run's record that say how the data set at a path is incomplete; none if it is complete.
 
-        Raises ValueError, saying what differs, for a part that is not allowed.
+        Raises ValueError, saying what differs, if it is incomplete and that is not allowed.
         """
-        differs = self.differs(found)
+        differs = self.differs(counts)
         if differs and not allow_partial:
             raise ValueError(
-                f"{path} is not the whole {self.title}: {', '.join(differs)}. Get it with `python "
-                f"scripts/fetch_data.py {self.name}`, or accept a part, marked in the record, with "
+                f"{path} is not the complete {self.title}: {', '.join(differs)}. Get it with `python "
+                f"scripts/fetch_data.py {self.name}`, or accept it, marked in the record, with "
                 "task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
 
 
 def members(path: Path, wanted: Callable[[str], object] = bool) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every wanted file in a tar, read in memory: nothing is unpacked, and links are left out.
+    """Name and content of every wanted file in a tar, read into memory. Nothing is unpacked; links are ignored.
 
-    Raises ValueError for a file of more than LARGEST bytes, OSError, EOFError, zlib.error and tarfile.TarError for
-    damage.
+    Raises ValueError for a file of more than LARGEST bytes, and OSError, EOFError, zlib.error or tarfile.TarError if
+    the tar is damaged.
     """
     with tarfile.open(path) as tar:
         for member in tar:
@@ -118,39 +116,39 @@ def members(path: Path, wanted: Callable[[str], object] = bool) -> Iterator[tupl
                 if member.size > LARGEST:
                     raise ValueError(f"{member.name} would have {member.size:,} bytes")
                 opened = tar.extractfile(member)
-                assert opened is not None, "a plain file"
+                assert opened is not None, "it is a plain file"
                 yield member.name, opened.read()
         assert tar.fileobj is not None, "it is open"
-        while tar.fileobj.read(1 << 20):  # to the end, where the archive's checksum is
+        while tar.fileobj.read(1 << 20):  # to the end of the archive, where its checksum is
             pass
 
 
 def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:
-    """Sixteen hex digits of what a data set holds, the same on every machine."""
-    whole = hashlib.sha256("\0".join(symbols).encode())
+    """Sixteen hex digits: a hash of the content of a data set, the same on every machine."""
+    combined = hashlib.sha256("\0".join(symbols).encode())
     for array in arrays:
-        whole.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
-    return whole.hexdigest()[:16]
+        combined.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+    return combined.hexdigest()[:16]
 
 
 def reason(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The first line of an error's message, or the name of its class."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def _ask(url: str) -> None:
-    """Raise OSError at once if the server cannot be reached, instead of after the libraries' many tries."""
+def _check_reachable(url: str) -> None:
+    """Raise OSError at once if the server cannot be reached; libraries would retry for minutes."""
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("0", "", "false", "no"):
         raise OSError("HF_HUB_OFFLINE is set")
     try:
         urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=5).close()
     except urllib.error.HTTPError:
-        return  # it answers; the download itself decides
+        return  # the server can be reached; the download may still succeed
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
-    """A temporary folder in which to make a file of target's name, which is moved to target when that has worked."""
+    """A temporary folder in which the caller makes a file with target's name; it is moved to target on success."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=TEMPORARY) as folder:
         yield Path(folder)

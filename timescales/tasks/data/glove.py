@@ -1,4 +1,4 @@
-"""GloVe vectors (Pennington et al. 2014), 6B tokens, 100 numbers each, as the text file everybody has."""
+"""GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, read from the usual text file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE = "glove.6B.100d.txt"
 
 
 class Vectors(NamedTuple):
-    """rows: which of the words asked for have a vector, (M,); values: (M, 100); partial: see `Corpus.check`."""
+    """rows: indices of the words that have a vector, (M,). values: (M, 100). partial: see `Corpus.check`."""
 
     rows: Tensor
     values: Tensor
@@ -31,39 +31,41 @@ class Vectors(NamedTuple):
 
 
 def vectors(words: list[str], root: str | os.PathLike | None = None, allow_partial: bool = False) -> Vectors:
-    """The vectors of those words that have one. root: see `data_root`.
+    """The vectors of the words that have one. root: see `data_root`.
 
-    Raises MissingData if the file is neither there nor to be had, ValueError if it is damaged or not all there.
+    Raises MissingData if the file is not there and cannot be downloaded, ValueError if it is damaged or incomplete.
     """
     path = CORPUS.locate(root)
-    asked = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-    found = cached("glove", {"file": content_hash(path), "words": asked, "version": 1}, lambda: _read(path, words))
-    partial = CORPUS.check(path, {"vectors": found["vectors"]}, allow_partial)
-    return Vectors(found["rows"], found["values"], partial)
+    words_hash = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    content = cached(
+        "glove", {"file": content_hash(path), "words": words_hash, "version": 1}, lambda: _read(path, words)
+    )
+    partial = CORPUS.check(path, {"vectors": content["vectors"]}, allow_partial)
+    return Vectors(content["rows"], content["values"], partial)
 
 
 def _read(path: Path, words: list[str]) -> dict:
     from tqdm import tqdm
 
-    wanted = {word: row for row, word in enumerate(words)}
+    row_of = {word: row for row, word in enumerate(words)}
     rows, values, n = [], [], 0
     for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
         n += 1
         word, _, numbers = line.rstrip("\n").partition(" ")
-        if word in wanted:
-            rows.append(wanted[word])
+        if word in row_of:
+            rows.append(row_of[word])
             try:
                 values.append(np.array(numbers.split(" "), np.float32))
             except ValueError as error:
                 raise ValueError(_unreadable(path, error)) from error
     if any(len(value) != SIZE for value in values):
-        raise ValueError(f"{path} has not {SIZE} numbers a line: delete it and fetch it again")
+        raise ValueError(f"{path} does not have {SIZE} numbers per line: delete it and fetch it again")
     matrix = torch.from_numpy(np.stack(values)) if values else torch.empty(0, SIZE)
     return {"rows": torch.tensor(rows), "values": matrix, "vectors": n}
 
 
 def _lines(path: Path) -> Iterator[str]:
-    """A line a vector. Raises ValueError for a file that is damaged."""
+    """The lines of the file, one per vector. Raises ValueError if it is damaged."""
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
             yield from file

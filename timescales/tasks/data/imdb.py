@@ -1,4 +1,4 @@
-"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar or the folder in it, and its tokens."""
+"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar or unpacked folder, and its tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
 class Reviews(NamedTuple):
-    """One split: tokens of all reviews one after another, as numbers of types; how many each has; 1: positive."""
+    """The reviews of one split.
+
+    tokens: those of all reviews, one review after another, as indices of types. lengths: tokens of each review, (N,).
+    labels: 1 for positive, (N,).
+    """
 
     tokens: Tensor
     lengths: Tensor
@@ -35,78 +39,81 @@ class Reviews(NamedTuple):
 def load(
     root: str | os.PathLike | None = None, allow_partial: bool = False
 ) -> tuple[list[str], dict[str, Reviews], list[str]]:
-    """All types in alphabetical order, the reviews of "train" and "test", and what is partial (`Corpus.check`).
+    """All types (distinct tokens) in alphabetical order, the reviews of "train" and "test", and `Corpus.check`'s lines.
 
-    Tokens are spaCy's, as they stand in the text. The order of the reviews depends on their text alone, not on where
-    they come from. root: see `data_root`. The first time takes a minute; the tokens are kept in the user's cache.
-    Raises MissingData if the reviews are neither there nor to be had, ValueError if they are not all there.
+    Tokens are spaCy's, in the case of the text. The order of the reviews depends on their text alone, not on the files.
+    The first call takes a minute; the tokens are kept in the user's cache. root: see `data_root`.
+    Raises MissingData if the reviews are not there and cannot be downloaded, ValueError if they are incomplete.
     """
     path = CORPUS.locate(root)
     key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
-    # spaCy's rules change from release to release. Where it is not installed, tokens without a release are taken.
+    # spaCy's rules differ between releases. Without spaCy, only tokens cached without a release can be read.
     with contextlib.suppress(metadata.PackageNotFoundError):
         key["spacy"] = metadata.version("spacy")
-    found = cached("imdb", key, lambda: _tokens(path))
-    reviews = {split: Reviews(*(found[split][field] for field in Reviews._fields)) for split in SPLITS}
+    content = cached("imdb", key, lambda: _tokens(path))
+    reviews = {split: Reviews(*(content[split][field] for field in Reviews._fields)) for split in SPLITS}
     counts = {f"{split} reviews": len(reviews[split].labels) for split in SPLITS}
-    return found["types"].split("\0"), reviews, CORPUS.check(path, counts, allow_partial)
+    return content["types"].split("\0"), reviews, CORPUS.check(path, counts, allow_partial)
 
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:
-    """(label, text) of every labelled review of "train" and "test", by text. Raises ValueError if it is damaged."""
-    found: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
+    """(label, text) of every labelled review of "train" and "test", sorted by text. Raises ValueError if damaged."""
+    reviews: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
     try:
         for name, text in _texts(path):
             if match := MEMBER.search(name):
-                found[match[1]].append((LABELS.index(match[2]), text.decode().rstrip("\n")))
+                reviews[match[1]].append((LABELS.index(match[2]), text.decode().rstrip("\n")))
     except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read as IMDB ({reason(error)}): delete it and fetch it again") from error
-    # By text: by label, a shortened evaluation would see one class only.
-    return {split: sorted(reviews, key=lambda review: review[::-1]) for split, reviews in found.items()}
+    # Sorted by label, a shortened evaluation would see one class only.
+    return {split: sorted(pairs, key=lambda pair: pair[::-1]) for split, pairs in reviews.items()}
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.is_dir():
-        return (
-            (file.as_posix(), file.read_bytes()) for file in path.glob("*/*/*.txt") if MEMBER.search(file.as_posix())
-        )
+        files = ((file, file.as_posix()) for file in path.glob("*/*/*.txt"))
+        return ((name, file.read_bytes()) for file, name in files if MEMBER.search(name))
     return members(path, MEMBER.search)
 
 
 def tokenizer() -> Callable[[str], list[str]]:
-    """spaCy's rules for English; they need no model. Raises ValueError if spaCy is not installed."""
+    """spaCy's tokeniser for English, which needs no trained model. Raises ValueError if spaCy is not installed."""
     try:
         import spacy
     except ImportError as error:
-        raise ValueError("IMDB's tokens are spaCy's, not installed here: pip install spacy") from error
+        raise ValueError("IMDB's tokens need spaCy, which is not installed: pip install spacy") from error
     rules = spacy.blank("en").tokenizer
     return lambda text: [token.text for token in rules(text)]
 
 
 def _tokens(path: Path) -> dict[str, Any]:
-    from tqdm import tqdm
-
-    split_up = tokenizer()
-    number: dict[str, int] = {}
-    texts = read(path)
-    content: dict[str, Any] = {}
-    with tqdm(total=sum(map(len, texts.values())), desc="tokens of IMDB", disable=None, leave=False) as bar:
-        for split, reviews in texts.items():
-            tokens, lengths = [], []
-            for _, text in reviews:
-                words = split_up(text)
-                tokens.append(torch.tensor([number.setdefault(w, len(number)) for w in words], dtype=torch.int32))
-                lengths.append(len(words))
-                bar.update()
-            labels = torch.tensor([label for label, _ in reviews], dtype=torch.uint8)
-            whole_split = torch.cat(tokens) if tokens else torch.empty(0, dtype=torch.int32)
-            content[split] = {"tokens": whole_split, "lengths": torch.tensor(lengths), "labels": labels}
+    """What `load` caches: the types, joined by zero bytes, and the fields of `Reviews` of each split."""
+    reviews = read(path)
+    number: dict[str, int] = {}  # of each type, in the order of first sight
+    content: dict[str, Any] = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
     types = sorted(number)
-    place = torch.empty(len(types), dtype=torch.int32)
+    place = torch.empty(len(types), dtype=torch.int32)  # of each number, the place of its type in alphabetical order
     place[torch.tensor([number[word] for word in types], dtype=torch.long)] = torch.arange(len(types)).int()
     for split in SPLITS:
         content[split]["tokens"] = place[content[split]["tokens"]]
     return content | {"types": "\0".join(types)}
+
+
+def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]) -> dict[str, Tensor]:
+    """The fields of `Reviews`. New types are added to `number`."""
+    from tqdm import tqdm
+
+    tokens_of = tokenizer()
+    tokens, lengths = [], []
+    for _, text in tqdm(reviews, desc=f"tokens of IMDB, {split}", disable=None, leave=False):
+        words = tokens_of(text)
+        tokens.append(torch.tensor([number.setdefault(word, len(number)) for word in words], dtype=torch.int32))
+        lengths.append(len(words))
+    return {
+        "tokens": torch.cat(tokens) if tokens else torch.empty(0, dtype=torch.int32),
+        "lengths": torch.tensor(lengths),
+        "labels": torch.tensor([label for label, _ in reviews], dtype=torch.uint8),
+    }
 
 
 def _count(path: Path) -> dict[str, int | str]:

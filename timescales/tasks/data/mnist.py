@@ -1,4 +1,4 @@
-"""MNIST as idx files, raw or gzipped: found under the data root, or downloaded by torchvision."""
+"""MNIST as idx files, raw or gzipped. torchvision downloads them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from torch import Tensor
 from timescales.tasks.data.corpus import Corpus, digest
 
 FILES = (
-    "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte",
-)  # fmt: skip
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 FOLDERS = ("MNIST/raw", "mnist/raw", "mnist", "MNIST", ".")
 
 
 def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Training images (N, 784) and labels (N,), then test images and labels, all uint8.
 
-    root: see `data_root`. Raises MissingData, saying where it looked, if the files are not there and cannot be
-    downloaded, and ValueError for a file that is not what its name says.
+    root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
+    downloaded, and ValueError for a file that is damaged or not MNIST's.
     """
     return read(CORPUS.locate(root))
 
 
 def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `load` returns, from one of the four files and those beside it. Raises ValueError for a bad one."""
+    """What `load` returns, from the four files beside a path (itself one of them). Raises ValueError for a bad file."""
     paths = files(path)
     arrays = [read_idx(path) for path in paths]
     for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
@@ -40,17 +43,17 @@ def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def files(path: Path) -> list[Path]:
-    """The four files, raw or .gz, that lie beside one of them. Raises ValueError if any is missing."""
-    found: list[Path] = []
+    """The four files, raw or .gz, of which one is given. Raises ValueError if one is missing."""
+    existing: list[Path] = []
     for name in FILES:
-        found += [p for p in (path.with_name(name), path.with_name(f"{name}.gz")) if p.is_file()][:1]
-    if len(found) < len(FILES):
-        raise ValueError(f"{path.parent} has {len(found)} of MNIST's four idx files: put the others beside them")
-    return found
+        existing += [p for p in (path.with_name(name), path.with_name(f"{name}.gz")) if p.is_file()][:1]
+    if len(existing) < len(FILES):
+        raise ValueError(f"{path.parent} has {len(existing)} of MNIST's four idx files: put the others beside them")
+    return existing
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes as an array; two zero bytes, type 8, the number of dimensions, each size, the data."""
+    """An idx file of bytes as an array. Format: two zero bytes, type 8, number of dimensions, the sizes, the data."""
     try:
         data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
     except (OSError, EOFError, zlib.error) as error:
@@ -71,14 +74,14 @@ def _download(base: Path) -> None:
 
 
 def partial(arrays: tuple[Tensor, ...]) -> list[str]:
-    """The words for the record of a run on other images than MNIST's, as `Corpus.check` gives them; none on MNIST."""
-    return CORPUS.check(Path(), _counted(arrays), allow_partial=True)
+    """What `Corpus.check` says of images and labels as `load` returns them; nothing if they are MNIST's."""
+    return CORPUS.check(Path(), _count(arrays), allow_partial=True)
 
 
-def _counted(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
+def _count(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
     images, _, test_images, _ = arrays
-    held = digest(array.numpy() for array in arrays)
-    return {"training images": len(images), "test images": len(test_images), "digest": held}
+    content = digest(array.numpy() for array in arrays)
+    return {"training images": len(images), "test images": len(test_images), "digest": content}
 
 
 CORPUS = Corpus(
@@ -86,7 +89,7 @@ CORPUS = Corpus(
     title="MNIST",
     patterns=tuple(f"{folder}/{FILES[-1]}*" for folder in FOLDERS),  # the file that is downloaded last
     counts={"training images": 60_000, "test images": 10_000, "digest": "06b0d1f124c4e5fa"},
-    count=lambda path: _counted(read(path)),
+    count=lambda path: _count(read(path)),
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",
     download=_download,
 )

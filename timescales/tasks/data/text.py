@@ -1,4 +1,4 @@
-"""Corpora of language modelling as whole numbers: Penn Treebank by words and by characters, WikiText-2, text8."""
+"""Corpora for language modelling as integers: Penn Treebank by words and by characters, WikiText-2, text8."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from timescales.tasks.data.cache import cached, content_hash
 from timescales.tasks.data.corpus import Corpus, digest, reason
 
 SPLITS = ("train", "valid", "test")
-EOS = "<eos>"  # what a line's end is, as a word
-MARKOV_SEED = 0  # one text for all runs, whatever their seed
+EOS = "<eos>"  # the word at the end of each line
+MARKOV_SEED = 0  # all runs use the same text, whatever their seed
 TEXT8_SYMBOLS = " abcdefghijklmnopqrstuvwxyz"
 
 
 class Text(NamedTuple):
-    """The three splits as whole numbers, (N,) each; what each number stands for; what is missing, in words."""
+    """A corpus.
+
+    train, valid, test: the splits, (N,) integers each. symbols: the word or character of each integer.
+    partial: see `Corpus.check`.
+    """
 
     train: Tensor
     valid: Tensor
@@ -34,29 +38,28 @@ class Text(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How long each split is, as train_size and so on."""
+        """The lengths of the splits, as the arguments train_size, valid_size and test_size of `Task`."""
         return {f"{split}_size": len(getattr(self, split)) for split in SPLITS}
 
 
 def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    """ "ptb" or "wt2" by words, int32: what stands between white space, and `<eos>` at every line's end.
+    """A corpus by words, int32: "ptb", "wt2" or "markov_ptb". Words are separated by white space, lines end in `<eos>`.
 
-    The vocabulary is that of all three splits, in order of first sight (Merity et al. 2018, authors' code).
-    "markov_ptb" is a text as long and with the same vocabulary, whose words follow each other as PTB's do: `markov`
-    of its training split. root: see `data_root`. Raises MissingData, saying where it looked, if the files are not
-    there and cannot be downloaded, and ValueError for a corpus of another size or content than the real one's, unless
-    allow_partial.
+    The vocabulary is that of all three splits, in the order in which words first occur (Merity et al. 2018, authors'
+    code). "markov_ptb" has the length and vocabulary of PTB, and is drawn by `markov` from its training split.
+    root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
+    downloaded, and ValueError if the size or content differs from the real corpus, unless allow_partial.
     """
     source = WORDS[corpus.removeprefix("markov_")]
     path = source.locate(root)
-    made = _words(path)
-    partial = source.check(path, _count("words", **made), allow_partial)
-    splits = made["splits"]
+    content = _words(path)
+    partial = source.check(path, _count("words", **content), allow_partial)
+    splits = content["splits"]
     if corpus != source.name:
         key = {"files": _hashes(path), "seed": MARKOV_SEED, "version": 1}
-        splits = cached("markov", key, lambda: _markov(splits, made["symbols"].index(EOS)))["splits"]
+        splits = cached("markov", key, lambda: _markov(splits, content["symbols"].index(EOS)))["splits"]
     train, valid, test = splits
-    return Text(train, valid, test, made["symbols"], partial)
+    return Text(train, valid, test, content["symbols"], partial)
 
 
 def _words(path: Path) -> dict[str, Any]:
@@ -71,35 +74,35 @@ def _hashes(path: Path) -> list[str]:
 
 
 def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, Any]:
-    made = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
-    # Clones: a part of a tensor would be saved with the whole of it.
-    return {"splits": [part.clone() for part in made.split([len(split) for split in splits])]}
+    drawn = markov(splits[0], eos, sum(map(len, splits)), MARKOV_SEED)
+    # torch.save would store the whole text with each view of it, so the splits are copies.
+    return {"splits": [part.clone() for part in drawn.split([len(split) for split in splits])]}
 
 
 def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
-    """A text of n words drawn from the bigram probabilities of another, (N,); it begins a sentence.
+    """A text of n words, (n,) int32, drawn from the bigram probabilities of a text `words` (N,).
 
-    Source: Mahto et al. 2021, section 3.2.1 (Markov-PTB); how they drew it is not said. The word after w is the one
-    that follows a place of w in the text, each place as likely as the others; the last place is followed by the first.
-    So every word leads to an end of sentence sooner or later, and what comes after that depends on no word before:
-    sentences are drawn side by side. Raises ValueError for a text without `eos`.
+    Source: Mahto et al. 2021, section 3.2.1 (Markov-PTB); they do not state how they draw it. The word after w is the
+    word that follows a random occurrence of w in the text; the last word of the text is followed by the first.
+    Every sentence ends at some time, and sentences do not depend on each other, so many are drawn in parallel. The text
+    begins with a new sentence. Raises ValueError if `words` does not contain `eos`.
     """
     if not bool((words == eos).any()):
-        raise ValueError("a text without an end of sentence cannot be drawn anew")
-    after = words.roll(-1).numpy()
-    places = words.argsort(stable=True).numpy()  # of word 0, then of word 1, ...
+        raise ValueError("a text without an end of sentence has no sentences to draw")
+    next_word = words.roll(-1).numpy()
+    occurrences = words.argsort(stable=True).numpy()  # places of word 0, then of word 1, ...
     count = np.bincount(words.numpy())
-    first = count.cumsum() - count
+    first = count.cumsum() - count  # of each word, where its places begin in `occurrences`
     generator, texts, length = np.random.default_rng(seed), [], 0
-    at_once = -(-n // max(1, len(words) // int(count[eos])))  # so many sentences make about n words
+    in_parallel = -(-n // max(1, len(words) // int(count[eos])))  # the number of sentences with about n words
     while length < n:
-        word, who, steps = np.full(at_once, eos), np.arange(at_once), []
-        while len(who):
-            word = after[places[first[word] + generator.integers(0, count[word])]]
-            steps.append((who, word))
-            word, who = word[word != eos], who[word != eos]
-        owners, drawn = (np.concatenate(column) for column in zip(*steps, strict=True))
-        texts.append(drawn[owners.argsort(kind="stable")])  # each sentence in its own order
+        word, sentence, steps = np.full(in_parallel, eos), np.arange(in_parallel), []
+        while len(sentence):
+            word = next_word[occurrences[first[word] + generator.integers(0, count[word])]]
+            steps.append((sentence, word))
+            word, sentence = word[word != eos], sentence[word != eos]
+        sentences, drawn = (np.concatenate(column) for column in zip(*steps, strict=True))
+        texts.append(drawn[sentences.argsort(kind="stable")])  # sentence after sentence
         length += len(drawn)
     return torch.from_numpy(np.concatenate(texts)[:n].astype(np.int32))
 
@@ -108,20 +111,20 @@ def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
     number: dict[str, int] = {}
     splits = []
     for path in paths:
-        read = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
-        splits.append(torch.from_numpy(np.array(read, np.int32)))
+        tokens = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
+        splits.append(torch.from_numpy(np.array(tokens, np.int32)))
     return {"splits": splits, "symbols": list(number)}
 
 
 def _count(unit: str, splits: Sequence[Tensor], symbols: Sequence[str]) -> dict[str, int | str]:
-    """What a text holds, as `_counts` puts it."""
+    """The counts of a text, as `Corpus.counts` has them."""
     return _counts(unit, *map(len, splits), len(symbols), digest((tokens.numpy() for tokens in splits), symbols))
 
 
 def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    r"""PTB by characters, int16, made from the word files: a line's spaces become `_`, and its end is one `\n`.
+    r"""PTB by characters, int16, made from the word files: spaces within a line become `_`, and a line ends in `\n`.
 
-    This is Mikolov's character corpus, symbol by symbol. Raises as `words` does.
+    The result equals Mikolov's character corpus. Raises what `words` raises.
     """
     path = PTB.locate(root)
     splits, symbols = _characters(path)
@@ -137,9 +140,9 @@ def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
 
 
 def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    """text8 by characters (space and a to z, numbered so), int16, cut into 90, 5 and 5 million.
+    """text8 by characters, int16: 0 is the space, 1 to 26 are a to z. The splits have 90, 5 and 5 million.
 
-    A part of it, where allowed, is cut in the same shares. Raises as `words` does.
+    An incomplete corpus, where it is allowed, is cut in the same proportions. Raises what `words` raises.
     """
     path = TEXT8.locate(root)
     data = _read_text8(path)
@@ -161,12 +164,12 @@ def _read_text8(path: Path) -> bytes:
         raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
     data = data.rstrip(b"\n")
     if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
-        raise ValueError(f"{path} is not text8, it holds {strange!r}: delete it and fetch it again")
+        raise ValueError(f"{path} is not text8, it contains {strange!r}: delete it and fetch it again")
     return data
 
 
 def _splits(path: Path) -> list[Path]:
-    """The three files of a corpus, of which the training split's is given."""
+    """The files of the three splits, given that of the training split."""
     return [path.with_name(path.name.replace("train", split)) for split in SPLITS]
 
 
@@ -179,18 +182,18 @@ def _lines(path: Path) -> list[str]:
 
 
 def _numbers(data: bytes, symbols: Sequence[str], dtype: str) -> Tensor:
-    """Characters, given by their code points in an array of the dtype, as their places in symbols."""
+    """The index in `symbols` of each character, int16. data: the code points as an array of the dtype."""
     table = np.zeros(max(map(ord, symbols), default=0) + 1, np.int16)
     table[[ord(symbol) for symbol in symbols]] = np.arange(len(symbols))
     return torch.from_numpy(table[np.frombuffer(data, dtype)])
 
 
 def _rows(hub: str, *configuration: str, revision: str | None = None, column: str = "text") -> list[list[str]]:
-    """The three splits of a data set on the Hugging Face Hub, row by row."""
+    """The rows of the three splits of a data set on the Hugging Face Hub."""
     from datasets import load_dataset
 
-    found = load_dataset(hub, *configuration, revision=revision)
-    return [list(found[split][column]) for split in ("train", "validation", "test")]
+    content = load_dataset(hub, *configuration, revision=revision)
+    return [list(content[split][column]) for split in ("train", "validation", "test")]
 
 
 def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
@@ -200,7 +203,9 @@ def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
 
 def _download_ptb(base: Path) -> None:
     splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
-    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):  # train, which is looked for, comes last
+    for name, rows in reversed(
+        list(zip(SPLITS, splits, strict=True))
+    ):  # `find` looks for the training file: it comes last
         _write(base / "ptb" / f"ptb.{name}.txt", rows)
 
 
@@ -252,4 +257,4 @@ TEXT8 = Corpus(
     download=_download_text8,
 )
 WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2)}
-OF_WORDS = (*WORDS, "markov_ptb")  # what `words` takes
+OF_WORDS = (*WORDS, "markov_ptb")  # the corpora of `words`

@@ -37,8 +37,10 @@ def test_words_are_numbered_in_order_of_first_sight(tmp_path):
     assert found.symbols == ["a", "b", "<eos>", "<unk>", "N", "c", "d", "e"]
     assert [split.tolist() for split in found[:3]] == [[0, 1, 2, 1, 3, 4, 2], [5, 6, 2], [2, 0, 7, 2]]
     assert found.train.dtype == torch.int32
-    assert found.partial == ["Penn Treebank subset: 7 of 929,589 words in train, 3 of 73,760 words in valid, "
-                             "4 of 82,430 words in test, 8 of 10,000 types"]  # fmt: skip
+    assert found.partial == [
+        "Penn Treebank subset: 7 of 929,589 words in train, 3 of 73,760 words in valid, "
+        "4 of 82,430 words in test, 8 of 10,000 types"
+    ]
 
 
 def test_characters_are_made_from_the_words(tmp_path):
@@ -67,14 +69,17 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
     assert all(map(torch.equal, text.text8(zipped.parent, allow_partial=True)[:3], found[:3]))
 
 
-@pytest.mark.parametrize(("corpus", "folder", "names"), [
-    ("ptb", "ptb", texts.PTB),
-    ("ptb", "ptb/simple-examples/data", texts.PTB),
-    ("ptb", ".", texts.PTB),
-    ("wt2", "wikitext-2", texts.WIKITEXT2),
-    ("wt2", ".", texts.WIKITEXT2),
-    ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("corpus", "folder", "names"),
+    [
+        ("ptb", "ptb", texts.PTB),
+        ("ptb", "ptb/simple-examples/data", texts.PTB),
+        ("ptb", ".", texts.PTB),
+        ("wt2", "wikitext-2", texts.WIKITEXT2),
+        ("wt2", ".", texts.WIKITEXT2),
+        ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
+    ],
+)
 def test_where_words_may_lie(tmp_path, corpus, folder, names):
     write(tmp_path / folder, SMALL, names)
     assert text.words(corpus, tmp_path, allow_partial=True).sizes == {"train_size": 7, "valid_size": 3, "test_size": 4}
@@ -92,15 +97,18 @@ def test_where_text8_may_lie(tmp_path, place):
     assert text.text8(tmp_path, allow_partial=True).sizes["train_size"] == 1800
 
 
-@pytest.mark.parametrize(("load", "differs"), [
-    (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
-    (lambda root: text.words("wt2", root), "594 of 2,088,628 words in train"),
-    (text.ptb_characters, "of 5,017,482 characters in train"),
-    (text.text8, "4,000 of 100,000,000 characters"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("load", "differs"),
+    [
+        (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
+        (lambda root: text.words("wt2", root), "594 of 2,088,628 words in train"),
+        (text.ptb_characters, "of 5,017,482 characters in train"),
+        (text.text8, "4,000 of 100,000,000 characters"),
+    ],
+)
 def test_another_size_is_refused(tmp_path, load, differs):
     texts.write_texts(tmp_path, lengths=(540, 90, 80))
-    with pytest.raises(ValueError, match=r"is not the whole .*task\.allow_partial=true") as error:
+    with pytest.raises(ValueError, match=r"is not the complete .*task\.allow_partial=true") as error:
         load(tmp_path)
     assert differs in str(error.value)
     assert "\n" not in str(error.value)
@@ -113,7 +121,7 @@ def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
     assert text.words("ptb", tmp_path).partial == []
     changed = tmp_path / "ptb" / "ptb.valid.txt"
     changed.write_text("d  c\n")  # as many words, of the same types
-    with pytest.raises(ValueError, match=r"as long, with another content \(digest"):
+    with pytest.raises(ValueError, match=r"the right size, but another content \(digest"):
         text.words("ptb", tmp_path)
 
 
@@ -129,7 +137,7 @@ def test_what_is_damaged_is_named(tmp_path):
     for name, content in (("text8", b"Capitals"), ("text8.zip", b"no zip")):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_bytes(content)
-        with pytest.raises(ValueError, match=rf"{name}.*(holds b'C'|cannot be read).*fetch it again"):
+        with pytest.raises(ValueError, match=rf"{name}.*(contains b'C'|cannot be read).*fetch it again"):
             text.text8(tmp_path, True)
         (tmp_path / name / name).unlink()
 
@@ -173,11 +181,13 @@ def test_download(tmp_path, monkeypatch):
         asked.append((name, *configuration, revision))
         column = "sentence" if "ptb" in name else "text"
         rows = [f"{k} words" for k in range(3)] if "text8" not in name else ["ab ", "cd"] * 20
-        return {split: {column: [*rows, "", f" {split} \n"][: 99 if "text8" not in name else -2]}
-                for split in ("train", "validation", "test")}  # fmt: skip
+        return {
+            split: {column: [*rows, "", f" {split} \n"][: 99 if "text8" not in name else -2]}
+            for split in ("train", "validation", "test")
+        }
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    monkeypatch.setattr("timescales.tasks.data.corpus._ask", lambda url: None)
+    monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
     monkeypatch.setattr(text, "write_atomic", lambda path, data: (written.append(path.name), path.write_bytes(data)))
     for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
         found = text.words(name, tmp_path, allow_partial=True)
@@ -193,8 +203,10 @@ def test_download(tmp_path, monkeypatch):
     assert written == [*reversed(texts.PTB), *reversed(texts.WIKITEXT2), "text8"]
 
 
-@pytest.mark.parametrize("load", [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root),
-                                  text.ptb_characters, text.text8])  # fmt: skip
+@pytest.mark.parametrize(
+    "load",
+    [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root), text.ptb_characters, text.text8],
+)
 def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|text8)") as error:
@@ -266,5 +278,5 @@ def test_the_markov_corpus_is_as_large_as_the_real_one(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "markov", lambda *arguments: pytest.fail("again"))
     again = text.words("markov_ptb", tmp_path, allow_partial=True)
     assert all(map(torch.equal, made[:3], again[:3]))
-    with pytest.raises(ValueError, match=r"is not the whole Penn Treebank"):
+    with pytest.raises(ValueError, match=r"is not the complete Penn Treebank"):
         text.words("markov_ptb", tmp_path)

@@ -1,0 +1,84 @@
+"""Gradients of gates, by formula and by autograd."""
+
+import pytest
+import torch
+from analysed import copy_task, model_for, studied, waves
+
+from timescales import LSTM, URLSTM, ExpRNN, GatedRNN
+from timescales.analysis import gate_gradients
+from timescales.analysis.gate_gradients import refine_gradient_bounds
+from timescales.errors import ConfigError
+
+
+def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):
+    task = copy_task()
+    model = model_for(task, LSTM, num_layers=2)
+    layers, units, g, gradient = gate_gradients.observed(model, task)
+    torch.testing.assert_close(gradient, g * (1 - g), rtol=0, atol=1e-12)
+    assert set(layers.tolist()) == {1, 2}
+    assert set(units.tolist()) == set(range(6))
+    found = studied(gate_gradients, model, task, tmp_path)
+    assert found.values["over_sigmoid_median"] == pytest.approx(1.0)
+    assert found.values["formula_error"] < 1e-12
+    assert all("act" not in vars(cell) for cell in model.rnn.layers)
+
+
+def test_gradients_of_refined_gates_lie_between_the_bounds():
+    task = copy_task()
+    _, _, g, gradient = (found[::8] for found in gate_gradients.observed(model_for(task, URLSTM), task))
+    low, high = refine_gradient_bounds(g)
+    assert (gradient >= low - 1e-6).all()
+    assert (gradient <= high + 1e-6).all()
+    assert float((gradient / (g * (1 - g))).min()) >= 1.0
+
+
+def test_refined_gates_have_more_gradient_than_sigmoids(tmp_path):
+    task = copy_task()
+    model = model_for(task, URLSTM)
+    _, _, g, gradient = gate_gradients.observed(model, task)
+    found = studied(gate_gradients, model, task, tmp_path)
+    assert found.values["over_sigmoid_median"] == pytest.approx(float((gradient / (g * (1 - g))).median()))
+    assert found.values["over_sigmoid_median"] > 1.0
+
+
+def test_gradients_of_power_law_gates_are_the_closed_form():
+    """df/dz = -p f r (1 - eps) d / ((d + eps)(d + 1)) in the pre-activation z of the reset gate, d the new age."""
+    task = copy_task()
+    model = model_for(task, epsilon=1e-3)
+    cell = model.rnn.layers[0]
+    seen = []
+    with (
+        torch.no_grad(),
+        gate_gradients.called(model, lambda layer, step, cell, act, *given: seen.append((given, act(*given)))),
+    ):
+        model(next(iter(task.batches("test"))))
+    _, units, g, gradient = gate_gradients.observed(model, task)
+    expected = {}
+    for _, act in seen:
+        d, p = act.age, cell.p.detach()
+        slope = p * act.forget * act.reset * (1 - 1e-3) * d / ((d + 1e-3) * (d + 1))
+        for row_f, row_s in zip(act.forget, slope, strict=True):
+            for unit, (f, s) in enumerate(zip(row_f.tolist(), row_s.tolist(), strict=True)):
+                expected[unit, round(f, 10)] = s
+    for unit, f, value in zip(units.tolist(), g.tolist(), gradient.tolist(), strict=True):
+        assert value == pytest.approx(expected[unit, round(f, 10)], rel=1e-6, abs=1e-12)
+
+
+def test_steps_that_do_not_exist_have_no_gradients():
+    task = waves(2)
+    (batch,) = task.batches("test")
+    assert not batch.mask.bool().all()
+    _, _, g, _ = gate_gradients.observed(model_for(task, LSTM, hidden_size=2), task)
+    S = len(batch.x)
+    every = -(-S // 100)
+    assert len(g) == 2 * int(batch.mask[::every].sum())
+
+
+def test_gates_that_hang_on_other_units_are_refused():
+    task = copy_task()
+    for gate in ("o", "om", "um", "or"):
+        model = model_for(task, GatedRNN, hidden_size=16, gate=gate)
+        with pytest.raises(ConfigError, match=f"those of gate={gate} depend on other units"):
+            gate_gradients.observed(model, task)
+    with pytest.raises(ConfigError, match="ExpRNNCell has no forget gate"):
+        gate_gradients.observed(model_for(task, ExpRNN), task)

@@ -1,0 +1,153 @@
+"""Learning curves of runs, beside what papers print."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from analysed import SMALL, rows, run_of_words
+from matplotlib.figure import Figure
+
+from timescales import LSTM, analysis
+from timescales.analysis import learning_curves, study
+from timescales.analysis.run import load
+from timescales.config import compose, identity
+from timescales.papers import printed
+from timescales.runs import record
+from timescales.tasks import Adding, Copy
+from timescales.training import build
+from timescales.training.model import SequenceModel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_path):
+    runs = [tmp_path / name for name in ("lstm", "plstm")]
+    for run in runs:
+        more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
+        assert train(*SMALL, f"model={run.name}", *more).status == 0
+    loaded = [load(run) for run in runs]
+    whole = [dict(run.record) for run in loaded]
+    loaded[1].record |= {"status": "interrupted", "curve": []}  # it goes on: its curve.csv knows
+    found = learning_curves.compare(loaded)
+    for k, (name, kept) in enumerate(zip(("lstm", "plstm"), whole, strict=True), 1):
+        curve = [(point["step"], point["valid/accuracy"], point["valid/loss"]) for point in kept["curve"]]
+        mine = [row for row in found.rows if row["run"] == name]
+        assert [(row["step"], row["valid/accuracy"], row["valid/loss"]) for row in mine] == curve
+        assert found.values[f"{k}/best"] == pytest.approx(kept["best"]["value"])
+        assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept["best"]["step"], curve[-1][1])
+    loaded[0].record["curve"] = [*whole[0]["curve"], {"step": 5, "epoch": 2.0, "valid/loss": None}]  # it was NaN
+    loaded[0].record["curve"].append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
+    again = learning_curves.compare(loaded)
+    assert again.values == found.values
+    assert len(found.rows) == 8
+    assert found.notes == ["no table has a printed score of such runs"]
+    figure = Figure()
+    found.draw(figure)
+    left, right = figure.axes
+    assert [len(line.get_xdata()) for line in left.lines] == [4, 4]
+    assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
+    loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
+    (runs[1] / "curve.csv").unlink()
+    paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
+    loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
+    said = {("lstm", loaded[0].task.spec.horizon): [], ("plstm", 99): [paper]}
+    found = learning_curves.compare(loaded, lambda config, horizon: said[config["model"]["name"], horizon])
+    assert found.values["plstm/made_up/test/sequence_accuracy"] == 0.25
+    assert found.notes == ["plstm: no validation in its record or curve.csv"]
+    found.draw(figure := Figure())
+    first, sequences, losses = figure.axes
+    assert [one.get_ylabel() for one in figure.axes] == ["valid/accuracy", "valid/sequence_accuracy", "valid/loss"]
+    assert list(sequences.lines[-1].get_ydata()) == [0.25, 0.25]
+    assert [len(axes.lines) for axes in (first, sequences)] == [2, 3]
+    assert [line.get_label() for line in losses.lines[2:]] == ["chance, 0.5", "chance, 0.832"]
+    assert study.write(found, tmp_path, "learning_curves")[1].is_file()
+
+
+def test_curves_need_no_weights(train, analyse, tmp_path):
+    """Records alone will do, as they lie in results/, and a run before its first checkpoint."""
+    runs = [tmp_path / name for name in ("lstm", "plstm")]
+    for run in runs:
+        assert train(*SMALL, f"model={run.name}", "logger=none", f"run_dir={run}").status == 0
+        for path in run.glob("*.pt"):
+            path.unlink()
+    record.update(runs[1], status="interrupted", curve=[])
+    said = analyse(*runs, "--only=learning_curves", f"--to={tmp_path / 'both'}")
+    assert said.splitlines()[-1] == "  plstm: no validation in its record or curve.csv"
+    assert {row["run"] for row in rows(tmp_path / "both" / "learning_curves.csv")} == {"lstm"}
+    assert "best.pt is not there" in analyse(*runs, f"--to={tmp_path / 'both'}")
+
+
+@pytest.mark.parametrize(("kind", "best"), [(Copy, (0.6, 20)), (Adding, (0.2, 10))])
+def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
+    task = kind(T=4, train_size=1, valid_size=1, test_size=1)
+    run = run_of_words(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, name="lstm")
+    run.record["curve"] = [
+        {"step": step, "epoch": step / 10, "valid/accuracy": value, "valid/loss": value}
+        for step, value in ((10, 0.2), (20, 0.6), (30, 0.4))
+    ]
+    found = learning_curves.compare([run]).values
+    assert (found["1/best"], found["1/best_step"], found["1/last"]) == (*best, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("folder", "runs"),
+    [
+        ("copy_T200", ["copy-plstm-s0-13403dd51704", "copy-chrono-s0-be36e84924a8", "copy-lstm-s0-8c702aa0450c"]),
+        ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
+    ],
+)
+def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
+    loaded = [load(ROOT / "results" / "parked" / run, None) for run in runs]
+    path, _ = study.write(
+        analysis.compare_runs(loaded, "learning_curves", printed=printed.printed), tmp_path, "learning_curves"
+    )
+    assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "values"),
+    [
+        (
+            [
+                "task=pmnist",
+                "task.permutation=random",
+                "model=plstm",
+                "model.hidden_size=256",
+                "loop.max_epochs=3",
+                "seed=9",
+            ],
+            [("test/accuracy", 0.944, "chien_table1")],
+        ),
+        (["task=pmnist", "task.permutation=random", "model=plstm", "model.hidden_size=256", "task.batch_size=64"], []),
+        (
+            [
+                "task=pmnist",
+                "task.permutation=random",
+                "model=lstm",
+                "model.hidden_size=256",
+                "loop.eval_every=100",
+                "loop.log_every=1",
+                "loop.max_eval_batches=2",
+            ],
+            [("test/accuracy", 0.913, "chien_table1")],
+        ),
+        (
+            ["task=frequency", "task.sampling=async", "task.time_input=false", "model=chrono"],
+            [("test/accuracy", 0.6964, "chien_table3")],
+        ),
+        (["task=ptb_char", "model=lstm", "loop.max_steps=10"], [("test/bpc", 1.426, "chien_table2")]),
+        (
+            ["paper=gu", "task=pmnist", "model=gated", "model.gate=ur", "optimizer.lr=5e-4", "loop.max_epochs=1"],
+            [("valid/accuracy", 0.9643, "gu_table5")],
+        ),
+        (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no score
+    ],
+)
+def test_what_papers_print_of_a_configuration(overrides, values):
+    with compose.composing() as composer:
+        config = identity.resolved(composer(overrides))
+    build.fill_horizon(config["model"], 125)  # as a run records it
+    found = printed.printed(config, 125)
+    assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values

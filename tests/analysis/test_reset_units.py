@@ -1,0 +1,137 @@
+"""Later-reset units: their ages, numbers and decay factors, against the printed equations and numbers."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+import reference
+import torch
+from analysed import copy_task, hold, model_for, studied
+from scipy import stats
+
+from timescales.analysis import reference_times, reset_units
+from timescales.papers import verdict
+from timescales.tasks.copy import SIGNAL
+
+
+def by_gate(cell):
+    ih, hh, bias, _ = (None if w is None else w.detach().numpy() for w in cell.weights())
+    return {gate: (ih[cell.rows(gate)], hh[cell.rows(gate)], bias[cell.rows(gate)]) for gate in cell.gates}
+
+
+def printed_reference_times(model, task):
+    """k_t (S, B, H) by the paper's equations, one step after the other."""
+    cell, x = model.rnn.layers[0], next(iter(task.batches("test"))).x
+    one_hot = torch.nn.functional.one_hot(x, 10).double().numpy()
+    state = [np.zeros((x.shape[1], cell.hidden_size)) for _ in range(3)]
+    times, t = [], np.zeros(x.shape[1])
+    for s in range(len(x)):
+        h, c, k = state
+        _, (h, c, lag) = reference.plstm_printed(
+            by_gate(cell), cell.p.detach().numpy(), cell.epsilon, one_hot[s : s + 1], h, c, k, t
+        )
+        t = t + 1.0
+        state = [h, c, t[:, None] - lag]
+        times.append(state[2])
+    return np.stack(times)
+
+
+@pytest.mark.parametrize("layout", ["paper", "authors", "tallec", "gu"])
+def test_ages_are_those_of_the_printed_reference_times(layout):
+    task = copy_task(layout=layout)
+    model = model_for(task)
+    k = printed_reference_times(model, task)
+    last_delay = int((task.blank == SIGNAL).nonzero()[0])  # this many steps have gone by
+    assert last_delay == {"paper": 18, "authors": 17, "tallec": 17, "gu": 18}[layout]
+    expected = (last_delay - k[last_delay - 1]).mean(0)
+    torch.testing.assert_close(
+        reset_units.ages_before_signal(model, task), torch.from_numpy(expected), rtol=0, atol=1e-10
+    )
+    for sequence in (0, 3):
+        found = reference_times.trace(model, task, sequence).reference
+        torch.testing.assert_close(found, torch.from_numpy(k[:, sequence]), rtol=0, atol=1e-10)
+
+
+def test_later_reset_units_are_counted_at_three_fractions():
+    task = copy_task(T=40)
+    model = model_for(task, hidden_size=5)
+    # Held at r, the age comes to rest at (1 - r) / r: 12 and 24 steps; the others always reset, or never.
+    reset = torch.tensor([1 / 13, 1 - 1e-9, 1e-9, 1 / 25, 0.5], dtype=torch.float64)
+    cell = hold(model, reset=reset.logit())
+    ages = reset_units.ages_before_signal(model, task)
+    expected = (1 - reset) / reset * (1 - (1 - reset) ** 50)
+    torch.testing.assert_close(ages, expected, rtol=0, atol=1e-4)
+    p = [0.1, 0.5, 0.05, 0.2, 0.9]
+    with torch.no_grad():
+        cell.power.copy_(torch.tensor(p, dtype=torch.float64).logit())
+    found = reset_units.measure(model, task)
+    assert {k: found[k] for k in ("units", "units_25", "units_50", "units_75")} == {
+        "units": 5.0,
+        "units_25": 3.0,
+        "units_50": 2.0,
+        "units_75": 1.0,
+    }
+    assert found["p_mean"] == pytest.approx(statistics.fmean(p))
+    assert found["p_sd"] == pytest.approx(statistics.stdev(p))
+    assert reset_units.later_reset(model, task).tolist() == [False, False, True, True, False]
+    assert all(type(value) is float for value in found.values())
+
+
+def test_fixed_powers_are_the_same_for_all_units():
+    task = copy_task()
+    found = reset_units.measure(model_for(task, power=1.5), task)
+    assert (found["p_mean"], found["p_sd"], found["units"]) == (1.5, 0.0, 6.0)
+
+
+def units(T, seed, values):
+    p = {"p_mean": float(np.mean(values)), "p_sd": float(np.std(values, ddof=1)), "units": float(len(values))}
+    return {"axes": {"task.T": T, "seed": seed}, "seed": seed} | {f"probe/reset_units/{k}": v for k, v in p.items()}
+
+
+def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
+    rng = np.random.default_rng(0)
+    drawn = {(T, seed): rng.beta(2, 2 + T / 100, 128) for T in (200, 500, 1000) for seed in range(4)}
+    wanted = [(200, 3), (200, 2), (500, 0), (500, 2), (500, 3), (1000, 0), (1000, 1)]
+    rows = [units(*key, drawn[key]) for key in wanted]
+    rows += [{"axes": {"task.T": 200, "seed": 0}, "seed": 0}]  # an LSTM's row, or a run that did not finish
+    expected = stats.ttest_ind(drawn[200, 2], drawn[500, 2])
+    assert expected.df == 254
+    assert verdict.computed("reset_units.t", rows) == pytest.approx(expected.statistic, rel=1e-12)
+    assert reset_units.cohens_d(rows) == pytest.approx(expected.statistic / 8.0, rel=1e-12)  # sqrt(128 / 2)
+
+
+def test_printed_means_t_and_d_agree():
+    rows = [units(T, 0, np.array([-1.0, 1.0])) for T in (200, 500)]
+    for row, mean in zip(rows, (0.41, 0.19), strict=True):
+        row |= {"probe/reset_units/p_mean": mean, "probe/reset_units/p_sd": 0.253, "probe/reset_units/units": 128.0}
+    assert round(reset_units.cohens_d(rows), 2) == 0.87
+    assert reset_units.t(rows) == pytest.approx(6.96, abs=0.005)
+
+
+def test_a_small_table_compares_its_shortest_and_longest_delay():
+    rng = np.random.default_rng(1)
+    drawn = {T: rng.random(32) for T in (20, 50, 80)}
+    rows = [units(T, 1, values) for T, values in drawn.items()]
+    assert reset_units.t(rows) == pytest.approx(stats.ttest_ind(drawn[20], drawn[80]).statistic)
+    for too_few in ([], rows[:1], [rows[0], units(80, 2, drawn[80])]):
+        assert reset_units.t(too_few) is None
+        assert reset_units.cohens_d(too_few) is None
+
+
+def test_later_reset_units_and_their_factors(tmp_path):
+    task = copy_task(T=40)
+    model = model_for(task, hidden_size=6)
+    cell = hold(model, reset=[-20.0, 20.0, -20.0, 20.0, 20.0, -20.0])
+    p = torch.tensor([0.1, 0.9, 0.2, 0.7, 0.6, 0.4], dtype=torch.float64)
+    with torch.no_grad():
+        cell.power.copy_(p.logit())
+    found = studied(reset_units, model, task, tmp_path)
+    assert found.values.items() >= reset_units.measure(model, task).items()
+    expected = stats.ttest_ind(p[[0, 2, 5]], p[[1, 3, 4]]).statistic
+    assert found.values["later_t"] == pytest.approx(expected)
+    assert found.values["later_cohens_d"] == pytest.approx(expected * math.sqrt(2 / 3))
+    assert (found.values["later_p_mean"], found.values["others_p_mean"]) == pytest.approx((0.7 / 3, 2.2 / 3))
+    ages = [row["of_delay"] for row in found.rows]
+    assert ages == sorted(ages, reverse=True)
+    assert {row["unit"] for row in found.rows[:3]} == {0, 2, 5}

@@ -1,0 +1,183 @@
+"""Data sets: found, downloaded, counted; fetch_data.py."""
+
+import gzip
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import synthetic
+import texts
+import torch
+from omegaconf import OmegaConf
+
+from timescales.tasks.data import cifar, glove, imdb, mnist
+from timescales.tasks.data.corpus import Corpus, MissingData, data_root, whole
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def toy(download=None):
+    def offline(base):
+        raise OSError("no network")
+
+    return Corpus(
+        name="toy",
+        title="Toy",
+        patterns=("toy.txt", "*/toy*.txt"),
+        counts={"lines": 1200, "words": 3},
+        count=lambda path: {"lines": len(path.read_text().splitlines()), "words": 3},
+        url="https://example.invalid/toy",
+        download=download or offline,
+    )
+
+
+@pytest.mark.parametrize("place", ["toy.txt", "toy/toy.txt", "mine/toy.train.txt"])
+def test_what_people_have_is_found(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    assert toy().locate(tmp_path) == path
+
+
+def test_an_empty_folder_is_no_corpus(tmp_path):
+    (tmp_path / "toy.txt").symlink_to("annexed/and/not/here")
+    assert toy().find(tmp_path) is None
+    (tmp_path / "toy.txt").unlink()
+    (tmp_path / "toy.txt").mkdir()
+    assert toy().find(tmp_path) is None
+    (tmp_path / "toy.txt" / "inside").touch()
+    assert toy().find(tmp_path) == tmp_path / "toy.txt"
+
+
+def test_a_missing_corpus_is_one_clear_line_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = tmp_path / "nowhere"
+    with pytest.raises(MissingData) as error:
+        toy().locate(place)
+    text = str(error.value)
+    for word in ("Toy", str(place), "toy.txt, */toy*.txt", "HF_HUB_OFFLINE", "fetch_data.py toy", "data_root=DIR"):
+        assert word in text
+    assert "\n" not in text
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(("said", "offline"), [("1", True), ("on", True), ("", False), ("0", False), ("False", False)])
+def test_a_server_is_asked_unless_hf_hub_offline_forbids_it(tmp_path, monkeypatch, online, said, offline):
+    monkeypatch.setenv("HF_HUB_OFFLINE", said)
+    with pytest.raises(MissingData, match="HF_HUB_OFFLINE is set" if offline else "no network"):
+        toy().locate(tmp_path)
+
+
+def test_a_failed_download_says_why_and_leaves_nothing(tmp_path, online):
+    def breaks(base):
+        with whole(base / "toy.txt") as folder:
+            (folder / "toy.txt").write_text("half")
+            raise RuntimeError("connection lost\nTraceback")
+
+    with pytest.raises(MissingData, match=r"could not be downloaded \(connection lost\)"):
+        toy(breaks).locate(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_download_is_moved_into_place_whole(tmp_path, online):
+    def works(base):
+        with whole(base / "toy" / "toy.txt") as folder:
+            (folder / "toy.txt").write_text("all")
+            (folder / "left.zip").write_text("over")
+
+    path = toy(works).locate(tmp_path)
+    assert path == tmp_path / "toy" / "toy.txt"
+    assert [p.name for p in path.parent.iterdir()] == ["toy.txt"]
+
+
+def test_counts_decide(tmp_path):
+    assert toy().check(tmp_path, {"lines": 1200, "words": 3, "more": 1}, False) == []
+    with pytest.raises(
+        ValueError, match=r"not the complete Toy: 7 of 1,200 lines\. .*fetch_data.py toy.*allow_partial"
+    ):
+        toy().check(tmp_path, {"lines": 7, "words": 3}, False)
+    words = toy().check(tmp_path, {"lines": 1201, "words": 4}, True)
+    assert words == ["Toy subset: 1,201 of 1,200 lines, 4 of 3 words"]
+
+
+def test_tables_need_what_can_be_fetched():
+    import fetch_data
+
+    found = [OmegaConf.load(path).table for path in (ROOT / "conf" / "table").glob("*.yaml")]
+    needs = {name for table in found for name in table.get("needs", [])}
+    assert {"ptb", "wt2"} < needs <= set(fetch_data.CORPORA)
+
+
+def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
+    import fetch_data
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    synthetic.write_mnist(tmp_path / "MNIST" / "raw", 30, 10)
+    synthetic.write_imdb(tmp_path / "aclImdb.tar.gz", 20, 10)
+    (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"not a tar")
+    for check in ([], ["--check"]):
+        monkeypatch.setattr(sys, "argv", ["fetch_data.py", "all", "--root", str(tmp_path), *check])
+        with pytest.raises(SystemExit) as leaving:
+            fetch_data.main()
+        assert leaving.value.code == 1
+        lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+        assert "incomplete: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
+        assert "incomplete: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
+        assert "delete it and fetch it again" in lines["cifar10"]
+        assert f"not under {tmp_path}" in lines["glove"]
+        assert ("HF_HUB_OFFLINE is set" in lines["glove"]) is not bool(check)  # a check asks no server
+    (tmp_path / "toy.txt").write_text("x\n" * 1200)
+    assert fetch_data.check(toy(), str(tmp_path), download=False)
+    assert capsys.readouterr().out == f"toy: {tmp_path}/toy.txt: complete: 1,200 lines, 3 words\n"
+    monkeypatch.setattr(fetch_data, "CORPORA", {"toy": toy(), "mnist": fetch_data.CORPORA["mnist"]})
+    for names, status in ((["toy"], 0), (["toy", "mnist"], 1), (["all"], 1)):
+        monkeypatch.setattr(sys, "argv", ["fetch_data.py", *names, "--check", "--root", str(tmp_path)])
+        with pytest.raises(SystemExit) as leaving:
+            fetch_data.main()
+        assert leaving.value.code == status
+
+
+def test_a_gpu_pack_is_the_data_and_no_more_than_fits(tmp_path, monkeypatch, script):
+    import gpu_pack
+
+    assert sorted(pin.split("==")[0] for pin in gpu_pack.pins()) == sorted(gpu_pack.WHEELS)
+    here, pack = tmp_path / "here", tmp_path / "gpu-pack"
+    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10)
+    synthetic.write_mnist(here / "MNIST" / "raw", 30, 10, ".gz")
+    (here / "MNIST" / "raw" / mnist.FILES[0]).unlink()  # one packed, three not
+    texts.write_words(here / "ptb", texts.PTB)
+    (here / "text8").mkdir()
+    (here / "text8" / "text8").write_bytes(os.urandom(200_000))
+    for name, value in {"ROOT": tmp_path, "PACK": pack, "LIMIT_MB": 0.15, "wheels": lambda: None}.items():
+        monkeypatch.setattr(gpu_pack, name, value)
+    monkeypatch.setenv("TIMESCALES_DATA", str(here))
+    assert "left out, it does not fit: text8/text8 (0.2 MB)" in script("gpu_pack")
+    assert all(map(torch.equal, mnist.load(pack / "data"), mnist.load(here)))
+    packed = {path.name: gzip.decompress(path.read_bytes()) for path in (pack / "data" / "ptb").iterdir()}
+    assert packed == {f"{name}.gz": (here / "ptb" / name).read_bytes() for name in texts.PTB}
+    assert sorted(path.name for path in (pack / "data").iterdir()) == ["MNIST", "ptb"]
+
+
+REAL = bool(os.environ.get("TIMESCALES_DATA"))
+
+SMALL = {
+    "imdb": ("aclImdb.tar.gz", synthetic.write_imdb, [600, 100]),
+    "glove": ("glove.6B.100d.txt", synthetic.write_glove, [8]),
+    "cifar10": ("cifar-10-python.tar.gz", synthetic.write_cifar, [600, 100]),
+}
+
+
+@pytest.mark.parametrize("corpus", [imdb.CORPUS, glove.CORPUS, cifar.CORPUS], ids=lambda c: c.name)
+def test_real_counts(corpus, tmp_path):
+    """Of the real data where they are, else of small ones."""
+    name, write, expected = SMALL[corpus.name]
+    if path := corpus.find(data_root(None)) if REAL else None:
+        part = re.search(r"first(\d+)", path.name)  # the name of a part says how large it is
+        expected = [int(part[1])] if part else list(corpus.counts.values())
+    else:
+        path = write(tmp_path / name)
+    assert list(corpus.count(path).values()) == expected

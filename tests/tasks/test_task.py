@@ -1,0 +1,239 @@
+"""What every task must keep: the same data for the same seed, sizes, shapes, losses, metrics, chance."""
+
+import itertools
+
+import pytest
+import torch
+from small_tasks import COPIES, SAME_SET, answer, each_task, epoch_of, equal, joined, one_batch, sequences
+
+import timescales
+from timescales.tasks.copy import DUMMY
+from timescales.tasks.task import SPLITS
+from timescales.tasks.variable_copy import PAD
+from timescales.training.model import SequenceModel
+
+
+@each_task
+@pytest.mark.parametrize("split", SPLITS)
+def test_same_seed_same_data(make, name, split):
+    torch.manual_seed(1)
+    first = epoch_of(make(name, seed=3), split, 2)
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = epoch_of(make(name, seed=3), split, 2)
+    assert torch.equal(torch.get_rng_state(), before)  # no draw from the global generator
+    assert all(map(equal, first, second))
+    other = epoch_of(make(name, seed=4), split, 2)
+    if name in SAME_SET and split != "train":
+        assert all(map(equal, first, other))
+    else:
+        assert not any(map(equal, first, other))
+
+
+@each_task
+@pytest.mark.parametrize("split", SPLITS)
+def test_start_resumes_the_identical_batches(make, name, split):
+    whole = epoch_of(make(name), split, 1)
+    for start in range(len(whole) + 2):
+        task = make(name)
+        list(itertools.islice(task.batches("train", 0), 2))  # what was read before does not matter
+        rest = epoch_of(task, split, 1, start)
+        assert len(rest) == max(len(whole) - start, 0)
+        assert all(map(equal, rest, whole[start:]))
+
+
+@each_task
+def test_splits_differ(make, name):
+    task = make(name, train_size=40, valid_size=40, test_size=40, batch_size=40)
+    batches = [epoch_of(task, split)[0] for split in SPLITS]
+    for a, b in itertools.combinations(batches, 2):
+        assert not equal(a, b)
+    if "copy" in name:
+        seen = [{tuple(x.tolist()) for x in batch.x[:10].T} for batch in batches]
+        assert not seen[0] & seen[1]
+        assert not seen[0] & seen[2]
+        assert not seen[1] & seen[2]
+
+
+@each_task
+def test_what_is_fresh_every_epoch(make, name):
+    task = make(name)
+    for split in SPLITS:
+        same = all(map(equal, epoch_of(task, split, 0), epoch_of(task, split, 1)))
+        assert same == (split != "train" or (name in COPIES and name != "copy_fresh"))
+    assert all(map(equal, epoch_of(task, "train", 0), epoch_of(make(name), "train", 0)))  # and back again
+
+
+@each_task
+def test_sizes_and_batches(make, name):
+    def lengths(task, split):
+        return [sequences(batch) for batch in task.batches(split)]
+
+    task = make(name)
+    assert [task.size(split) for split in SPLITS] == [70, 40, 30]
+    assert task.n_batches("train") == 5
+    assert lengths(task, "train") == [16, 16, 16, 16, 6]
+    assert [lengths(task, split) for split in ("valid", "test")] == [[40], [30]]
+    assert lengths(make(name, valid_size=501), "valid") == [500, 1]
+
+
+@each_task
+def test_shapes_fit_the_spec(make, name):
+    task = make(name)
+    spec = task.spec
+    for batch in task.batches("train"):
+        steps, n = batch.x.shape[:2]
+        if batch.target.is_floating_point():
+            assert batch.target.dtype == torch.get_default_dtype()
+        else:
+            assert batch.target.dtype == torch.int64
+            real = batch.target[batch.target != PAD]
+            assert real.min() >= 0
+            assert real.max() < max(spec.output_size, 2)
+        if spec.input == "real":
+            assert batch.x.shape[2] == spec.input_size
+            assert batch.x.dtype == torch.get_default_dtype()
+        else:
+            assert batch.x.dim() == 2
+            assert batch.x.min() >= 0
+            assert batch.x.max() < spec.input_size
+        assert batch.target.shape[: 1 if spec.readout == "last" else 2] == (
+            (n,) if spec.readout == "last" else (steps, n)
+        )
+        assert spec.width == (100 if spec.input == "tokens" else spec.input_size)
+        for extra in (batch.mask, batch.dt):
+            assert extra is None or extra.shape == batch.x.shape[:2]
+
+
+@each_task
+@pytest.mark.parametrize("kind", ["LSTM", "PLSTM"])
+def test_a_model_learns_from_a_batch(make, name, kind):
+    torch.manual_seed(0)
+    task = make(name, batch_size=3)
+    model = SequenceModel(getattr(timescales, kind)(task.spec.width, 4), task.spec).eval()  # no dropout
+    batch = next(task.batches("train"))
+    output = model(batch)
+    loss = task.loss(output.logits, batch)
+    assert loss.dim() == 0
+    loss.backward()
+    assert all(torch.isfinite(p.grad).all() and p.grad.any() for p in model.parameters())
+    sums = task.metrics(output.logits, batch)
+    assert sums["loss"][0].item() / sums["loss"][1] == pytest.approx(loss.item(), rel=1e-6)
+
+
+@each_task
+def test_an_oracle_is_always_right(make, name):
+    task = make(name)
+    for split in SPLITS:
+        for batch in task.batches(split):
+            logits = answer(task, batch)
+            sums = task.metrics(logits, batch)
+            assert set(sums) == {"loss", "accuracy"} | ({"sequence_accuracy"} if name in COPIES else set())
+            assert task.correct(logits, batch).shape == (sequences(batch),)
+            assert task.correct(logits, batch).all()
+            for key, (total, n) in sums.items():
+                assert total.item() == pytest.approx(0.0 if key == "loss" else n, abs=1e-9)
+            assert task.loss(logits, batch).item() == pytest.approx(0.0, abs=1e-9)
+            wrong = task.metrics(-logits, batch)
+            assert all(wrong[key][0] == 0 for key in wrong if key != "loss")
+
+
+@each_task
+def test_metrics_add_up_over_batches_of_any_size(make, name):
+    task = make(name)
+    batches, g = epoch_of(task, "train"), torch.Generator().manual_seed(0)
+    shape = [answer(task, b).shape for b in batches]
+    logits = [torch.randn(*s, generator=g, dtype=torch.float64) for s in shape]
+    parts = [task.metrics(*pair) for pair in zip(logits, batches, strict=True)]
+    whole = task.metrics(joined(task, logits), one_batch(task, batches))
+    for key, (total, n) in whole.items():
+        assert sum(part[key][1] for part in parts) == n
+        assert sum(part[key][0] for part in parts).item() == pytest.approx(total.item(), rel=1e-6)
+
+
+@each_task
+def test_chance_is_the_best_constant_predictor(make, name):
+    """The best answer that ignores the input, measured on data: at each position, how often each class was seen."""
+    n = 500 if name in SAME_SET or "imdb" in name else 2000 if "01" in name else 10_000
+    task = make(name, train_size=n, batch_size=500)
+    batches = epoch_of(task, "train")
+    together = one_batch(task, batches)
+    if name == "adding":
+        logits = torch.ones(n, 1, dtype=torch.float64)
+    elif name == "dyck2":
+        mean = together.target.double().sum(1, keepdim=True) / together.mask.sum(1)[:, None, None]
+        logits = mean.logit(1e-12).expand_as(together.target)
+    else:
+        seen = torch.nn.functional.one_hot(together.target.clamp(min=0), max(task.spec.output_size, 2)).double()
+        seen = seen * (together.target != PAD).unsqueeze(-1)
+        frequency = seen.sum(-2, keepdim=True) / seen.sum((-2, -1)).reshape(*seen.shape[:-2], 1, 1)
+        if name == "variable_copy":  # the signal, at no fixed place, tells when to answer
+            answers = (together.target != DUMMY) & (together.target != PAD)
+            dummy = torch.eye(seen.shape[-1], dtype=torch.float64)[DUMMY]
+            frequency = torch.where(answers.unsqueeze(-1), seen[answers].mean(0), dummy)
+        logits = frequency.clamp(min=1e-300).log().expand_as(seen)
+        if task.spec.output_size == 1:
+            logits = logits[..., 1:] - logits[..., :1]
+    loss = task.loss(logits, together).item()
+    # n sequences leave a sampling error of the mean of about 1/sqrt(n) x .04 (labels) and 7/(2n) (symbols).
+    assert loss == pytest.approx(task.chance(), abs=6e-3 if name == "adding" else 2e-3)
+    worse = task.loss(torch.zeros_like(logits), together).item()
+    assert loss <= worse + 1e-12
+
+
+@each_task
+def test_stops_by_the_papers_rule_only(make, name):
+    task = make(name)
+    keys = ("accuracy", "sequence_accuracy")
+    words = {}
+    for epoch, value, whole in itertools.product(
+        (1, 200, 201), (0.1999, 0.2, 0.9989, 0.999, 1.0), (0.5, 0.9989, 0.999)
+    ):
+        words[epoch, value, whole] = task.stop(epoch, {**dict(zip(keys, (value, whole), strict=True)), "loss": 1.0})
+    for (epoch, value, whole), word in words.items():
+        if name not in COPIES or name == "copy_gu":
+            assert word is None
+        elif value >= 0.999 and whole >= 0.999:
+            assert word == "solved"
+        else:
+            assert word == ("failed" if epoch > 200 and value < 0.2 else None)
+
+
+@each_task
+@pytest.mark.parametrize("bad", [{"batch_size": 0}, {"train_size": 0}, {"valid_size": -1}, {"test_size": 0}])
+def test_sizes_are_positive(make, name, bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        make(name, **bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "mend"),
+    [
+        ("copy", {"layout": "text"}, "paper, authors, tallec, gu"),
+        ("copy", {"score": "last"}, "all, answers"),
+        ("copy", {"T": -1}, "at least 0"),
+        ("copy_authors", {"T": 0}, "at least 1"),
+        ("copy_tallec", {"T": 0}, "at least 1"),
+        ("variable_copy", {"low": 5, "high": 4}, "0 <= low <= high"),
+        ("adding", {"T": 1}, "at least 2"),
+        ("imdb", {"pad": "left"}, "end, front"),
+        ("imdb", {"readout": "last"}, "last_step, true_length"),
+        ("imdb", {"outputs": 3}, "1, 2"),
+        ("imdb", {"dropout": 1.0}, "below 1"),
+        ("imdb", {"steps": 0}, "at least 1"),
+        ("imdb", {"test_size": 101}, "100 test"),
+        ("imdb", {"allow_partial": False}, "800 of 25,000 train reviews.*allow_partial=true"),
+        ("scifar", {"train_size": 601 - 40}, "600 training"),
+        ("scifar", {"allow_partial": False}, "600 of 50,000 training images, 100 of 10,000 test images"),
+        ("pmnist", {"permutation": "bitreversal"}, "none, bit_reversal, random"),
+        ("smnist", {"length": 0}, "between 1 and 784"),
+        ("pmnist", {"length": 785}, "between 1 and 784"),
+        ("smnist", {"train_size": 601 - 40}, "600 training"),
+        ("smnist", {"test_size": 101}, "100 test"),
+        ("frequency_async", {"sampling": "sync"}, "async, sync_1, sync_01"),
+        ("frequency_async", {"negatives": "log"}, "log_uniform, uniform"),
+    ],
+)
+def test_bad_arguments_say_what_is_right(make, name, bad, mend):
+    with pytest.raises(ValueError, match=mend):
+        make(name, **bad)

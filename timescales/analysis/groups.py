@@ -1,0 +1,118 @@
+"""Groups of runs that differ in their seed alone: their names, their lines in pictures, their means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from timescales import plotting
+from timescales.analysis.run import Run
+from timescales.config import identity, schema
+
+
+class Group(NamedTuple):
+    """Runs that differ in their seed alone.
+
+    name: the model and the settings that distinguish the group. colour, style: those of its line in pictures.
+    """
+
+    name: str
+    runs: list[Run]
+    colour: str
+    style: str
+
+    @property
+    def label(self) -> str:
+        """Name and number of runs, for legends."""
+        return f"{self.name} ({len(self.runs)} run{'s' if len(self.runs) > 1 else ''})"
+
+    def line(self, data: Any) -> Line:
+        """The group's line in a picture."""
+        return Line(self.label, self.colour, self.style, data)
+
+
+class Line(NamedTuple):
+    """A line in a picture. data: what is drawn, most often the rows of a study."""
+
+    label: str
+    colour: str
+    style: str
+    data: Any
+
+
+def line_of(run: Run, data: Any) -> Line:
+    """The line of a single run."""
+    return Line(run.config["model"]["name"], run.colour, "-", data)
+
+
+def groups(runs: Sequence[Run]) -> list[Group]:
+    """Runs grouped by `identity.group`. A directory that is given twice counts once.
+
+    The name of a group has the model and the settings in which the groups of this model differ.
+    """
+    members: dict[str, list[Run]] = {}
+    for run in {run.directory.resolve(): run for run in runs}.values():
+        members.setdefault(identity.group(run.config), []).append(run)
+    settings = {key: _settings(group[0].config) for key, group in members.items()}
+    lines_of_colour: dict[str, int] = {}
+    result = []
+    for key, group in members.items():
+        colour = group[0].colour
+        number = lines_of_colour.get(colour, 0)
+        lines_of_colour[colour] = number + 1
+        style = plotting.STYLES[number % len(plotting.STYLES)]
+        result.append(Group(_name(settings[key], list(settings.values())), group, colour, style))
+    return result
+
+
+def _name(settings: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
+    """The model, and the settings in which groups of this model differ."""
+    model = settings["model.name"]
+    same_model = [other for other in all_settings if other["model.name"] == model]
+    keys = {key for other in same_model for key in other if any(s.get(key) != other[key] for s in same_model)}
+    words = [f"{key.split('.')[-1]}={settings[key]}" for key in sorted(keys) if key in settings]
+    return ", ".join([model, *words])
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that belong to a run's identity, without the seed: values by dotted name."""
+    parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
+    parts["loop"] = vars(schema.Loop()) | config["loop"]
+    settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
+    settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
+    settings["paper"] = config.get("paper", {}).get("name")
+    ignored = {f"task.{key}" for key in identity.NOT_IDENTITY_TASK}
+    ignored |= {f"loop.{key}" for key in identity.NOT_IDENTITY_LOOP}
+    return {key: value for key, value in settings.items() if key not in ignored}
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """A name for each run: that of its group, with the seed where the group has several runs."""
+    names = {}
+    for group in groups(runs):
+        for run in group.runs:
+            seed = f", seed {run.record['seed']}" if len(group.runs) > 1 else ""
+            names[run.directory.resolve()] = group.name + seed
+    return [names[run.directory.resolve()] for run in runs]
+
+
+def mean_and_error(values: Tensor) -> dict[str, float]:
+    """Mean and standard error of accuracies (n,), as columns of a row."""
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return {"accuracy": float(values.mean()), "standard_error": error}
+
+
+def over_runs(rows_of_runs: Sequence[list[dict[str, Any]]], *keys: str) -> list[dict[str, Any]]:
+    """The rows of several runs of a group as one: the columns `keys`, which are equal in all runs, and the mean of the
+    accuracy and its standard error over the runs. The rows of a single run are returned as they are."""
+    if len(rows_of_runs) == 1:
+        return rows_of_runs[0]
+    return [
+        {key: rows[0][key] for key in keys}
+        | mean_and_error(torch.tensor([row["accuracy"] for row in rows], dtype=torch.float64))
+        for rows in zip(*rows_of_runs, strict=True)
+    ]

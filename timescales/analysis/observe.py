@@ -1,0 +1,127 @@
+"""Run a model on test data and observe it: its gates at every step, its answers, its time scales."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.analysis.needs import needs_forget_gates
+from timescales.analysis.study import progress
+from timescales.tasks import Batch, Copy, Task
+from timescales.tasks.task import EVAL_BATCH
+from timescales.training.model import SequenceModel
+
+SEQUENCES = 1000  # of the test split, for means over all their steps
+IN_PARALLEL = 100  # sequences; the eager engine keeps every step's pre-activations, so a larger batch needs more memory
+
+
+@contextlib.contextmanager
+def replaced(model: SequenceModel, replacement: Callable[[int, Any, Callable], Callable]) -> Iterator[None]:
+    """A context in which the model runs on the eager engine with another `act` in every cell.
+
+    replacement: called with layer, cell and the cell's `act`; returns the function to use instead.
+    """
+    engine, model.rnn.engine = model.rnn.engine, "eager"
+    for layer, cell in enumerate(model.rnn.layers):
+        # An attribute of the instance, which hides the method: `step` of every cell calls it.
+        cell.act = replacement(layer, cell, cell.act)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.rnn.engine = engine
+        for cell in model.rnn.layers:
+            del cell.act
+
+
+def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextlib.AbstractContextManager[None]:
+    """A context in which `read(layer, act)` is called with the `Cell.act` of every step.
+
+    The steps of a layer come in the order of time, one layer after the other.
+    """
+
+    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
+        def reported(*arguments: Any) -> Any:
+            result = act(*arguments)
+            read(layer, result)
+            return result
+
+        return reported
+
+    return replaced(model, reporting)
+
+
+@torch.no_grad()
+def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
+    """Each unit's forget gate, averaged over the steps that exist in test sequences: per layer (H,), float64.
+
+    Reads the first 1,000 sequences, or the whole split where the state is carried from batch to batch. Refined gates
+    are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
+    """
+    needs_forget_gates(model)
+    carried = task.spec.carried
+    total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
+    weights: list[Iterator[Tensor]] = []  # of the current batch: for each layer the weights (B, 1) of its steps
+
+    def read(layer: int, act: Any) -> None:
+        total[layer] += (act.forget.double() * next(weights[layer])).sum(0)
+
+    n, state = torch.zeros((), dtype=torch.float64, device=task.device), None
+    with watched(model, read):
+        batches = task.batches("test") if carried else _small_batches(task)
+        for batch in progress(batches, "forget gates", task.n_batches("test") if carried else None):
+            exists = task.exists(batch).double().unsqueeze(-1)
+            weights[:] = [iter(exists) for _ in total]
+            final = model(batch, state).state
+            state = final if carried else None
+            n += exists.sum()
+    return [sums / n for sums in total]
+
+
+def _small_batches(task: Task) -> Iterator[Batch]:
+    """The first SEQUENCES test sequences, at most IN_PARALLEL at once."""
+    for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
+        for first in range(0, batch.x.shape[1], IN_PARALLEL):
+            yield part(batch, slice(first, first + IN_PARALLEL))
+
+
+def part(batch: Batch, sequences: slice) -> Batch:
+    """Some sequences of a batch, as a model's input. The targets are left out."""
+    mask, dt = (None if values is None else values[:, sequences] for values in (batch.mask, batch.dt))
+    return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt)
+
+
+def sequence(task: Task, k: int) -> Batch:
+    """Test sequence k as a batch of one; of a text, its first segment.
+
+    It is cut from a batch of the evaluation, since not every task can make single sequences.
+    """
+    batch = task.batch("test", 0, 0, 0, k + 1) if isinstance(task, Copy) else next(iter(task.batches("test")))
+    return part(batch, slice(k, k + 1))
+
+
+@torch.no_grad()
+def answers(model: SequenceModel, task: Task) -> Tensor:
+    """Whether each test sequence is answered correctly, (N,) bool, in the task's order."""
+    batches = progress(task.batches("test"), "sequences", task.n_batches("test"))
+    return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
+
+
+def timescale(forget: Tensor) -> Tensor:
+    """-1 / ln f in steps: the time scale of a forget gate held at f. 0 at f = 0, infinite at f = 1."""
+    return 1.0 / forget.log().abs()
+
+
+def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
+    """Groups of units with neighbouring time scales (H,), the longest first: indices of units by name.
+
+    A group has `size` of every `of` units; the last one may be smaller. Names are the ranks of the first and last
+    unit, such as "1-100".
+    """
+    size = max(1, round(len(times) * size / of))
+    parts = times.argsort(descending=True, stable=True).split(size)
+    return {f"{k * size + 1}-{k * size + len(units)}": units for k, units in enumerate(parts)}
