@@ -18,11 +18,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 PLUGINS = sorted((ROOT / "hydra_plugins").glob("*.py"))
 
 
+def is_type_checking(node):
+    """Whether a statement is `if TYPE_CHECKING:`, whose imports are never made."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def imports(path, at_top=False):
     """Names of the modules that a file imports, in full; at_top: only those it imports when it is imported itself."""
     tree = ast.parse(path.read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    inside = {node for function in functions for node in ast.walk(function) if node is not function}
+    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or is_type_checking(node)]
+    inside = {node for block in later for node in ast.walk(block) if node is not block}
     names = set()
     for node in ast.walk(tree):
         if at_top and node in inside:
