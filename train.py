@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from timescales import cli, errors, paths
 from timescales.config import check, identity, schema
 from timescales.runs import lock, record
+from timescales.runs.decide import Action, decide
 
 if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.runs import loggers
@@ -23,28 +24,28 @@ identity.register()
 
 
 class Run(NamedTuple):
-    """One run that is asked for."""
+    """A run that is to be trained."""
 
     cfg: DictConfig
     run_id: str
     slug: str
     directory: Path
-    restart: bool  # whether what lies in the directory is to be thrown away
+    restart: bool  # whether what lies in the directory is to be removed
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
     """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
-    todo = [run for one in identity.each_seed(cfg) if (run := unfinished(one))]
-    with record.locks([run.directory for run in todo]) as ours:
-        todo = [run for run in todo if run.directory in ours]
+    todo = [run for seed_cfg in identity.each_seed(cfg) if (run := unfinished(seed_cfg))]
+    with lock.hold_all([run.directory for run in todo]) as locks:
+        todo = [run for run in todo if run.directory in locks]
         try:
             check.check(cfg)
-            # It may have gone on or ended elsewhere since we looked.
-            todo = [found for run in todo if (found := unfinished(run.cfg))]
-            return train(todo, ours) if todo else "skipped"
-        except lock.Elsewhere:  # taken over: what lies there is another's
+            # Another process may have continued or ended a run before this one got its lock.
+            todo = [still for run in todo if (still := unfinished(run.cfg))]
+            return train(todo, locks) if todo else "skipped"
+        except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
         except errors.ConfigError:
             for run in todo:
@@ -53,20 +54,19 @@ def main(cfg: DictConfig) -> str:
 
 
 def unfinished(cfg: DictConfig) -> Run | None:
-    """The run of a configuration; None, with a line that says so, if it is finished and not to be run again."""
+    """The run of a configuration; None, after a line that says so, if it is to be skipped."""
     directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
-    requeued = record.requeued(directory)  # then it goes on, whatever it was told at first
-    restart = record.anew(directory, cfg.force and not requeued)
-    if restart or not record.done(directory, run_id, cfg.task.get("allow_partial", True)):
-        return Run(cfg, run_id, identity.slug(cfg), directory, restart or not (cfg.resume or requeued))
-    found = record.read(directory)
-    again = "stale: its numbers have changed since; force=stale" if record.stale(found) else "force=true"
+    action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
+    if action is not Action.SKIP:
+        return Run(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
+    saved = record.read(directory)
+    again = "stale: its numbers have changed since; force=stale" if record.stale(saved) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
-    print(f"  {record.summary(found)}")
+    print(f"  {record.summary(saved)}")
     return None
 
 
-def train(runs: list[Run], held: dict[Path, lock.Claim]) -> str:
+def train(runs: list[Run], held: dict[Path, lock.Lock]) -> str:
     """Train one run, or several that differ in their seeds side by side; returns their statuses."""
     from timescales.training import seeds  # here, not above: --help does not wait for torch
 
@@ -78,7 +78,7 @@ def train(runs: list[Run], held: dict[Path, lock.Claim]) -> str:
 class Job:
     """One run from its configuration to its record: `begin`, then the training loop, then `end` or `fail`."""
 
-    def __init__(self, run: Run, held: lock.Claim) -> None:
+    def __init__(self, run: Run, held: lock.Lock) -> None:
         self.run_id, self.directory, self.restart, self.held = run.run_id, run.directory, run.restart, held
         self.config = identity.resolved(run.cfg)
         self.timescales: dict[str, Any] = {}

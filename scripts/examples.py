@@ -213,7 +213,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     try:
-        folders.check_own()
+        folders.check_user_folder()
         if options.n < 1:
             raise ConfigError(f"-n {options.n}: give the number of sequences, at least 1")
         task, settings = make_task(options.overrides)

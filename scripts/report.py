@@ -45,7 +45,7 @@ def main() -> None:
             return [report.make(name, composer, results, runs, own) for name in names]
 
         try:
-            folders.check_own()
+            folders.check_user_folder()
             reports = make(options.table or known)
         except ConfigError as error:
             sys.exit(f"error: {error}")

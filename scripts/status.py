@@ -42,7 +42,7 @@ def main() -> None:
         known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
     with compose.composing() as composer:
         try:
-            folders.check_own()
+            folders.check_user_folder()
             if options.list:
                 plan(options, composer, results)
             else:

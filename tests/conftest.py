@@ -84,9 +84,12 @@ def train_process(tmp_path):
     def start(*arguments):
         return subprocess.Popen(
             [sys.executable, str(ROOT / "train.py"), *arguments],
-            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             env={k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"},
-        )  # fmt: skip
+        )
 
     return start
 

@@ -12,8 +12,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "task.batch_size=4", "model.hidden_size=4",
-         "loop.max_steps=2", "logger=none", "device=cpu"]  # fmt: skip
+SMALL = [
+    "task.train_size=8",
+    "task.valid_size=4",
+    "task.test_size=4",
+    "task.batch_size=4",
+    "model.hidden_size=4",
+    "loop.max_steps=2",
+    "logger=none",
+    "device=cpu",
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,15 +51,21 @@ def installed(wheel, tmp_path_factory):
 
 def call(installed, folder, *arguments):
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HYDRA_FULL_ERROR")}
-    done = subprocess.run([installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
 def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"timescales/nn/engine/fused.cpp", "timescales/nn/engine/measured.csv", "timescales/reports/gallery.css",
-            "hydra_plugins/timescales_sweeper.py", "timescales/train.py"} <= set(names)  # fmt: skip
+    assert {
+        "timescales/nn/engine/fused.cpp",
+        "timescales/nn/engine/measured.csv",
+        "timescales/reports/gallery.css",
+        "hydra_plugins/timescales_sweeper.py",
+        "timescales/train.py",
+    } <= set(names)
     inside = {name.removeprefix("timescales/") for name in names if name.startswith("timescales/conf/")}
     assert inside == {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"timescales", "hydra_plugins"}
@@ -79,12 +93,14 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
 
 
 def test_a_sweep_and_a_table(installed, tmp_path):
-    status, _, err = call(installed, tmp_path, "timescales-train", "-m", "model=lstm,plstm", "task=copy", "task.T=3",
-                          *SMALL)  # fmt: skip
+    status, _, err = call(
+        installed, tmp_path, "timescales-train", "-m", "model=lstm,plstm", "task=copy", "task.T=3", *SMALL
+    )
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/copy-*/record.json"))) == 2
-    status, _, err = call(installed, tmp_path, "timescales-train", "table=chien_table3", "profile=tiny",
-                          "model=plstm", "seed=0", *SMALL)  # fmt: skip
+    status, _, err = call(
+        installed, tmp_path, "timescales-train", "table=chien_table3", "profile=tiny", "model=plstm", "seed=0", *SMALL
+    )
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/frequency-plstm-*/record.json"))) == 1
     assert not (installed.parent / "results").exists()

@@ -17,7 +17,7 @@ def conf() -> Path:
     return next(folder for folder in (ROOT / "conf", PACKAGE / "conf") if (folder / "config.yaml").is_file())
 
 
-def own() -> list[Path]:
-    """The folder of your own configurations that the command line gives by --config-dir; empty if it gives none."""
-    found = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
-    return [Path(folder).resolve() for folder in found[-1:]]
+def user_folders() -> list[Path]:
+    """The folder of the user's own configurations, --config-dir on the command line; empty if there is none."""
+    given = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
+    return [Path(folder).resolve() for folder in given[-1:]]

@@ -8,14 +8,14 @@ from timescales import RNN, Cell, one_cell_per_layer
 
 
 class DecayCell(Cell):
-    """rate = softplus(.)   f = exp(-rate dt)   u = tanh(.)   h' = f h + (1 - f) u      . = gx + gh"""
+    """rate = softplus(.)   f = exp(-rate dt)   u = tanh(.)   h' = f h + (1 - f) u      with . = gx + gh"""
 
-    gates = ("rate", "cell")  # blocks of rows in the weights
+    gates = ("rate", "cell")  # the blocks of rows in the weights
 
-    class State(NamedTuple):  # what is carried from step to step; the output, h, comes first
+    class State(NamedTuple):  # carried from step to step; the first field, h, is the output
         h: Tensor
 
-    class Act(NamedTuple):  # the gates' activations, for whoever wants to look
+    class Act(NamedTuple):  # the activations of the gates, for analyses
         forget: Tensor
         cell: Tensor
 
@@ -23,7 +23,7 @@ class DecayCell(Cell):
         super().__init__(input_size, hidden_size)
         self.set_bias("rate", torch.full((hidden_size,), rate).expm1().log())
 
-    def act(self, gx, gh, state, dt=1.0):  # gx from the input, gh from h, each (batch, 2 * hidden)
+    def act(self, gx, gh, state, dt=1.0):  # gx comes from the input, gh from h; both (batch, 2 * hidden)
         rate, u = (gx + gh).chunk(2, -1)
         return self.Act((-softplus(rate) * dt).exp(), u.tanh())
 
@@ -37,8 +37,5 @@ class DecayCell(Cell):
 
 class Decay(RNN):
     def __init__(self, input_size, hidden_size, num_layers=1, dropout=0.0, *, rate: float = 1.0, engine="auto"):
-        super().__init__(
-            one_cell_per_layer(DecayCell, input_size, hidden_size, num_layers, rate=rate),
-            dropout=dropout,
-            engine=engine,
-        )
+        cells = one_cell_per_layer(DecayCell, input_size, hidden_size, num_layers, rate=rate)
+        super().__init__(cells, dropout=dropout, engine=engine)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent if "__file__" in globals() else Path("docs/tutorial")
 ROOT = HERE.resolve().parents[1]
-MINE = Path("runs/mine")  # your own folder: anywhere will do
-shutil.copytree(HERE, MINE, dirs_exist_ok=True, ignore=shutil.ignore_patterns("tutorial.py", "__pycache__"))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(MINE.resolve()), str(ROOT)])  # lets commands import decay.py
+FOLDER = Path("runs/mine")  # your own folder: anywhere will do
+shutil.copytree(HERE, FOLDER, dirs_exist_ok=True, ignore=shutil.ignore_patterns("tutorial.py", "__pycache__"))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(FOLDER.resolve()), str(ROOT)])  # lets commands import decay.py
 
 
 def shell(command: str) -> str:
@@ -45,7 +45,7 @@ SMALL = (
     "task.train_size=1000 task.test_size=1000 task.batch_size=50 "
     "model.hidden_size=32 optimizer.lr=0.01 loop.max_epochs=10 logger=csv device=cpu"
 )
-said = shell(f"python train.py task=frequency model=lstm {SMALL}")
+printed = shell(f"python train.py task=frequency model=lstm {SMALL}")
 
 # %% [markdown]
 # A run is a folder whose name ends with a hash of its settings: the same command again would say `finished, skipped`.
@@ -53,7 +53,7 @@ said = shell(f"python train.py task=frequency model=lstm {SMALL}")
 # was logged: training losses, time scales and validations.
 
 # %%
-(run,) = re.findall(r"runs/frequency-\S+", said)
+(run,) = re.findall(r"runs/frequency-\S+", printed)
 record = json.loads((Path(run) / "record.json").read_text())
 print(record["status"], record["parameters"], "parameters")
 for row in record["curve"][::3]:
@@ -68,13 +68,13 @@ for row in record["curve"][::3]:
 # equations; its names and shapes are those of `timescales.Cell`. This is the file:
 
 # %%
-print((MINE / "decay.py").read_text())
+print((FOLDER / "decay.py").read_text())
 
 # %% [markdown]
 # It can now be called like `torch.nn.LSTM`, with layers, masks, carried state and time between steps:
 
 # %%
-sys.path.insert(0, str(MINE))
+sys.path.insert(0, str(FOLDER))
 
 import torch  # noqa: E402
 from decay import Decay  # noqa: E402
@@ -90,8 +90,8 @@ print("time scales at the start:", rnn.timescales()[0])
 # One yaml names it and the arguments of its class:
 
 # %%
-print((MINE / "model" / "decay.yaml").read_text())
-shell(f"python train.py --config-dir {MINE} task=frequency model=decay {SMALL}")
+print((FOLDER / "model" / "decay.yaml").read_text())
+shell(f"python train.py --config-dir {FOLDER} task=frequency model=decay {SMALL}")
 
 # %% [markdown]
 # ## A table of your own
@@ -100,21 +100,21 @@ shell(f"python train.py --config-dir {MINE} task=frequency model=decay {SMALL}")
 # settings below `tiny`; without it the runs have the paper's size.
 
 # %%
-print((MINE / "table" / "decay_waves.yaml").read_text())
+print((FOLDER / "table" / "decay_waves.yaml").read_text())
 
 # %% [markdown]
 # The two runs above are among the four of the table and are not trained again.
 
 # %%
-shell(f"python train.py --config-dir {MINE} table=decay_waves profile=tiny logger=csv device=cpu")
-shell(f"python scripts/report.py --config-dir {MINE} decay_waves")
+shell(f"python train.py --config-dir {FOLDER} table=decay_waves profile=tiny logger=csv device=cpu")
+shell(f"python scripts/report.py --config-dir {FOLDER} decay_waves")
 
 # %% [markdown]
 # The report has every run behind every number, the verdict on the claim, and the p-value of Welch's test. It uses the
 # last epoch (`select: last`); the lines above give each run's best one.
 
 # %%
-report = (MINE / "results" / "decay_waves" / "table.md").read_text()
+report = (FOLDER / "results" / "decay_waves" / "table.md").read_text()
 print(report[report.index("## Small-scale result") :])
 
 # %% [markdown]

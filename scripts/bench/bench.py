@@ -1,26 +1,26 @@
-"""How fast is a training step, next to its peers?
+"""Measure the speed of a training step on a CPU, compared with torch.nn.LSTM and other implementations.
 
     python scripts/bench/bench.py                 # everything: about half an hour
     python scripts/bench/bench.py --quick         # two configurations: about two minutes
-    python scripts/bench/bench.py --only A,memory # some sections; the others' results stay
-    python scripts/bench/bench.py --device cuda   # on a GPU: see scripts/bench/bench_gpu.py, whose options it takes
+    python scripts/bench/bench.py --only A,memory # some sections; the other results are kept
+    python scripts/bench/bench.py --device cuda   # on a GPU: see scripts/bench/bench_gpu.py, which has more options
 
 A step is forward and backward for all parameters; x needs no gradient. All variants of a configuration run in turn in
-one process, and the median of each is divided by the median of torch.nn.LSTM: machines are noisy, ratios much less.
-Variants:
+one process, and the median of each is divided by the median of torch.nn.LSTM, since ratios depend less on the load of a
+machine than times. Variants:
 
-    nn.LSTM         torch's own (oneDNN on the CPU), the unit
+    nn.LSTM         torch's LSTM (oneDNN on a CPU), the unit of the ratios
     nn.LSTM packed  the same on packed sequences
-    fused …         this package's fused engine; "coupled" and "separate" are the power-law LSTM's input gates
-    eager …         this package's readable engine, under autograd
+    fused ...       the fused engine; "coupled" and "separate" are the power-law LSTM's input gates
+    eager ...       the eager engine, under autograd
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
     loop pLSTM      the same for the paper's equations with k and t
     script LSTM     torch.jit.script of a loop over one projection
-    training step   of a task with the LSTM at its own sizes, the unit of "its data", the part that makes the batch
-    bare GEMM       only the matrix products of an LSTM, with preallocated results: nothing can be faster with these
+    training step   the step of a task with the LSTM at the task's sizes; the unit of "its data", which makes the batch
+    bare GEMM       only the matrix products of an LSTM, with preallocated results: a lower bound with these products
 
-Loss "all": a gradient at every output. Loss "last": at the last output alone; there gradients vanish into denormal
-numbers, which stock torch computes slowly, so that loss is measured with and without flush-to-zero for everyone.
+Loss "all" has a gradient at every output, loss "last" only at the last output. In the latter, gradients vanish into
+denormal numbers, which torch computes slowly; so it is measured with and without flush-to-zero for all variants.
 
 Writes results/bench/<machine>.csv, .md and .png.
 """
@@ -28,7 +28,6 @@ Writes results/bench/<machine>.csv, .md and .png.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import re
@@ -43,7 +42,7 @@ from typing import Any, NamedTuple
 
 import torch
 from bench_report import write
-from bench_variants import RELATIVES, UNIT, Config, step_of
+from bench_variants import OTHER_CELLS, UNIT, Config, endless_run, step_of
 from tqdm import tqdm
 
 from timescales import paths
@@ -69,7 +68,7 @@ CONFIGS = {
 
 
 class Job(NamedTuple):
-    """One process: variants of one configuration in turn, or one variant's peak memory."""
+    """A process that measures: variants of a configuration in turn, or the peak memory of one variant."""
 
     section: str
     config: str
@@ -80,21 +79,18 @@ class Job(NamedTuple):
     seconds: float = 20.0
 
 
-def work(job: Job, threads: int) -> list[dict[str, Any]]:
-    """Rows of results. Called in a process of its own."""
-    torch.set_flush_denormal(job.flush)  # before the threads exist: they inherit it
+def run_job(job: Job, threads: int) -> list[dict[str, Any]]:
+    """The rows of a job. Called in a process of its own."""
+    torch.set_flush_denormal(job.flush)  # before threads are started, which inherit it
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     if job.section == "data":
-        return list(data_share(job))
-    if job.section == "memory":
-        (variant,) = job.variants
-        step_of(variant, Config(2, 2, 1, 8), job.loss)()  # what is loaded at first use is not the step's memory
-        step = step_of(variant, job.shape, job.loss)
-        before = resident()
-        step()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return [{"variant": variant, "MiB": round(peak - before, 1), "rounds": 1}]
+        return list(data_rows(job))
+    return memory_rows(job) if job.section == "memory" else time_rows(job)
+
+
+def time_rows(job: Job) -> list[dict[str, Any]]:
+    """The median time of each variant. The variants run in turn."""
     steps = {name: step_of(name, job.shape, job.loss) for name in job.variants}
     times: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
@@ -108,24 +104,29 @@ def work(job: Job, threads: int) -> list[dict[str, Any]]:
     return [{"variant": name, "seconds": statistics.median(t), "rounds": len(t)} for name, t in times.items()]
 
 
-def data_share(job: Job) -> Iterator[dict[str, Any]]:
-    """A task's training step with the LSTM, and the part of it that prepares the batch; nothing where data lack."""
-    from timescales.config import compose, identity, schema
+def memory_rows(job: Job) -> list[dict[str, Any]]:
+    """The peak memory of a step of one variant."""
+    (variant,) = job.variants
+    step_of(variant, Config(2, 2, 1, 8), job.loss)()  # libraries that are loaded at first use do not count
+    step = step_of(variant, job.shape, job.loss)
+    before = resident()
+    step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [{"variant": variant, "MiB": round(peak - before, 1), "rounds": 1}]
+
+
+def data_rows(job: Job) -> Iterator[dict[str, Any]]:
+    """The time of a task's training step with the LSTM, and of making its batch. No rows if the data set is missing."""
     from timescales.tasks.data.corpus import MissingData
     from timescales.training import build, loop
-    from timescales.training.run import TrainingRun
 
-    with compose.composing() as composer:
-        task_and_model = [f"task={job.config}", "model=lstm", "device=cpu", "run_dir=unused"]
-        partial = ["task.allow_partial=true"] if "allow_partial" in composer(task_and_model).task else []
-        config = identity.resolved(composer([*task_and_model, *partial]))
+    config = task_config(job.config)
     try:
         model, task, optimizer = build.build(config)
     except MissingData as error:
         tqdm.write(f"{job.config}: left out, {error}", file=sys.stderr)
         return
-    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
-    run = TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
+    run = endless_run(model, task, optimizer, config)
     times: dict[str, list[float]] = {name: [] for name in job.variants}
     end = time.perf_counter() + job.seconds
     while time.perf_counter() < end or len(times["training step"]) < 4:
@@ -135,30 +136,37 @@ def data_share(job: Job) -> Iterator[dict[str, Any]]:
         loop.fit_single(run, until=run.progress.step + 1)
         times["its data"].append(ready - start)
         times["training step"].append(time.perf_counter() - start)
-    shape = {
-        "S": batch.x.shape[0],
-        "B": batch.x.shape[1],
-        "I": task.spec.input_size,
-        "H": config["model"]["hidden_size"],
-    }
+    assert batch is not None, "an endless run always has a batch"
+    shape = {"S": batch.x.shape[0], "B": batch.x.shape[1]}
+    shape |= {"I": task.spec.input_size, "H": config["model"]["hidden_size"]}
     for name, t in times.items():
-        # The first warms up. Means: an epoch's shuffling belongs to its batches.
+        # Without the first step, which warms up. A mean, since the shuffling of an epoch is part of its batches.
         yield {"variant": name, "seconds": statistics.fmean(t[1:]), "rounds": len(t) - 1, **shape}
 
 
+def task_config(task: str) -> dict[str, Any]:
+    """The configuration of a task with the LSTM; a partial data set is enough."""
+    from timescales.config import compose, identity
+
+    overrides = [f"task={task}", "model=lstm", "device=cpu", "run_dir=unused"]
+    with compose.composing() as composer:
+        partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
+        return identity.resolved(composer([*overrides, *partial]))
+
+
 def resident() -> float:
-    """MiB of memory in use now."""
+    """Resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def layer_jobs(quick: bool) -> Iterator[Job]:
-    """Whole steps of one layer, with every variant."""
+    """A step of one layer, for every variant."""
     ours = ("fused LSTM", "fused UR", "fused coupled", "fused separate")
     loops = ("eager LSTM", "eager coupled", "loop LSTM", "loop pLSTM", "script LSTM")
     for name in ("A", "F") if quick else ("A", "B", "B512", "C", "D", "F", "batch 1", "batch 8", "batch 20"):
-        few = name in ("B512", "C")  # minutes per round otherwise
-        variants = (UNIT, "bare GEMM", *(ours[::2] if few else ours), *(loops if name in ("A", "D", "F") else ()))
+        measured = ours[::2] if name in ("B512", "C") else ours  # all variants would take minutes per round
+        variants = (UNIT, "bare GEMM", *measured, *(loops if name in ("A", "D", "F") else ()))
         yield Job("layer", name, CONFIGS[name], variants, seconds=15 if quick else 30)
     yield Job("layer", "P", CONFIGS["P"], (UNIT, f"{UNIT} packed", *ours), seconds=5 if quick else 20)
     for name in ("F",) if quick else ("A", "B128"):
@@ -167,19 +175,20 @@ def layer_jobs(quick: bool) -> Iterator[Job]:
 
 
 def gate_jobs(quick: bool) -> Iterator[Job]:
-    """Every gate of Gu et al. in an LSTM and a GRU, and the relatives, each on the engine that `auto` picks."""
+    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
-    yield Job("gates", "A", CONFIGS["A"], (UNIT, "fused LSTM", *gates, *RELATIVES), seconds=10 if quick else 60)
+    yield Job("gates", "A", CONFIGS["A"], (UNIT, "fused LSTM", *gates, *OTHER_CELLS), seconds=10 if quick else 60)
 
 
 def memory_jobs(quick: bool) -> Iterator[Job]:
+    """The peak memory of a step of one layer."""
     name = "A" if quick else "B"
     for variant in (UNIT, "fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM"):
         yield Job("memory", name, CONFIGS[name], (variant,))
 
 
 def growth_jobs(quick: bool) -> Iterator[Job]:
-    """One size varied around (S 200, B 64, I 10, H 128)."""
+    """Steps with one size varied around S = 200, B = 64, I = 10, H = 128."""
     axes = {"S": (50, 100, 200, 400, 800), "B": (1, 4, 16, 64, 256), "H": (32, 64, 128, 256, 512)}
     for axis, values in axes.items():
         for value in values[1::2] if quick else values:
@@ -188,19 +197,19 @@ def growth_jobs(quick: bool) -> Iterator[Job]:
 
 
 def training_jobs(quick: bool) -> Iterator[Job]:
-    """The training loop's whole step on the copy task (T = 200) beside its layer's own forward and backward."""
+    """The training step of the copy task (T = 200), and the forward and backward pass of its layer."""
     variants = (UNIT, "fused LSTM", "training LSTM", "fused coupled", "training coupled")
     yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
 
 
 def data_jobs(quick: bool) -> Iterator[Job]:
-    """Preparing batches beside the steps that take them, for every task at its own size."""
+    """The training step of every task at its own size, and the part of it that makes the batch."""
     for name in folders.choices("task"):
         variants = ("training step", "its data")
         yield Job("data", name, Config(0, 0, 0, 0), variants, seconds=2 if quick else 10)
 
 
-# A section is a function from `quick` to jobs. One more kind of measurement is one more line here and a case in `work`.
+# The jobs of each section, as a function of --quick. A new kind of measurement needs an entry here and in `run_job`.
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
     "gates": gate_jobs,
@@ -211,17 +220,17 @@ SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
 }
 
 
-def earlier(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
-    """Rows that an earlier call left and this one does not measure again."""
-    again = {(job.section, job.config, job.loss, str(int(job.flush))) for job in jobs}
-    rows = [row for row in csv_rows(file) if tuple(row[k] for k in JOB_COLUMNS) not in again]
+def kept_rows(file: Path, jobs: list[Job]) -> list[dict[str, Any]]:
+    """Rows of an earlier call that these jobs do not measure again."""
+    measured = {(job.section, job.config, job.loss, str(int(job.flush))) for job in jobs}
+    rows = [row for row in csv_rows(file) if tuple(row[k] for k in JOB_COLUMNS) not in measured]
     numbers: dict[str, Callable[[str], float]] = {"seconds": float, "MiB": float, "ratio": float}
     numbers |= dict.fromkeys(("S", "B", "I", "H", "flush", "threads", "rounds"), int)
     return [{k: numbers.get(k, str)(v) for k, v in row.items() if v} for row in rows]
 
 
 def measure(jobs: list[Job], threads: int, rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The rows so far, after each job."""
+    """Run the jobs. Yields all rows after each job."""
     rows = list(rows)
     with tqdm(jobs, unit="job") as bar:
         for job in bar:
@@ -238,22 +247,34 @@ JOB_COLUMNS = ("section", "config", "loss", "flush")
 
 
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    key = JOB_COLUMNS
-    unit: dict[tuple, dict[str, Any]] = {}  # the first of each: torch.nn.LSTM but for the data
+    """Set the ratio of each row to the first variant of its job: torch.nn.LSTM, or the training step."""
+    units: dict[tuple, dict[str, Any]] = {}
     for row in rows:
-        unit.setdefault(tuple(row[k] for k in key), row)
+        unit = units.setdefault(tuple(row[column] for column in JOB_COLUMNS), row)
         value = "MiB" if row["section"] == "memory" else "seconds"
-        row["ratio"] = round(row[value] / unit[tuple(row[k] for k in key)][value], 3)
+        row["ratio"] = round(row[value] / unit[value], 3)
     return rows
+
+
+def chosen_jobs(parser: argparse.ArgumentParser, only: str, quick: bool) -> list[Job]:
+    """The jobs of the sections or configurations in `only`, or all."""
+    jobs = [job for section in SECTIONS.values() for job in section(quick)]
+    wanted = set(filter(None, only.split(",")))
+    if not wanted:
+        return jobs
+    known = {job.section for job in jobs} | {job.config for job in jobs}
+    if unknown := wanted - known:
+        parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
+    return [job for job in jobs if {job.section, job.config} & wanted]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few configurations, few rounds")
+    parser.add_argument("--quick", action="store_true", help="fewer configurations and rounds")
     parser.add_argument("--only", default="", help="sections or configurations, separated by commas")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--name", default="", help="of the files in results/bench; default: the processor and threads")
-    parser.add_argument("--device", default="cpu", help="cuda: what scripts/bench/bench_gpu.py measures")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="number of threads")
+    parser.add_argument("--name", default="", help="name of the files in results/bench; default: processor and threads")
+    parser.add_argument("--device", default="cpu", help="cuda: run scripts/bench/bench_gpu.py")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     args, rest = parser.parse_known_args()
     if args.device != "cpu":
@@ -265,19 +286,14 @@ def main() -> None:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if args.job:
         section, config, shape, *rest = json.loads(args.job)
-        print(json.dumps(work(Job(section, config, Config(*shape), *rest), args.threads)))
+        print(json.dumps(run_job(Job(section, config, Config(*shape), *rest), args.threads)))
         return
-    jobs = [job for section in SECTIONS.values() for job in section(args.quick)]
-    if only := set(filter(None, args.only.split(","))):
-        known = {job.section for job in jobs} | {job.config for job in jobs}
-        if unknown := only - known:
-            parser.error(f"--only takes {', '.join(sorted(known))}; not {', '.join(sorted(unknown))}")
-        jobs = [job for job in jobs if {job.section, job.config} & only]
+    jobs = chosen_jobs(parser, args.only, args.quick)
     machine = f"{provenance.processor()}, {args.threads} threads"
     name = args.name or re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ("-quick" if args.quick else "")
     base = Path(__file__).parents[2] / "results" / "bench" / name
-    before = earlier(base.with_suffix(".csv"), jobs)
-    for rows in measure(jobs, args.threads, before):  # written after every job: an interruption loses one
+    # Written after every job, so that an interruption loses only one.
+    for rows in measure(jobs, args.threads, kept_rows(base.with_suffix(".csv"), jobs)):
         write(rows, base, machine)
     if not args.quick:
         readme.write({"speed": readme.speed(paths.RESULTS)})

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench_gpu_steps import PRECISIONS, SEEDS, synchronize
-from torch.optim import Optimizer
+from bench_variants import endless_run
 
-from timescales.config import compose, identity, schema
+from timescales.config import compose, identity
 from timescales.nn.engine import programs
-from timescales.tasks import Task
 from timescales.training import build, loop, stack
-from timescales.training.model import SequenceModel
-from timescales.training.run import TrainingRun
 
 TRAININGS = {
     "copy T=500": ["task=copy", "task.T=500"],
@@ -69,12 +65,6 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
     model, task, optimizer = build.build(config)
     run = endless_run(model, task, optimizer, config)
     return timed(lambda: loop.fit_single(run, until=run.progress.step + 1), device, seconds)
-
-
-def endless_run(model: SequenceModel, task: Task, optimizer: Optimizer, config: dict[str, Any]) -> TrainingRun:
-    """A run that trains as configured, but neither validates nor saves."""
-    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
-    return TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
 
 
 def batched_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""What scripts/bench/bench.py measures: one training step of each variant, as a function to call again and again."""
+"""What bench.py measures: a training step of each variant, as a function without arguments."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 from collections.abc import Callable
@@ -10,25 +11,48 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from timescales import GRU, JANET, LSTM, PGRU, PLSTM, URLSTM, ExpRNN, GatedRNN
-from timescales.tasks import Copy
+from timescales import GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN
+from timescales.config import schema
+from timescales.tasks import Copy, Task
 from timescales.training.model import SequenceModel
+from timescales.training.run import TrainingRun
 
 UNIT = "nn.LSTM"
-RELATIVES: dict[str, dict[str, Any]] = {"GRU": {}, "pGRU": {}, "JANET": {"T_max": 200}, "expRNN": {}}
+Run = Callable[[Tensor], tuple[Tensor, Tensor]]  # input -> all outputs, the last output
+# Modules by variant: class and arguments.
+OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
+    "GRU": (GRU, {}),
+    "pGRU": (PGRU, {}),
+    "JANET": (JANET, {"T_max": 200}),
+    "expRNN": (ExpRNN, {}),
+}
+ENGINE_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
+    "LSTM": (LSTM, {}),
+    "UR": (URLSTM, {}),
+    "coupled": (PLSTM, {}),
+    "separate": (PLSTM, {"coupled": False}),
+}
 
 
 class Config(NamedTuple):
+    """Sizes of a measurement.
+
+    irregular: "missing" (a tenth of the steps) or "padded" (in front), for variants that take dt and a mask.
+    """
+
     S: int
     B: int
     I: int  # noqa: E741
     H: int
-    irregular: str = ""  # with dt and a mask where the variant has them: a tenth "missing", or "padded" in front
+    irregular: str = ""
 
 
 class LoopLSTM(nn.Module):
+    """An LSTM as a Python loop over steps."""
+
     def __init__(self, I: int, H: int) -> None:  # noqa: E741
         super().__init__()
         self.linear, self.H = nn.Linear(I + H, 4 * H), H
@@ -36,8 +60,8 @@ class LoopLSTM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = c = x.new_zeros(x.shape[1], self.H)
         outputs = []
-        for now in x.unbind(0):
-            i, f, g, o = self.linear(torch.cat([now, h], -1)).chunk(4, -1)
+        for x_t in x.unbind(0):
+            i, f, g, o = self.linear(torch.cat([x_t, h], -1)).chunk(4, -1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
             outputs.append(h)
@@ -45,6 +69,8 @@ class LoopLSTM(nn.Module):
 
 
 class LoopPLSTM(nn.Module):
+    """The power-law LSTM in the paper's equations, as a Python loop over steps."""
+
     def __init__(self, I: int, H: int) -> None:  # noqa: E741
         super().__init__()
         self.linear, self.H, self.power = nn.Linear(I + H, 3 * H), H, nn.Parameter(torch.zeros(H))
@@ -52,8 +78,8 @@ class LoopPLSTM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = c = k = x.new_zeros(x.shape[1], self.H)
         p, outputs = self.power.sigmoid(), []
-        for t, now in enumerate(x.unbind(0), 1):
-            r, g, o = self.linear(torch.cat([now, h], -1)).chunk(3, -1)
+        for t, x_t in enumerate(x.unbind(0), 1):
+            r, g, o = self.linear(torch.cat([x_t, h], -1)).chunk(3, -1)
             r = r.sigmoid()
             k = r * t + (1 - r) * k
             f = ((t - k + 1) / (t - k + 1e-3)) ** -p
@@ -64,6 +90,8 @@ class LoopPLSTM(nn.Module):
 
 
 class ScriptLSTM(nn.Module):
+    """An LSTM for torch.jit.script."""
+
     def __init__(self, I: int, H: int) -> None:  # noqa: E741
         super().__init__()
         self.input, self.recurrent = nn.Linear(I, 4 * H), nn.Linear(H, 4 * H)
@@ -72,16 +100,16 @@ class ScriptLSTM(nn.Module):
         h = x.new_zeros(x.size(1), self.recurrent.in_features)
         c = torch.zeros_like(h)
         outputs: list[Tensor] = []
-        for now in self.input(x).unbind(0):
-            i, f, g, o = (now + self.recurrent(h)).chunk(4, -1)
+        for z_t in self.input(x).unbind(0):
+            i, f, g, o = (z_t + self.recurrent(h)).chunk(4, -1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
             h = o.sigmoid() * c.tanh()
             outputs.append(h)
         return torch.stack(outputs)
 
 
-def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """(every output, the last one) of a layer that returns (outputs, state)."""
+def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Run:
+    """A function that returns all outputs and the last one of a layer with the results (outputs, state)."""
 
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         output, state = model(x, **irregular)
@@ -90,8 +118,8 @@ def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Callable[[Tens
     return run
 
 
-def packed(model: nn.Module, lengths: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """As `outputs_of`, for sequences of these lengths, packed."""
+def packed(model: nn.Module, lengths: Tensor) -> Run:
+    """As `outputs_of`, for packed sequences of these lengths."""
 
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         sequences = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
@@ -102,37 +130,14 @@ def packed(model: nn.Module, lengths: Tensor) -> Callable[[Tensor], tuple[Tensor
 
 
 def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
-    """One training step of a variant, ready to be called again and again."""
-    S, B, I, H, irregular = config  # noqa: E741
-    x, d_output = torch.randn(S, B, I), torch.randn(S, B, H) / B
-    lengths = torch.linspace(S * 15 // 125, S, B).long()[torch.randperm(B)]  # of padded ones; for all variants alike
-    mask = torch.rand(S, B) < 0.9 if irregular == "missing" else torch.arange(S).unsqueeze(1) >= S - lengths
-    times = {"dt": torch.rand(S, B) * 2, "mask": mask} if irregular else {}
+    """A training step of a variant."""
     if name == "bare GEMM":
         return bare_gemm(config)
-    kind, _, cell = name.partition(" ")
-    if kind == UNIT:
-        model: nn.Module = nn.LSTM(I, H)
-        run = packed(model, lengths) if cell == "packed" else outputs_of(model, {})
-    elif kind == "training":
-        return training_step(config, {"LSTM": LSTM, "coupled": PLSTM}[cell])
-    elif kind in ("lstm", "gru"):
-        model = GatedRNN(I, H, core=kind, gate=cell)
-        run = outputs_of(model, times)
-    elif name in RELATIVES:
-        model = {"GRU": GRU, "pGRU": PGRU, "JANET": JANET, "expRNN": ExpRNN}[name](I, H, **RELATIVES[name])
-        run = outputs_of(model, times)
-    elif kind in ("fused", "eager"):
-        make = {"LSTM": LSTM, "UR": URLSTM, "coupled": PLSTM, "separate": PLSTM}[cell]
-        model = make(I, H, engine=kind, **({"coupled": False} if cell == "separate" else {}))
-        run = outputs_of(model, times)
-    else:
-        model = {"loop LSTM": LoopLSTM, "loop pLSTM": LoopPLSTM, "script LSTM": ScriptLSTM}[name](I, H)
-        loop = torch.jit.script(model) if kind == "script" else model
-
-        def run(x: Tensor) -> tuple[Tensor, Tensor]:
-            output = loop(x)
-            return output, output[-1]
+    if name.startswith("training "):
+        return training_step(config, {"LSTM": LSTM, "coupled": PLSTM}[name.removeprefix("training ")])
+    S, B, I, H, _ = config  # noqa: E741
+    x, d_output = torch.randn(S, B, I), torch.randn(S, B, H) / B
+    model, run = layer_of(name, config)
 
     def step() -> None:
         model.zero_grad()
@@ -145,8 +150,43 @@ def step_of(name: str, config: Config, loss: str) -> Callable[[], None]:
     return step
 
 
+def layer_of(name: str, config: Config) -> tuple[nn.Module, Run]:
+    """The layer of a variant, and a function that runs it."""
+    S, B, I, H, irregular = config  # noqa: E741
+    lengths = torch.linspace(S * 15 // 125, S, B).long()[torch.randperm(B)]  # of padded sequences
+    mask = torch.rand(S, B) < 0.9 if irregular == "missing" else torch.arange(S).unsqueeze(1) >= S - lengths
+    times = {"dt": torch.rand(S, B) * 2, "mask": mask} if irregular else {}
+    kind, _, cell = name.partition(" ")
+    if kind == UNIT:
+        lstm = nn.LSTM(I, H)
+        return lstm, packed(lstm, lengths) if cell == "packed" else outputs_of(lstm, {})
+    if kind in ("loop", "script"):
+        loop = {"loop LSTM": LoopLSTM, "loop pLSTM": LoopPLSTM, "script LSTM": ScriptLSTM}[name](I, H)
+        return loop, last_output_of(torch.jit.script(loop) if kind == "script" else loop)
+    model: nn.Module
+    if kind in ("lstm", "gru"):
+        model = GatedRNN(I, H, core=kind, gate=cell)
+    elif name in OTHER_CELLS:
+        make, arguments = OTHER_CELLS[name]
+        model = make(I, H, **arguments)  # type: ignore[arg-type, call-arg]  # the modules have torch.nn.LSTM's arguments
+    else:
+        make, arguments = ENGINE_CELLS[cell]
+        model = make(I, H, engine=kind, **arguments)  # type: ignore[arg-type, call-arg]
+    return model, outputs_of(model, times)
+
+
+def last_output_of(loop: Callable[[Tensor], Tensor]) -> Run:
+    """As `outputs_of`, for a layer that returns only the outputs."""
+
+    def run(x: Tensor) -> tuple[Tensor, Tensor]:
+        output = loop(x)
+        return output, output[-1]
+
+    return run
+
+
 def training_step(config: Config, make: Any) -> Callable[[], None]:
-    """The body of the training loop on the copy task: data, model with readout, loss, backward, clipping, RMSprop."""
+    """A training step of the copy task: data, model with readout, loss, backward, clipping, RMSprop."""
     task = Copy(T=config.S - 20, batch_size=config.B, train_size=64 * config.B)
     model = SequenceModel(make(config.I, config.H), task.spec)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, alpha=0.9)
@@ -162,7 +202,14 @@ def training_step(config: Config, make: Any) -> Callable[[], None]:
     return step
 
 
+def endless_run(model: SequenceModel, task: Task, optimizer: Optimizer, config: dict[str, Any]) -> TrainingRun:
+    """A run that trains as configured, but neither validates nor saves."""
+    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
+    return TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
+
+
 def bare_gemm(config: Config) -> Callable[[], None]:
+    """Only the matrix products of an LSTM, with preallocated results."""
     S, B, I, H, _ = config  # noqa: E741
     x, h, dz = torch.randn(S * B, I), torch.randn(S * B, H), torch.randn(S * B, 4 * H)
     ih, hh = torch.randn(4 * H, I), torch.randn(4 * H, H)

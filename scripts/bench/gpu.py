@@ -1,10 +1,11 @@
-"""On a machine with a GPU: the GPU's tests, the bench, short runs of every model, then unfinished runs of the tables.
+"""Run everything that needs a GPU: tests, benchmark, short runs of every model, and unfinished runs of the tables.
 
-`python scripts/bench/gpu.py --minutes 9 [--parts tests bench runs tables] [--device cpu to rehearse]`. Works with the
-machine's own torch and what `make gpu-pack` gathered, without network. A part begins only while there is time, and is
-stopped when the time is over. Leaves results/gpu/<device>.json and .md and results/bench/<device>.csv and .md, small
-enough to commit, and gpu-runs.tar.gz: unpacked in the project where the reports are made, its records count as if they
-had been run there.
+    python scripts/bench/gpu.py --minutes 9 [--parts tests bench runs tables] [--device cpu for a rehearsal]
+
+It uses the machine's own torch and the files that `make gpu-pack` gathered, and needs no network. A part starts only if
+there is time, and is stopped when the time is over. It writes results/gpu/<device>.json and .md and
+results/bench/<device>.csv and .md, which are small enough to commit, and gpu-runs.tar.gz: unpacked in the checkout
+where the reports are made, its records count as if the runs had been made there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,11 @@ TASKS = ("copy", "frequency", "pmnist")
 MODELS = ("lstm", "chrono", "ur", "mts", "plstm")
 PARTS = ("tests", "bench", "runs", "tables")
 TABLES = ("chien_table1", "chien_copy", "gu_table5", "mahto_dyck2", "chien_table2", "mahto_table1", "chien_table3")
-LARGEST = 2**20  # bytes of a checkpoint that comes along
+LARGEST = 2**20  # bytes; larger checkpoints are not packed
 
 
 def environment() -> dict[str, str]:
-    """The environment for the commands below: the packed packages and data where the machine lacks them."""
+    """Environment of the commands: the packed packages and data are used if the machine does not have them."""
     env = dict(os.environ)
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the machine's own plugins may not fit the packed pytest
     paths = [str(ROOT)]
@@ -54,13 +56,13 @@ def environment() -> dict[str, str]:
 
 
 def call(command: list[str], env: dict[str, str], end: float) -> int | None:
-    """Run a command; its status, or None if it was ended because the time is over."""
+    """Run a command. Returns its exit status, or None if it was stopped because the time is over."""
     with subprocess.Popen(command, cwd=ROOT, env=env) as process:
         try:
             return process.wait(max(1.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            print(f"ended, the time is over: {' '.join(command[1:])}", flush=True)
-            process.terminate()  # a training writes its checkpoint
+            print(f"stopped, the time is over: {' '.join(command[1:])}", flush=True)
+            process.terminate()  # a training then writes its checkpoint
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
@@ -69,7 +71,7 @@ def call(command: list[str], env: dict[str, str], end: float) -> int | None:
 
 
 def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> None:
-    """Run what is unfinished of the tables, one after the other, until the time is over; pack what has run."""
+    """Run the unfinished runs of the tables, one table after the other, until the time is over. Pack all runs."""
     for name in names:
         minutes = (end - time.monotonic()) / 60
         if minutes < 0.5 or not (ROOT / "conf" / "table" / f"{name}.yaml").is_file():
@@ -84,7 +86,7 @@ def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> No
             "logger=none",
             f"hydra.sweeper.minutes={minutes:.2f}",
         ]
-        call(command, env, end + 60)  # its sweep ends by itself, after a step
+        call(command, env, end + 60)  # the sweep stops by itself, after a step
     with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
         for path in sorted((ROOT / "runs").glob("*/*")):
             if path.name in ("record.json", "blocks.csv") or (path.suffix == ".pt" and path.stat().st_size <= LARGEST):
@@ -92,50 +94,31 @@ def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> No
 
 
 def runs(device: str, steps: int, end: float, env: dict[str, str]) -> list[dict[str, Any]]:
-    """Short runs of every model on every task, with what came out."""
+    """Short runs of every model on every task, and their results."""
     results: list[dict[str, Any]] = []
     for task, model in itertools.product(TASKS, MODELS):
         if time.monotonic() > end:
             print(f"{task} {model}: not started, the time is over", flush=True)
             continue
         folder = ROOT / "runs" / "gpu" / f"{task}-{model}"
-        command = [
-            sys.executable,
-            "train.py",
-            f"task={task}",
-            f"model={model}",
-            f"device={device}",
-            f"loop.max_steps={steps}",
-            "loop.max_eval_batches=2",
-            "logger=none",
-            "force=true",
-            f"run_dir={folder}",
-        ]
+        overrides = [f"task={task}", f"model={model}", f"device={device}", f"loop.max_steps={steps}"]
+        overrides += ["loop.max_eval_batches=2", "logger=none", "force=true"]
+        command = [sys.executable, "train.py", *overrides, f"run_dir={folder}"]
         status = call(command, env, end)
         path = folder / "record.json"
-        record = json.loads(path.read_text()) if status == 0 and path.is_file() else None
-        results.append(
-            {
-                "task": task,
-                "model": model,
-                "command": " ".join(command[1:-1]),
-                "status": status,
-                "steps": record and record["steps"],
-                "seconds": record and record["seconds"],
-                "metrics": record and record["metrics"],
-                "commit": record and record["commit"],
-            }
-        )
+        record = json.loads(path.read_text()) if status == 0 and path.is_file() else {}
+        result = {"task": task, "model": model, "command": " ".join(command[1:-1]), "status": status}
+        results.append(result | {key: record.get(key) for key in ("steps", "seconds", "metrics", "commit")})
     return results
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """What came out, for people."""
-    words = {0: "passed", None: "not run, or ended because the time was over"}
-    lines = [f"# {found['machine']}", "", f"Written by `make gpu` ({found['minutes']:g} minutes).", ""]
-    lines += [f"- {part}: {words.get(found[part], 'failed')}" for part in ("tests", "bench")]
+def markdown(results: dict[str, Any]) -> str:
+    """The results as a page."""
+    words = {0: "passed", None: "not run, or stopped because the time was over"}
+    lines = [f"# {results['machine']}", "", f"Written by `make gpu` ({results['minutes']:g} minutes).", ""]
+    lines += [f"- {part}: {words.get(results[part], 'failed')}" for part in ("tests", "bench")]
     lines += ["", "| task | model | steps | seconds | status |", "| --- | --- | ---: | ---: | --- |"]
-    for run in found["runs"]:
+    for run in results["runs"]:
         seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
         status = words.get(run["status"], "failed").replace("passed", "finished")
         lines.append(f"| {run['task']} | {run['model']} | {run['steps'] or ''} | {seconds} | {status} |")
@@ -144,48 +127,60 @@ def markdown(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=9.0, help="stop starting new work after this long")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu to rehearse")
-    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="all, or some, in this order")
+    parser.add_argument("--minutes", type=float, default=9.0, help="do not start another part after this many minutes")
+    parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
+    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="parts to run; default: all")
     parser.add_argument("--steps", type=int, default=100, help="training steps of each run")
-    parser.add_argument("--tables", nargs="*", default=TABLES, help="whose unfinished runs come last, in this order")
+    parser.add_argument(
+        "--tables", nargs="*", default=TABLES, help="tables whose unfinished runs are made, in this order"
+    )
     options = parser.parse_args()
     end, env = time.monotonic() + 60 * options.minutes, environment()
-    question = "import torch as t; print(t.cuda.get_device_name() if t.cuda.is_available() else 'cpu')"
-    machine = subprocess.check_output([sys.executable, "-c", question], env=env, text=True).strip()
+    machine = device_name(env)
     if options.device == "cuda" and machine == "cpu":
         sys.exit("torch sees no GPU here; --device cpu rehearses")
     env["TIMESCALES_GPU_TESTS"] = options.device
-    found: dict[str, Any] = {"machine": machine, "minutes": options.minutes, "tests": None, "bench": None, "runs": []}
     folder = ROOT / ("results/gpu" if options.device != "cpu" else "runs/rehearsal")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{machine.replace(' ', '-').lower()}.json"
+    results: dict[str, Any] = {"machine": machine, "minutes": options.minutes}
+    results |= {"tests": None, "bench": None, "runs": []}
+    for part in run_parts(options, end, env):
+        results |= part
+        write(path, results)
+    failed = [f"{run['task']} {run['model']}" for run in results["runs"] if run["status"]]
+    print(f"{path.relative_to(ROOT)}\n{markdown(results)}")
+    sys.exit(1 if failed or results["tests"] or results["bench"] else 0)
 
-    def write() -> None:
-        for file, text in ((path, json.dumps(found, indent=1) + "\n"), (path.with_suffix(".md"), markdown(found))):
-            temporary = file.with_suffix(".tmp")
-            temporary.write_text(text)
-            temporary.replace(file)
 
+def device_name(env: dict[str, str]) -> str:
+    """Name of the GPU, or "cpu" if torch sees none."""
+    code = "import torch as t; print(t.cuda.get_device_name() if t.cuda.is_available() else 'cpu')"
+    return subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
+
+
+def run_parts(options: argparse.Namespace, end: float, env: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Run the chosen parts. Yields the results of each."""
     if "tests" in options.parts:
-        found["tests"] = call([sys.executable, "-m", "pytest", "-m", "gpu", "tests/nn/test_gpu.py"], env, end)
-        write()
+        yield {"tests": call([sys.executable, "-m", "pytest", "-m", "gpu", "tests/nn/test_gpu.py"], env, end)}
     if "bench" in options.parts and time.monotonic() < end:
         minutes = (end - time.monotonic()) / 60
         if {"runs", "tables"} & set(options.parts):
-            minutes *= 0.6  # the rest is theirs
+            minutes *= 0.6  # the rest of the time is for these parts
         arguments = ["--device", options.device, "--minutes", f"{minutes:.2f}"]
-        command = [sys.executable, "scripts/bench/bench_gpu.py", *arguments]
-        found["bench"] = call(command, env, end)
-        write()
+        yield {"bench": call([sys.executable, "scripts/bench/bench_gpu.py", *arguments], env, end)}
     if "runs" in options.parts:
-        found["runs"] = runs(options.device, options.steps, end, env)
-        write()
+        yield {"runs": runs(options.device, options.steps, end, env)}
     if "tables" in options.parts:
         tables(options.tables, end, options.device, env)
-    failed = [f"{run['task']} {run['model']}" for run in found["runs"] if run["status"]]
-    print(f"{path.relative_to(ROOT)}\n{markdown(found)}")
-    sys.exit(1 if failed or found["tests"] or found["bench"] else 0)
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Write the results as JSON and as a page."""
+    for file, text in ((path, json.dumps(results, indent=1) + "\n"), (path.with_suffix(".md"), markdown(results))):
+        temporary = file.with_suffix(".tmp")
+        temporary.write_text(text)
+        temporary.replace(file)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Gather in gpu-pack/ what a GPU machine without network needs: wheels, and data sets compressed. At most 40 MB.
+"""Gather the files that a GPU machine without network needs in gpu-pack/: wheels and compressed data sets, up to 40 MB.
 
-On that machine `make gpu` finds gpu-pack/ by itself. Data sets are taken from $TIMESCALES_DATA or the user's cache;
-one that is not here is left out, with a line that says so.
+`make gpu` on that machine uses gpu-pack/. Data sets are taken from $TIMESCALES_DATA or the user's cache; a data set
+that is not here is left out, and a line says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACK = ROOT / "gpu-pack"
 LIMIT_MB = 40
-# All pure Python; torch with its Triton, numpy and PyYAML are the machine's own.
+# Pure Python packages. The machine must have torch with Triton, numpy and PyYAML.
 WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime", "tqdm", "pytest", "pluggy", "iniconfig", "packaging")
 CORPORA = ("ptb/*.txt", "wikitext-2/*", "text8/*", "glove/*", "imdb/*", "aclImdb*.tar.gz")
 
@@ -27,19 +27,19 @@ from timescales.tasks.data.corpus import data_root  # noqa: E402
 
 
 def pins() -> list[str]:
-    """The wheels' exact versions, from constraints.txt."""
+    """The pinned versions of the wheels, from constraints.txt."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     return [line for line in lines if line.split("==")[0] in WHEELS]
 
 
 def wheels() -> None:
-    """The pure-Python packages that the machine's own torch does not bring."""
+    """Download the wheels."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(PACK / "wheels"), *pins()]
     subprocess.run(command, check=True)
 
 
 def digits() -> None:
-    """MNIST's four idx files, gzipped."""
+    """Pack MNIST's four idx files, compressed."""
     found = mnist.CORPUS.find(data_root(None))
     if found is None:
         print(f"MNIST is not under {data_root(None)}: left out (set TIMESCALES_DATA)")
@@ -54,7 +54,7 @@ def digits() -> None:
 
 
 def corpora() -> None:
-    """The other data sets that lie under the data root, gzipped, smallest first; what does not fit is named."""
+    """Pack the other data sets under the data root, compressed, smallest first. A line names each that does not fit."""
     root = data_root(None)
     found = [path for pattern in CORPORA for path in root.glob(pattern) if path.is_file()]
     for path in sorted(found, key=lambda path: path.stat().st_size):
@@ -69,7 +69,7 @@ def corpora() -> None:
 
 
 def size() -> int:
-    """Bytes gathered so far."""
+    """Size of gpu-pack/ in bytes."""
     return sum(path.stat().st_size for path in PACK.rglob("*") if path.is_file())
 
 

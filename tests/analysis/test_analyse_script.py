@@ -52,9 +52,9 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     assert "--record=forgetin: no such analysis; did you mean forgetting?" in probe(run, "forgetin")
     assert "has no record.json: give the directory of a run" in probe(tmp_path, "forgetting")
     assert "--record is for one run" in script("analyse", run, tmp_path, "--record=forgetting")
-    for weights, question in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
+    for weights, name in (("best.pt", "reset_units"), ("last.pt", "forgetting")):
         (run / weights).unlink()
-        assert f"{weights} is not there: force=true trains the run again" in probe(run, question)
+        assert f"{weights} is not there: force=true trains the run again" in probe(run, name)
 
 
 def test_every_measure_has_a_name(probe):

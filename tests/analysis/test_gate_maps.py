@@ -65,7 +65,7 @@ def test_gates_above_nine_tenths_are_counted_by_their_means(root):
 
 @pytest.mark.parametrize("name", ["characters", "frequency", "adding"])
 def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
-    """Of a text whose segments each begin anew, its first; of what is drawn in batches, that of evaluation's batch."""
+    """The first segment of a text without a carried state; the first sequence of the evaluation's batch."""
     texts.write_words(tmp_path / "ptb", texts.PTB)
     sizes = {"train_size": 1, "valid_size": 1, "test_size": 3}
     task = {

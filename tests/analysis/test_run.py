@@ -93,7 +93,7 @@ def test_what_was_measured_of_these_weights_before_is_taken(root, tmp_path):
     assert run.earlier("word_ablation") is None  # of other weights than these
     os.utime(tmp_path / "best.pt", (0, 0))
     os.utime(tmp_path / "analysis" / "word_ablation.csv", (9, 9))
-    assert run.earlier("word_ablation") is None  # newer than the weights, older than the question
+    assert run.earlier("word_ablation") is None  # newer than the weights, older than the module of the analysis
     os.utime(tmp_path / "analysis" / "word_ablation.csv")
     both = word_ablation.compare([run, run])
     assert len(both.rows) == 2 * len(found.rows)

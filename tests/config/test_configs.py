@@ -56,19 +56,26 @@ def test_every_pair_takes_a_step(task, model, corpora):
     assert torch.isfinite(job.loss(network(batch).logits, batch))
 
 
-@pytest.mark.parametrize(("overrides", "expected"), [
-    (["task=frequency", "model=plstm"], {"model.hidden_size": 110, "model.epsilon": 1e-5}),
-    (["task=frequency", "model=plstm", "model.hidden_size=7"], {"model.hidden_size": 7, "model.epsilon": 1e-5}),
-    (["task=frequency", "model=plstm", "paper=gu"], {"model.hidden_size": 128, "model.epsilon": 1e-3}),
-    (["task=pmnist", "model=lstm"], {"model.hidden_size": 256, "task.permutation": "bit_reversal"}),
-    (["task=copy"], {"optimizer.name": "rmsprop", "optimizer.alpha": 0.9, "loop.max_epochs": 1000}),
-    (["task=copy", "optimizer=sgd"], {"optimizer.name": "sgd"}),
-    (["task=pmnist", "model=lstm", "paper=gu"], {"model.hidden_size": 512, "model.head_size": 256,
-                                                 "task.batch_size": 50, "loop.max_epochs": 150}),
-    (["task=copy", "model=gated", "paper=gu", "optimizer=adam"], {"task.layout": "gu", "task.score": "answers",
-                                                                  "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}),
-    (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["task=frequency", "model=plstm"], {"model.hidden_size": 110, "model.epsilon": 1e-5}),
+        (["task=frequency", "model=plstm", "model.hidden_size=7"], {"model.hidden_size": 7, "model.epsilon": 1e-5}),
+        (["task=frequency", "model=plstm", "paper=gu"], {"model.hidden_size": 128, "model.epsilon": 1e-3}),
+        (["task=pmnist", "model=lstm"], {"model.hidden_size": 256, "task.permutation": "bit_reversal"}),
+        (["task=copy"], {"optimizer.name": "rmsprop", "optimizer.alpha": 0.9, "loop.max_epochs": 1000}),
+        (["task=copy", "optimizer=sgd"], {"optimizer.name": "sgd"}),
+        (
+            ["task=pmnist", "model=lstm", "paper=gu"],
+            {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150},
+        ),
+        (
+            ["task=copy", "model=gated", "paper=gu", "optimizer=adam"],
+            {"task.layout": "gu", "task.score": "answers", "optimizer.lr": 1e-3, "loop.clip_norm": 1.0},
+        ),
+        (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
+    ],
+)
 def test_precedence(overrides, expected):
     cfg = config(*overrides)
     assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
@@ -89,28 +96,81 @@ def test_recipes_are_picked(recipe):
             assert cfg[group][key] == resolved[group][key]
 
 
-WORD_MODEL = {"optimizer.name": "nt_asgd", "optimizer.lr": 30.0, "optimizer.weight_decay": 1.2e-6,
-              "optimizer.nonmono": 5, "task.embedding": 400, "task.tied": True, "task.length": 70,
-              "task.dropout_embedding": 0.1, "task.dropout_output": 0.4, "task.weight_drop": 0.5, "task.ar": 2.0,
-              "task.tar": 1.0, "loop.clip_norm": 0.25, "model.hidden_size": [1150, 1150, 400],
-              "model.num_layers": 3, "task.recurrent": "frozen"}  # fmt: skip
+WORD_MODEL = {
+    "optimizer.name": "nt_asgd",
+    "optimizer.lr": 30.0,
+    "optimizer.weight_decay": 1.2e-6,
+    "optimizer.nonmono": 5,
+    "task.embedding": 400,
+    "task.tied": True,
+    "task.length": 70,
+    "task.dropout_embedding": 0.1,
+    "task.dropout_output": 0.4,
+    "task.weight_drop": 0.5,
+    "task.ar": 2.0,
+    "task.tar": 1.0,
+    "loop.clip_norm": 0.25,
+    "model.hidden_size": [1150, 1150, 400],
+    "model.num_layers": 3,
+    "task.recurrent": "frozen",
+}
 PTB = WORD_MODEL | {"task.batch_size": 20, "task.dropout_input": 0.4, "task.dropout_hidden": 0.25}
 WT2 = WORD_MODEL | {"task.batch_size": 80, "task.dropout_input": 0.65, "task.dropout_hidden": 0.2}
-MTS = {"model.alpha": 0.56, "model.freeze_gates": "ifgo", "model.layer1_bias": "log_t_minus_1",
-       "model.quantiles": "authors"}  # fmt: skip
-DYCK = {"model.hidden_size": 256, "optimizer.lr": 1e-4, "task.batch_size": 32, "task.train_size": 10_000,
-        "task.valid_size": 2_000, "task.test_size": 5_000, "loop.max_epochs": 2000, "loop.clip_norm": 1.0}  # fmt: skip
-WAVES = {"model.hidden_size": 110, "optimizer.lr": 1e-3, "task.batch_size": 32, "task.train_size": 5_000,
-         "loop.max_epochs": 70, "loop.clip_norm": 10.0}  # fmt: skip
-COPY = {"optimizer.name": "rmsprop", "optimizer.lr": 1e-3, "optimizer.alpha": 0.9, "task.batch_size": 128,
-        "task.train_size": 100_000, "loop.max_epochs": 1000, "loop.clip_norm": 1.0}  # fmt: skip
-FILMS = {"task.vocabulary": 25_000, "task.steps": 400, "task.dropout": 0.2, "task.valid_size": 2_500,
-         "loop.max_epochs": 20}  # fmt: skip
+MTS = {
+    "model.alpha": 0.56,
+    "model.freeze_gates": "ifgo",
+    "model.layer1_bias": "log_t_minus_1",
+    "model.quantiles": "authors",
+}
+DYCK = {
+    "model.hidden_size": 256,
+    "optimizer.lr": 1e-4,
+    "task.batch_size": 32,
+    "task.train_size": 10_000,
+    "task.valid_size": 2_000,
+    "task.test_size": 5_000,
+    "loop.max_epochs": 2000,
+    "loop.clip_norm": 1.0,
+}
+WAVES = {
+    "model.hidden_size": 110,
+    "optimizer.lr": 1e-3,
+    "task.batch_size": 32,
+    "task.train_size": 5_000,
+    "loop.max_epochs": 70,
+    "loop.clip_norm": 10.0,
+}
+COPY = {
+    "optimizer.name": "rmsprop",
+    "optimizer.lr": 1e-3,
+    "optimizer.alpha": 0.9,
+    "task.batch_size": 128,
+    "task.train_size": 100_000,
+    "loop.max_epochs": 1000,
+    "loop.clip_norm": 1.0,
+}
+FILMS = {
+    "task.vocabulary": 25_000,
+    "task.steps": 400,
+    "task.dropout": 0.2,
+    "task.valid_size": 2_500,
+    "loop.max_epochs": 20,
+}
 ADAM = {"optimizer.name": "adam", "optimizer.lr": 1e-3, "loop.clip_norm": 1.0}
-GU_COPY = {"model.hidden_size": 256, "task.layout": "gu", "task.score": "answers", "task.fresh": True,
-           "loop.clip_norm": 1.0}  # fmt: skip
-GU_ADDING = ADAM | {"model.hidden_size": 256, "task.T": 2000, "task.batch_size": 32, "task.train_size": 32_000,
-                    "loop.max_epochs": 100}  # fmt: skip
+GU_COPY = {
+    "model.hidden_size": 256,
+    "task.layout": "gu",
+    "task.score": "answers",
+    "task.fresh": True,
+    "loop.clip_norm": 1.0,
+}
+GU_ADDING = ADAM | {
+    "model.hidden_size": 256,
+    "task.T": 2000,
+    "task.batch_size": 32,
+    "task.train_size": 32_000,
+    "loop.max_epochs": 100,
+}
 GU_DIGITS = ADAM | {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150}
 GU_SCIFAR = GU_DIGITS | {"loop.max_epochs": 100, "task.valid_size": 5_000}
 DIGITS = ADAM | {"model.hidden_size": 256, "task.batch_size": 128, "task.valid_size": 10_000, "loop.max_epochs": 100}
@@ -178,10 +238,16 @@ def test_what_no_paper_here_sets_is_as_published():
     assert config("task=copy", "model=mts").model.alpha == 0.56
 
 
-@pytest.mark.parametrize(("task", "horizon"), [
-    (["task=copy", "task.T=200"], 300), (["task=copy", "task.T=500"], 750), (["task=frequency"], 125),
-    (["task=frequency", "task.sampling=sync_01"], 1250), (["task=pmnist"], 784),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("task", "horizon"),
+    [
+        (["task=copy", "task.T=200"], 300),
+        (["task=copy", "task.T=500"], 750),
+        (["task=frequency"], 125),
+        (["task=frequency", "task.sampling=sync_01"], 1250),
+        (["task=pmnist"], 784),
+    ],
+)
 def test_chronos_T_max_is_the_tasks_horizon(task, horizon, corpora):
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=2000"]
     plain = identity.resolved(config("model=chrono", *task, *small, f"data_root={corpora}"))

@@ -15,6 +15,7 @@ import pytest
 import synthetic
 import torch
 from omegaconf import OmegaConf
+from quick import QUICK
 
 from timescales import files, paths
 from timescales.errors import ConfigError
@@ -23,11 +24,11 @@ from timescales.training import build, checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = [
-    ROOT / "train.py", *sorted((ROOT / "timescales").rglob("*.py")), *sorted((ROOT / "hydra_plugins").rglob("*.py")),
+    ROOT / "train.py",
+    *sorted((ROOT / "timescales").rglob("*.py")),
+    *sorted((ROOT / "hydra_plugins").rglob("*.py")),
     *sorted((ROOT / "scripts").rglob("*.py")),
-]  # fmt: skip
-QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
-         "model.hidden_size=4", "loop.max_steps=2"]  # fmt: skip
+]
 
 
 def calls(path):
@@ -71,9 +72,11 @@ def test_no_command_goes_through_a_shell():
     shells = [(p.name, ast.unparse(c)) for p in OURS for n, c in calls(p) if run.fullmatch(n) and given(c, "shell")]
     assert shells == []
     strings = [
-        (p.name, ast.unparse(c)) for p in OURS for n, c in calls(p)
+        (p.name, ast.unparse(c))
+        for p in OURS
+        for n, c in calls(p)
         if n.startswith("subprocess.") and c.args and isinstance(c.args[0], ast.Constant | ast.JoinedStr)
-    ]  # fmt: skip
+    ]
     assert strings == [], "commands are lists"
 
 
@@ -97,13 +100,29 @@ def test_a_checkpoint_with_code_is_refused(tmp_path, content):
 # --- what a configuration may name ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", [
-    "os.system", "builtins.eval", "builtins.exec", "subprocess.Popen", "torch.load", "torch.hub.load",
-    "torch.utils.cpp_extension.load", "torch.utils.data.DataLoader", "torch.jit.load", "torch.nn.LSTM",
-    "torch.package.PackageImporter", "torch.distributed.run.main", "hydra.utils.instantiate", "pickle.loads",
-    "timescales.training.build.build", "timescales.training.checkpoint.load", "timescales.tasks.Copy",
-    "torch.optim.Adam",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "builtins.eval",
+        "builtins.exec",
+        "subprocess.Popen",
+        "torch.load",
+        "torch.hub.load",
+        "torch.utils.cpp_extension.load",
+        "torch.utils.data.DataLoader",
+        "torch.jit.load",
+        "torch.nn.LSTM",
+        "torch.package.PackageImporter",
+        "torch.distributed.run.main",
+        "hydra.utils.instantiate",
+        "pickle.loads",
+        "timescales.training.build.build",
+        "timescales.training.checkpoint.load",
+        "timescales.tasks.Copy",
+        "torch.optim.Adam",
+    ],
+)
 def test_a_model_is_an_rnn_and_nothing_else(target):
     with pytest.raises(ConfigError, match="is no RNN"):
         build.locate("model", target)

@@ -64,7 +64,7 @@ class FaultyFiles:
 
     def install(self) -> None:
         """Patch `timescales.files` in this process."""
-        files.os, files.open, files._temporary = self, self.open, self.temporary  # type: ignore[assignment]
+        files.os, files.open, files._temporary = self, self.open, self.temporary  # type: ignore[attr-defined,assignment]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)

@@ -27,6 +27,7 @@ from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 import train  # noqa: E402
 from timescales.config import check, compose, folders, identity, messages  # noqa: E402
+from timescales.config.keys import dotted  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
 SECONDS = 30  # a composition that takes longer counts as hanging
@@ -122,7 +123,7 @@ class Composing:
         """All keys of the configuration that these choices compose."""
         if tuple(groups) not in self.known:
             plain = OmegaConf.to_container(self.composer(groups), resolve=False)
-            keys = [key for key in messages.dotted(plain) if not key.startswith(("logger", "table"))]
+            keys = [key for key in dotted(plain) if not key.startswith(("logger", "table"))]
             self.known[tuple(groups)] = keys
         return self.known[tuple(groups)]
 

@@ -77,7 +77,7 @@ def test_what_follows_torchs_operations_gets_them():
     close(jacrev(output)(x), jacrev(expected)(x), 1e-6)
     for engine in ("fused", "graph"):
         rnn.engine = engine
-        with pytest.raises(ValueError, match=r"traces want torch's own operations; use engine='eager'"):
+        with pytest.raises(ValueError, match=r"tracers need torch's own operations; use engine='eager'"):
             make_fx(output)(x)
 
 

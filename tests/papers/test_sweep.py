@@ -83,7 +83,7 @@ def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
     (path,) = quick.glob("runs/*/record.json")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "interrupted", "sha256": None}))
     monkeypatch.setattr(provenance, "golden", lambda task, model: "changed")
-    assert "was begun before its numbers changed: force=stale starts it over" in train(*one).err
+    assert "was begun before its numbers changed: force=stale restarts it" in train(*one).err
     assert train(*one, "force=stale").status == 0
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from quick import QUICK
 
 from timescales.paths import ROOT
 from timescales.runs import loggers, wandb_run
 
-QUICK = ["task=copy", "task.T=2", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8",
-         "model.hidden_size=4", "loop.max_steps=4", "loop.log_every=2"]  # fmt: skip
+QUICK = [*QUICK, "loop.max_steps=4", "loop.log_every=2"]
 
 
 def rows(path):
@@ -46,7 +46,7 @@ def test_curve_drops_what_a_resume_will_write_again(tmp_path):
     assert rows(path) == [{"step": "1", "a": "1.0"}, {"step": "2", "a": "2.0"}, {"step": "3", "a": "9.0"}]
 
 
-def test_curve_begins_anew_where_the_run_does(tmp_path):
+def test_a_curve_restarts_where_the_run_does(tmp_path):
     path = tmp_path / "curve.csv"
     path.write_text("step,a\n0,1.0\n1,2.0\n")  # killed before the first checkpoint: nothing of it counts
     loggers.Curve(path, 0).log({"a": 9.0}, 0)
@@ -54,7 +54,7 @@ def test_curve_begins_anew_where_the_run_does(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe\x00", b"a,b\n1,2\n", b"step,a\n1,2,3\n"])
-def test_a_damaged_curve_is_begun_anew(tmp_path, capsys, damage):
+def test_a_damaged_curve_is_restarted(tmp_path, capsys, damage):
     path = tmp_path / "curve.csv"
     path.write_bytes(damage)
     loggers.Curve(path, 5).log({"a": 9.0}, 6)
@@ -62,7 +62,7 @@ def test_a_damaged_curve_is_begun_anew(tmp_path, capsys, damage):
     assert "curve.csv is damaged" in capsys.readouterr().err
 
 
-def test_bar_shows_what_people_want_to_know(monkeypatch, capsys):
+def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     bar = loggers.Bar(10, 40, 10, "copy plstm seed 0", "valid/accuracy", 0.0945)
     bar.log({"train/loss_nats": 1.25, "valid/accuracy": 0.5}, 30)
@@ -226,7 +226,7 @@ def test_a_run_that_fails_says_so_at_wandb(train, tmp_path, monkeypatch):
     assert "seconds" not in last
 
 
-def test_a_run_begun_anew_is_not_joined_to_the_old_one(train, tmp_path):
+def test_a_restarted_run_is_not_joined_to_the_old_one(train, tmp_path):
     arguments = [*QUICK, "logger=wandb", f"run_dir={tmp_path / 'mine'}"]
     assert train(*arguments).status == 0
     assert train(*arguments, "force=true").status == 0
@@ -238,11 +238,17 @@ def test_a_run_begun_anew_is_not_joined_to_the_old_one(train, tmp_path):
     assert summary["last/test/loss"] == record["last"]["test/loss"]
 
 
-@pytest.mark.parametrize(("key", "said", "mode"), [
-    (None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline"),
-    ("a" * 40, None, "online"), ("a" * 40, "offline", "offline"),
-])  # fmt: skip
-def test_wandbs_own_settings_and_keys_count(tmp_path, monkeypatch, key, said, mode):
+@pytest.mark.parametrize(
+    ("key", "setting", "mode"),
+    [
+        (None, None, "offline"),
+        (None, "disabled", "disabled"),
+        ("short", None, "offline"),
+        ("a" * 40, None, "online"),
+        ("a" * 40, "offline", "offline"),
+    ],
+)
+def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch, key, setting, mode):
     """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
     monkeypatch.delenv("WANDB_MODE")
     monkeypatch.delenv("WANDB_SERVICE", raising=False)
@@ -255,17 +261,22 @@ from timescales.runs import wandb_run
 wandb.init = lambda **arguments: print("mode", arguments["mode"]) or type("R", (), {"define_metric": lambda *a, **k: 0})
 wandb_run._init({"project": "p", "entity": None}, wandb_run.Path("d"))
 """
-    if said:
+    if setting:
         (tmp_path / "wandb").mkdir()
-        (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {said}\n")
-    env = {**os.environ, "NETRC": str(netrc), "WANDB_BASE_URL": "https://ml.uni.edu", "HOME": str(tmp_path),
-           "PYTHONPATH": str(ROOT)}  # fmt: skip
+        (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {setting}\n")
+    env = {
+        **os.environ,
+        "NETRC": str(netrc),
+        "WANDB_BASE_URL": "https://ml.uni.edu",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+    }
     env.pop("WANDB_API_KEY", None)
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
     )
     assert f"mode {mode}\n" in done.stdout
-    assert ("no key, logging offline" in done.stderr) == (key is None and said is None)
+    assert ("no key, logging offline" in done.stderr) == (key is None and setting is None)
     assert ("has 5, logging offline" in done.stderr) == (key == "short")
 
 
@@ -276,7 +287,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
-def test_a_key_but_no_network_costs_no_training_and_no_noise(train_process, tmp_path, monkeypatch):
+def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monkeypatch):
     """W&B gives up after 20 seconds, once for all seeds of a process."""
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
@@ -298,12 +309,11 @@ def test_histograms_count_every_unit_in_tenths_of_a_decade():
     (found,) = wandb_run.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
     counts, edges = found
     assert len(edges) == len(counts) + 1
-    assert {round(edges[k], 1): count for k, count in enumerate(counts) if count} == {
-        -1.0: 1, -0.4: 1, 0.0: 1, 1.0: 1, 1.9: 1, 4.9: 2
-    }  # fmt: skip
+    found = {round(edges[k], 1): count for k, count in enumerate(counts) if count}
+    assert found == {-1.0: 1, -0.4: 1, 0.0: 1, 1.0: 1, 1.9: 1, 4.9: 2}
 
 
-def test_pictures_go_to_the_run_they_are_of(train, tmp_path):
+def test_pictures_go_to_their_run(train, tmp_path):
     from matplotlib import image
 
     runs = {}

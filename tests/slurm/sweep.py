@@ -21,11 +21,16 @@ import torch
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 NODE = HERE / "node.sh"
-TABLE = ["--config-dir", "own", "table=paced_copy", "logger=csv", "device=cpu"]
+TABLE = ["--config-dir", "user", "table=paced_copy", "logger=csv", "device=cpu"]
 # SLURM's shortest time limit is a minute. It looks at the time twice in that, so warns 5 to 35 seconds before the end.
-SLURM = ["hydra/launcher=slurm", "hydra.launcher.gpus_per_node=0", "hydra.launcher.cpus_per_task=1",
-         "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=5",
-         "hydra.launcher.array_parallelism=4"]  # fmt: skip
+SLURM = [
+    "hydra/launcher=slurm",
+    "hydra.launcher.gpus_per_node=0",
+    "hydra.launcher.cpus_per_task=1",
+    "hydra.launcher.timeout_min=1",
+    "hydra.launcher.signal_delay_s=5",
+    "hydra.launcher.array_parallelism=4",
+]
 PACE = 0.3  # seconds a step, times the seed: the 120 steps of seed 2 take more than the minute
 JOBS = [("lstm", 1), ("plstm", 1), ("lstm", 2), ("plstm", 2)]  # in the table's order
 CANCELLED, LATE = 1, 2
@@ -38,13 +43,22 @@ def say(line):
 
 def start(place, script, *words, pace=0.0):
     if not place.exists():
-        shutil.copytree(HERE / "table", place / "own" / "table")
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "PACE": str(pace), "OMP_NUM_THREADS": "1"}
+        shutil.copytree(HERE / "table", place / "user" / "table")
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'tests' / 'support'}:{ROOT}",
+        "PACE": str(pace),
+        "OMP_NUM_THREADS": "1",
+    }
     say(f"$ python {script} {' '.join(words)}")
     return subprocess.Popen(
-        [sys.executable, str(ROOT / script), *words], cwd=place, env=env, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [sys.executable, str(ROOT / script), *words],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
 
 def lines_of(process):
@@ -60,13 +74,13 @@ def run_of(place, job):
 
 
 def report(place):
-    """The runs of a table as its report has them, without their times; and what it says of the claim."""
-    process = start(place, "scripts/report.py", "--config-dir", "own", "paced_copy")
+    """The runs of a table as its report has them, without their times; and the line of its claim."""
+    process = start(place, "scripts/report.py", "--config-dir", "user", "paced_copy")
     assert list(lines_of(process))
     assert process.returncode == 0
-    with (place / "own" / "results" / "paced_copy" / "runs.csv").open(newline="") as file:
+    with (place / "user" / "results" / "paced_copy" / "runs.csv").open(newline="") as file:
         rows = [{key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)]
-    text = (place / "own" / "results" / "paced_copy" / "table.md").read_text()
+    text = (place / "user" / "results" / "paced_copy" / "table.md").read_text()
     claim = next(line for line in text.splitlines() if "lstm > plstm" in line)
     return rows, claim
 
@@ -89,25 +103,25 @@ def same(a, b):
 
 
 def check(place, whole):
-    """Every run of a sweep against that of another: what is measured, and the weights, bit for bit; and the report."""
+    """Compare every run of a sweep with that of another: measurements and weights, bit for bit; and the reports."""
     for job, (model, seed) in enumerate(JOBS):
-        ours, theirs = run_of(place, job), run_of(whole, job)
-        records = [json.loads((d / "record.json").read_text()) for d in (ours, theirs)]
+        directories = run_of(place, job), run_of(whole, job)
+        records = [json.loads((d / "record.json").read_text()) for d in directories]
         for key in ("id", "status", "metrics", "last", "best", "curve", "steps", "stopped"):
             assert records[0][key] == records[1][key], (model, seed, key)
         for name in ("last.pt", "best.pt"):
-            kept = [torch.load(d / name, weights_only=True) for d in (ours, theirs)]
+            kept = [torch.load(d / name, weights_only=True) for d in directories]
             kept[0].get("progress", {}).pop("seconds", None), kept[1].get("progress", {}).pop("seconds", None)
             assert same(*kept), (model, seed, name)
         say(f"{model}, seed {seed}: record, curve, weights and optimizer are bitwise those of the undisturbed run")
-    (ours, said), (theirs, undisturbed) = report(place), report(whole)
-    assert len(ours) == len(JOBS)
-    assert (ours, said) == (theirs, undisturbed)
-    say(f"the report is that of the undisturbed sweep: {said}")
+    rows, claim = report(place)
+    assert len(rows) == len(JOBS)
+    assert (rows, claim) == report(whole)
+    say(f"the report is that of the undisturbed sweep: {claim}")
 
 
 def hurry(ended):
-    """SLURM holds a requeued job for two minutes; we leave ten seconds, in which what is left of it is killed."""
+    """SLURM holds a requeued job for two minutes; start it after ten seconds, in which the rest of it is killed."""
     known = {}  # requeued jobs: not to be looked at before that time
     while not ended.wait(1.0):
         waiting = subprocess.run(
@@ -126,9 +140,9 @@ def cluster(folder):
     version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     say(f"{version}, one node")
     process, array = start(folder, "train.py", *TABLE, *SLURM, pace=PACE), None
-    said = []
+    lines = []
     for line in lines_of(process):
-        said.append(line)
+        lines.append(line)
         if found := re.match(rf"SLURM has {len(JOBS)} jobs, (\d+)", line):
             array = found[1]
             while not 0 < step_of(run_of(folder, CANCELLED)) < 100:
@@ -136,7 +150,7 @@ def cluster(folder):
             say(f"$ scancel {array}_{CANCELLED}    # at step {step_of(run_of(folder, CANCELLED))} or later")
             subprocess.run(["scancel", f"{array}_{CANCELLED}"], check=True)
     assert process.returncode == 1, "a job was cancelled"
-    assert any(f"job {array}_{CANCELLED} was cancelled or killed: the same command continues" in line for line in said)
+    assert any(f"job {array}_{CANCELLED} was cancelled or killed: the same command continues" in line for line in lines)
     jobs = subprocess.run(
         ["scontrol", "show", "job", "--oneliner", array], capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -148,9 +162,9 @@ def cluster(folder):
     say(f"the report has what is finished: {claim}")
     for expected in ("4 runs: 3 finished, skipped; 1 to run", "4 runs: 4 finished, skipped; 0 to run"):
         process = start(folder, "train.py", *TABLE, *SLURM)
-        said = list(lines_of(process))
+        lines = list(lines_of(process))
         assert process.returncode == 0
-        assert said[0].strip() == expected
+        assert lines[0].strip() == expected
     assert step_of(run_of(folder, CANCELLED)) == 120
 
 

@@ -207,7 +207,7 @@ def test_sizes_are_positive(make, name, bad):
 
 
 @pytest.mark.parametrize(
-    ("name", "bad", "mend"),
+    ("name", "bad", "fix"),
     [
         ("copy", {"layout": "text"}, "paper, authors, tallec, gu"),
         ("copy", {"score": "last"}, "all, answers"),
@@ -234,6 +234,6 @@ def test_sizes_are_positive(make, name, bad):
         ("frequency_async", {"negatives": "log"}, "log_uniform, uniform"),
     ],
 )
-def test_bad_arguments_say_what_is_right(make, name, bad, mend):
-    with pytest.raises(ValueError, match=mend):
+def test_bad_arguments_say_what_is_right(make, name, bad, fix):
+    with pytest.raises(ValueError, match=fix):
         make(name, **bad)

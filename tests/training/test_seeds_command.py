@@ -10,9 +10,9 @@ from hydra.core.plugins import Plugins
 from trainings import COPY, close
 
 from hydra_plugins import timescales_sweeper
-from timescales import paths
+from timescales import paths, sweep
 from timescales.config import identity
-from timescales.runs import cost, record
+from timescales.runs import cost, lock, record
 from timescales.training import checkpoint, seeds
 from timescales.training.run import resume_step
 
@@ -71,7 +71,7 @@ def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [*QUICK, "seed=1"])
     place = tmp_path / "runs" / identity.slug(cfg)
-    with record.lock(place):
+    with lock.hold(place):
         record.start(place, identity.identity(cfg), identity.resolved(cfg))
         outcome = train(*QUICK, "seeds=2")
         assert outcome.status == 1
@@ -103,7 +103,7 @@ def test_a_sweep_groups_runs_that_differ_in_their_seed_alone(train, tmp_path, mo
 
 def test_no_launch_has_more_seeds_than_were_asked_for(train, monkeypatch):
     planned = sweep_plan(train, monkeypatch, "seed=0,1,2,3,4", "seeds=2")
-    together = [[job.seed for job in jobs] for jobs in timescales_sweeper.launches(planned)]
+    together = [[job.seed for job in jobs] for jobs in sweep.launches(planned)]
     assert together == [[0, 1], [2, 3], [4, 5]]
 
 
@@ -117,8 +117,8 @@ def test_a_sweep_goes_seed_by_seed_and_the_longest_first(train, monkeypatch):
 
 def test_what_is_left_counts_unknown_kinds_as_the_mean_of_the_known():
     todo = [SimpleNamespace(kind=kind) for kind in "aabc"]
-    assert timescales_sweeper.minutes_left(todo, {"a": 60.0, "b": 300.0}) == " (about 9 min left)"
-    assert timescales_sweeper.minutes_left(todo[3:], {"a": 60.0, "b": 300.0}) == ""
+    assert sweep.minutes_left(todo, {"a": 60.0, "b": 300.0}) == " (about 9 min left)"
+    assert sweep.minutes_left(todo[3:], {"a": 60.0, "b": 300.0}) == ""
 
 
 def sweep_plan(train, monkeypatch, *sweep):

@@ -83,7 +83,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
     parts["loop"] = vars(schema.Loop()) | config["loop"]
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
-    settings |= {key: config.get(key, getattr(schema.Trunk, key)) for key in ("precision", "deterministic")}
+    settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")
     ignored = {f"task.{key}" for key in identity.NOT_IDENTITY_TASK}
     ignored |= {f"loop.{key}" for key in identity.NOT_IDENTITY_LOOP}

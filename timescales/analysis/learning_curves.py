@@ -119,7 +119,7 @@ def _draw_chance(ax: Any, runs: Sequence[Run]) -> None:
 
 def _common_legend(figure: Any, axes: Sequence[Any]) -> None:
     """One legend below all axes, with each label once."""
-    handles = {}
+    handles: dict[str, Any] = {}
     for ax in axes:
         handles |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     look = {"loc": "outside lower center", "ncols": len(axes) + 1, "frameon": False, "fontsize": 8}

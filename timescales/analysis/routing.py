@@ -26,7 +26,7 @@ TITLE = "Perplexity with a group of second-layer units silenced, over that witho
 GROUP, OF = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes
 ALPHA = 0.56  # of the inverse gamma distribution of the paper's time scales
 WORDS = ("above 10,000", "1,000 to 10,000", "100 to 1,000", "below 100", "all words")
-LOGITS = 4_000_000  # computed at once, 16 MB; larger blocks of memory would be allocated anew each time
+LOGITS = 4_000_000  # computed at once, 16 MB; larger blocks of memory would be allocated again each time
 
 # Ratios of groups 1 to 23 of the paper's multi-timescale model on the Penn Treebank, by bin: Fig. 12, as released.
 # They are of perplexities rounded to two decimals, of the model of table 3.

@@ -9,40 +9,34 @@ from dataclasses import fields
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
-from timescales.config.schema import MOST_SEEDS, Loop, Trunk
+from timescales.config.schema import MOST_SEEDS, BaseConfig, Loop
 from timescales.errors import ConfigError, nearest
 
 CHOICES = {
-    "engine": ("auto", "eager", "fused", "graph", "cudnn"), "precision": ("fp32", "tf32"),
+    "engine": ("auto", "eager", "fused", "graph", "cudnn"),
+    "precision": ("fp32", "tf32"),
     "logger.name": ("wandb", "csv", "none"),
-    "force": (True, False, "stale"), "skip": ("local", "committed"), "profile": (None, "tiny"),
-}  # fmt: skip
-# Only these may read the environment: any other value, a secret perhaps, would be recorded with the configuration.
+    "force": (True, False, "stale"),
+    "skip": ("local", "committed"),
+    "profile": (None, "tiny"),
+}
+DEVICES = ("auto", "cpu", "cuda", "mps")
+# Only these may read the environment: any other value, perhaps a secret, would be recorded with the configuration.
 MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
 
 
 def check(cfg: DictConfig) -> None:
-    """Raise ConfigError for keys and values of the trunk that no run can have."""
+    """Raise ConfigError for keys and values of the base configuration that no run can have."""
     _check_keys(cfg)
+    _check_classes(cfg)
+    _check_names(cfg)
+    _check_environment(cfg)
     _check_loop(cfg.loop)
-    for key, choices in CHOICES.items():
-        value = OmegaConf.select(cfg, key)
-        if value not in choices:
-            words = [json.dumps(choice).strip('"') for choice in choices]
-            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
-    if not 0 <= cfg.seed < 2**63:
-        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
-    if not 1 <= cfg.seeds <= MOST_SEEDS:
-        raise ConfigError(
-            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
-            f"not {cfg.seeds}"
-        )
+    _check_choices(cfg)
+    _check_seeds(cfg)
     if not cfg.run_dir:
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
-    kinds = ("auto", "cpu", "cuda", "mps")
-    if cfg.device.split(":")[0] not in kinds:
-        near = "; did you mean cuda?" if cfg.device.lower().startswith("gpu") else nearest(cfg.device, kinds)
-        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {cfg.device}{near}")
+    _check_device(cfg.device)
     if cfg.profile is not None and cfg.table is None:
         raise ConfigError(f"profile={cfg.profile} is a table's: give table=NAME too")
     if cfg.skip == "committed" and not paths.RESULTS.is_dir():
@@ -50,29 +44,64 @@ def check(cfg: DictConfig) -> None:
 
 
 def _check_keys(cfg: DictConfig) -> None:
-    """Which keys there are, and what must be a class, a name, or not from the environment."""
-    for known, part, prefix in ((Trunk, cfg, ""), (Loop, cfg.loop, "loop.")):
-        names = [f.name for f in fields(known)]
+    """The keys are those of the schema, all of them."""
+    for schema, part, prefix in ((BaseConfig, cfg, ""), (Loop, cfg.loop, "loop.")):
+        names = [f.name for f in fields(schema)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
             raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
         if deleted := [name for name in names if name not in part and name != "table"]:
             raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
+
+
+def _check_classes(cfg: DictConfig) -> None:
     for group in ("model", "task", "optimizer"):
         target = OmegaConf.select(cfg, f"{group}._target_")
         if not isinstance(target, str):
             raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
+
+
+def _check_names(cfg: DictConfig) -> None:
     for group in ("model", "task", "paper"):
         name = OmegaConf.select(cfg, f"{group}.name")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
             raise ConfigError(f"{group}.name is part of file names: a word of letters, digits, . _ + -; not {name!r}")
-    as_typed = OmegaConf.to_container(cfg, resolve=False)
-    assert isinstance(as_typed, dict)
-    for key in map(str, as_typed.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
-        if re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(as_typed[key])):  # or a name that is made up of others
+
+
+def _check_environment(cfg: DictConfig) -> None:
+    """No value reads the environment but for two directories."""
+    unresolved = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(unresolved, dict)
+    for key in map(str, unresolved.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
+        # An interpolation whose name is made up of others might be oc.env, too.
+        if re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(unresolved[key])):
             raise ConfigError(
                 f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
                 "other values are written into the record and sent to W&B"
             )
+
+
+def _check_choices(cfg: DictConfig) -> None:
+    for key, choices in CHOICES.items():
+        value = OmegaConf.select(cfg, key)
+        if value not in choices:
+            words = [json.dumps(choice).strip('"') for choice in choices]
+            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
+
+
+def _check_seeds(cfg: DictConfig) -> None:
+    if not 0 <= cfg.seed < 2**63:
+        raise ConfigError(f"seed must be at least 0 and below 2^63, not {cfg.seed}")
+    if not 1 <= cfg.seeds <= MOST_SEEDS:
+        raise ConfigError(
+            f"seeds must be at least 1 and at most {MOST_SEEDS}: how many seeds to train, from seed={cfg.seed} on; "
+            f"not {cfg.seeds}"
+        )
+
+
+def _check_device(device: str) -> None:
+    if device.split(":")[0] not in DEVICES:
+        hint = "; did you mean cuda?" if device.lower().startswith("gpu") else nearest(device, DEVICES)
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {device}{hint}")
 
 
 def _check_loop(loop: DictConfig) -> None:

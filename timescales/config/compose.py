@@ -1,4 +1,4 @@
-"""From overrides to configurations, fast enough for hundreds: no torch, and each choice of groups is composed once."""
+"""From overrides to configurations, fast enough for hundreds of them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra import initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,35 +15,39 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
 from timescales import paths
-from timescales.config import folders, identity
+from timescales.config import folders, hydra_internals, identity
 
 
 class Composer:
     """Composes as `train.py` would: composer(["model=plstm", "task.T=500"]) is the configuration, without Hydra's part.
 
-    What chooses groups (model=, task=, table=, ...) is composed once, about a tenth of a second, and kept; the values
-    are set on copies of it, a few milliseconds each. Raises Hydra's and OmegaConf's errors (see `cli.one_line`).
+    Each choice of groups (model=, task=, table=, ...) is composed once, which takes about a tenth of a second; values
+    are set on copies of it, which takes a few milliseconds. Raises Hydra's and OmegaConf's errors (see
+    `messages.one_line`).
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
         self.loader = loader
         self.parser = OverridesParser.create(config_loader=loader)
-        self.kept: dict[tuple[str, ...], DictConfig] = {}
+        self.composed: dict[tuple[str, ...], DictConfig] = {}  # by the overrides that choose groups
         self.parsed: dict[str, Override] = {}
         self.groups: dict[str, bool] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         parsed = [self.parse(text) for text in overrides]
-        chosen = [o for o in parsed if self.is_group(o)]
-        key = tuple(str(o.input_line) for o in chosen)
-        if key not in self.kept:
-            cfg = self.loader.load_configuration("config", [*key, *folders.searchpath()], RunMode.RUN)
-            with open_dict(cfg):  # by far the largest parts, and none of a run's
-                del cfg["hydra"]
-                cfg.table = cfg.table and cfg.table.name
-            self.kept[key] = cfg
-        cfg = self.kept[key].copy()
-        ConfigLoaderImpl._apply_overrides_to_config([o for o in parsed if not self.is_group(o)], cfg)
+        groups = tuple(str(o.input_line) for o in parsed if self.is_group(o))
+        if groups not in self.composed:
+            self.composed[groups] = self._compose(groups)
+        cfg = self.composed[groups].copy()
+        hydra_internals.apply_overrides([o for o in parsed if not self.is_group(o)], cfg)
+        return cfg
+
+    def _compose(self, groups: Sequence[str]) -> DictConfig:
+        """The configuration of a choice of groups, without its largest parts, which no run needs."""
+        cfg = self.loader.load_configuration("config", [*groups, *folders.searchpath()], RunMode.RUN)
+        with open_dict(cfg):
+            del cfg["hydra"]
+            cfg.table = cfg.table and cfg.table.name
         return cfg
 
     def parse(self, text: str) -> Override:

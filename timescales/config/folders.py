@@ -1,4 +1,4 @@
-"""What conf/ and a folder of your own offer. Imports no torch."""
+"""The choices of config groups: files in conf/ and in the user's own folder. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from timescales.config import overrides
 from timescales.errors import ConfigError, nearest
 
 
-def check_own() -> None:
-    """Raise ConfigError for a folder of one's own that is not there, or one with a name that conf/ has, too."""
-    for folder in paths.own():
+def check_user_folder() -> None:
+    """Raise ConfigError if the user's folder does not exist, or has a file with a name that conf/ has, too."""
+    for folder in paths.user_folders():
         if not folder.is_dir():
             raise ConfigError(f"--config-dir={folder}: no such folder")
         for path in paths.conf().rglob("*.yaml"):
             name = path.relative_to(paths.conf())
-            if (mine := folder / name).is_file() and not mine.samefile(path):
-                raise ConfigError(f"{mine} would not be read: conf/ has a {name}, too; give it another name")
+            if (duplicate := folder / name).is_file() and not duplicate.samefile(path):
+                raise ConfigError(f"{duplicate} would not be read: conf/ has a {name}, too; give it another name")
 
 
 def searchpath() -> list[str]:
-    """The overrides by which a configuration that is composed here finds what lies in one's own folder."""
-    return [f"hydra.searchpath=[{overrides.spell(f'file://{folder}')}]" for folder in paths.own()]
+    """The overrides by which a configuration that is composed here finds the files in the user's folder."""
+    return [f"hydra.searchpath=[{overrides.spell(f'file://{folder}')}]" for folder in paths.user_folders()]
 
 
 def no_such(group: str, wrong: str) -> str:
     """The line for a choice that a group does not have."""
     options = choices(group)
-    there = f" (there are {', '.join(options)})" if options else " here"
-    return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{there}"
+    listed = f" (there are {', '.join(options)})" if options else " here"
+    return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
 
 
 def choices(group: str) -> list[str]:
-    """The names a config group offers."""
-    return sorted(path.stem for folder in (paths.conf(), *paths.own()) for path in (folder / group).glob("*.yaml"))
+    """The names that a config group offers."""
+    folders = (paths.conf(), *paths.user_folders())
+    return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))

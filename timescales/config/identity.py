@@ -11,34 +11,34 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config.schema import MOST_SEEDS, Loop, Trunk
+from timescales.config.schema import MOST_SEEDS, BaseConfig, Loop
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
 NOT_IDENTITY = (
-    "logger", "device", "engine", "data_root", "run_dir", "resume", "force", "skip", "table", "profile", "seeds",
-    "hydra",
-)  # fmt: skip
+    *("logger", "device", "engine", "data_root", "run_dir"),
+    *("resume", "force", "skip", "table", "profile", "seeds", "hydra"),
+)
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
-NOT_IDENTITY_TASK = ("allow_partial",)  # a run on part of the data says so in its record, and fills the same cell
+NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
 
 
 def register() -> None:
-    """Make the trunk and the run_dir resolver known to Hydra."""
-    ConfigStore.instance().store(name="trunk", node=Trunk)
+    """Make the types of the base configuration and the resolver of run_dir known to Hydra."""
+    ConfigStore.instance().store(name="base_config", node=BaseConfig)
     OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
-    """The configuration as plain dicts, interpolations resolved, without what is not a run's (Hydra's, a table's)."""
+    """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
     return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}  # type: ignore[misc]
 
 
 def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
-    1 and 1.0 are one value. A trunk key at its default counts as not there, so that a key added later leaves the
-    identity of every older run as it was.
+    1 and 1.0 are one value. A key of the base configuration at its default counts as absent, so that a key added later
+    leaves the identity of every older run as it was.
     """
     loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
     for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
@@ -47,7 +47,7 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
-    kept = _without_defaults(kept, Trunk) | {"loop": _without_defaults(loop, Loop), "task": task}
+    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, Loop), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -70,17 +70,17 @@ def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
 
 
 def kind(cfg: DictConfig) -> str:
-    """What runs that cost the same share: the identity without the seed and the learning rate."""
+    """The same for all runs that cost the same: the identity without the seed and the learning rate."""
     with open_dict(cfg):
         seed, rate = cfg.seed, cfg.optimizer.lr
         cfg.seed, cfg.optimizer.lr = 0, 0.0
-        found = identity(cfg)
+        shared = identity(cfg)
         cfg.seed, cfg.optimizer.lr = seed, rate
-    return found
+    return shared
 
 
 def slug(cfg: DictConfig) -> str:
-    """A run's directory name: what it is at a glance, then its identity."""
+    """The name of a run's directory: task, model, seed, identity."""
     return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
 
 
@@ -90,7 +90,7 @@ def id_of(slug: str) -> str:
 
 
 def group(config: Mapping[str, Any]) -> str:
-    """The name that the seeds of a resolved configuration share: what it is, then the identity of its seed 0."""
+    """The name that the seeds of a resolved configuration share: task, model, identity of seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
     return "-".join(words)
 
@@ -106,11 +106,19 @@ def each_seed(cfg: DictConfig) -> list[DictConfig]:
     """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
     if not 1 < cfg.seeds <= MOST_SEEDS:  # one, or a number that `check` refuses
         return [cfg]
+    given_directory = _unresolved(cfg, "run_dir") != "${run_dir:}"
     runs = []
     for k in range(cfg.seeds):
         run = with_seed(cfg, cfg.seed + k)
         run.seeds = 1
-        if OmegaConf.to_container(cfg, resolve=False)["run_dir"] != "${run_dir:}":  # type: ignore[call-overload]
+        if given_directory:
             run.run_dir = f"{cfg.run_dir}/{slug(run)}"
         runs.append(run)
     return runs
+
+
+def _unresolved(cfg: DictConfig, key: str) -> Any:
+    """A value as it is written, its interpolations unresolved."""
+    values = OmegaConf.to_container(cfg, resolve=False)
+    assert isinstance(values, dict)
+    return values[key]

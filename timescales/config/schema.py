@@ -1,4 +1,4 @@
-"""The trunk's types, a run's identity and directory. Imports no torch: a finished run is skipped without it."""
+"""The keys of the base configuration (conf/config.yaml) with their types. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from omegaconf import MISSING
 # Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 
-MOST_SEEDS = 1000  # in one launch: each has its configuration and directory before the first begins
+MOST_SEEDS = 1000  # in one launch: all configurations are composed before the first run begins
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Loop:
     log_every: int = 50
 
     def last_step(self, by_epochs: int) -> int:
-        """The step after which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
+        """The step at which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
         return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
 
 
 @dataclass
-class Trunk:
-    """Every key of a configuration that is not a model's, task's, optimizer's or logger's own."""
+class BaseConfig:
+    """Every key of a configuration that does not belong to a model, task, optimizer or logger."""
 
     paper: Any = MISSING
     model: Any = MISSING

@@ -25,8 +25,8 @@ def table(name: str) -> Table:
 
     Raises ConfigError if there is none, or one that cannot be judged or reported.
     """
-    folders.check_own()
-    places = (folder / "table" / f"{name}.yaml" for folder in (paths.conf(), *paths.own()))
+    folders.check_user_folder()
+    places = (folder / "table" / f"{name}.yaml" for folder in (paths.conf(), *paths.user_folders()))
     path = next((path for path in places if path.is_file()), None)
     if path is None:
         raise ConfigError(folders.no_such("table", name))

@@ -107,12 +107,12 @@ def status(name: str, composer: Composer, results: Path, runs: Path, absent: Seq
 def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs: Path) -> State:
     """What there is of a run: its record counts more than what was committed."""
     slug = identity.slug(cfg)
-    found, row = record.read(runs / slug), committed.get(identity.id_of(slug))
-    word = "missing"
+    saved, row = record.read(runs / slug), committed.get(identity.id_of(slug))
+    state, word = record.state(saved), "missing"
     outcome: Row | None = None
-    if found is not None:
-        word = "stale" if record.stale(found) else found["status"]
-        outcome = found if found["status"] in record.ENDED else None
+    if saved is not None:
+        word = "stale" if record.stale(saved) else state.value
+        outcome = saved if state.ended else None
     elif row is not None:
         word = "stale" if store.stale(row) else "committed"
         outcome = row if row["status"] in record.ENDED else None

@@ -72,10 +72,15 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = provenance.provenance(config["device"])
     return {
-        "kind": kind, "run": f"{config['task']['name']}/{config['model']['name']}", "machine": origin["machine"],
-        "threads": origin["threads"], "steps": steps, "seconds_per_step": f"{step:.4g}",
-        "seconds_per_validation": f"{validation:.4g}", "seconds": f"{whole:.4g}",
-    }  # fmt: skip
+        "kind": kind,
+        "run": f"{config['task']['name']}/{config['model']['name']}",
+        "machine": origin["machine"],
+        "threads": origin["threads"],
+        "steps": steps,
+        "seconds_per_step": f"{step:.4g}",
+        "seconds_per_validation": f"{validation:.4g}",
+        "seconds": f"{whole:.4g}",
+    }
 
 
 def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:

@@ -1,13 +1,13 @@
-"""Who works in a run's directory: one process at a time, on this machine or another that sees the same files.
+"""The lock of a run's directory: one process at a time, on this machine or on another that sees the same files.
 
-A claim is a file, `lock`, then `lock.1`, `lock.2`, ... of those who come later; the highest number counts. A file that
-must not be there yet is created atomically on shared file systems too: so of several who find the highest one given
-back, or its owner dead, one gets the next number. An owner is alive
+The lock is a file: `lock`, then `lock.1`, `lock.2`, ... of later owners; the highest number counts. A process creates
+its file only if it does not exist, which is atomic on shared file systems too: of several that find the newest lock
+released, or its owner dead, one gets the next number. An owner is alive
 
 - while it holds the operating system's lock on its file (flock), which ends with its process, however that ends: on one
-  machine nobody waits for the dead. But not every shared file system shows it to other machines;
-- else, if it is of another machine, while its file was touched less than SILENCE seconds ago; it is every BEAT seconds.
-  Both times are the file system's: clocks of several machines differ.
+  machine nobody waits for a dead process. Not every shared file system shows this lock to other machines;
+- else, if it is on another machine, while its file was touched less than TIMEOUT seconds ago; it is touched every
+  HEARTBEAT seconds. Both times are the file system's: clocks of several machines differ.
 
 Imports no torch.
 """
@@ -23,118 +23,171 @@ import platform
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from timescales.errors import ConfigError
+from timescales.files import TEMPORARY
 
-BEAT = 30.0  # seconds
-SILENCE = 300.0  # ten beats: what a machine knows of a network's files may be a minute old
-GIVEN_BACK = "given back"
-
-
-class Elsewhere(ConfigError):
-    """The run is going on in another process."""
+HEARTBEAT = 30.0  # seconds
+TIMEOUT = 300.0  # ten heartbeats: what a machine knows of a network's files may be a minute old
+RELEASED = "given back"
 
 
-class Claim:
-    """A run's directory is ours until `release`. Raises Elsewhere if a living process has it."""
+class RunningElsewhere(ConfigError):
+    """Another process trains the run."""
+
+
+class Lock:
+    """The lock of a run's directory, from now until `release`. Raises RunningElsewhere if a living process holds it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         newest = _newest(directory)
-        if words := owner(directory):
-            raise Elsewhere(f"{directory} is being run by {words} right now")
+        if holder := owner(directory):
+            raise RunningElsewhere(f"{directory} is being run by {holder} right now")
         self.number = 0 if newest is None else newest + 1
         self.path = _path(directory, self.number).absolute()
-        taken = f"{directory} is being run by another process, which has just taken it"
-        try:
-            self.file = open(self.path, "x+")  # noqa: SIM115 (it carries the lock, so it stays open)
-        except FileExistsError:
-            raise Elsewhere(taken) from None
-        with contextlib.suppress(OSError):  # a file system without locks: there the beat alone counts
-            fcntl.flock(self.file, fcntl.LOCK_EX)
-        try:
-            self.file.write(json.dumps(_ourselves()))
-            self.file.flush()
-        except OSError as error:  # a full disk, say: an empty file would be somebody's for SILENCE seconds
-            self.path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):
-                self.file.close()
-            error.filename = str(self.path)
-            raise
-        if _newest(directory) != self.number:  # we slept since looking, and were overtaken
-            self.path.unlink(missing_ok=True)
-            self.file.close()
-            raise Elsewhere(taken)
+        self.file = self._create()
         for path in directory.glob("lock*"):
             if _number(path.name) < self.number:
                 path.unlink(missing_ok=True)
-        self.lost, self.heard, self.ended = False, time.time(), threading.Event()
-        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.lost, self.last_beat, self.released = False, time.time(), threading.Event()
+        self.thread = threading.Thread(target=self._keep_alive, daemon=True)
         self.thread.start()
 
-    def _beat(self) -> None:
-        while not self.ended.wait(BEAT):
-            self._look()
+    def _create(self) -> IO[str]:
+        """Create the lock's file and write who holds it; the open file carries the operating system's lock."""
+        taken = f"{self.directory} is being run by another process, which has just taken it"
+        try:
+            file = open(self.path, "x+")  # noqa: SIM115 (stays open)
+        except FileExistsError:
+            raise RunningElsewhere(taken) from None
+        with contextlib.suppress(OSError):  # a file system without locks: there the heartbeat alone counts
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            file.write(json.dumps(_this_process()))
+            file.flush()
+        except OSError as error:  # a full disk, say: an empty file would count as a lock for TIMEOUT seconds
+            self.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.close()
+            error.filename = str(self.path)
+            raise
+        if _newest(self.directory) != self.number:  # this process slept since it looked, and another was faster
+            self.path.unlink(missing_ok=True)
+            file.close()
+            raise RunningElsewhere(taken)
+        return file
 
-    def _look(self) -> None:
+    def _keep_alive(self) -> None:
+        while not self.released.wait(HEARTBEAT):
+            self._beat()
+
+    def _beat(self) -> None:
         with contextlib.suppress(OSError):  # the file system may be away for a while
             self.lost = _newest(self.path.parent) != self.number
             os.utime(self.path)
-            self.heard = time.time()
+            self.last_beat = time.time()
 
     def check(self) -> None:
-        """Raise Elsewhere if another has taken the run, because we were silent for too long: we must not write then."""
-        if time.time() - self.heard > 2 * BEAT:  # the machine slept, and our thread may not be awake yet
-            self._look()
+        """Raise RunningElsewhere if another process has taken over, after a silence of this one: do not write then."""
+        if time.time() - self.last_beat > 2 * HEARTBEAT:  # the machine slept, and the thread may not be awake yet
+            self._beat()
         if self.lost:
-            raise Elsewhere(f"{self.directory} was taken over by another process: nothing was heard of this one")
+            raise RunningElsewhere(
+                f"{self.directory} was taken over by another process: this one sent no heartbeat for {TIMEOUT:.0f} s"
+            )
 
     def release(self) -> None:
-        """Give the directory back, so that the next owner need not wait."""
-        self.ended.set()
+        """Release the lock, so that the next owner need not wait."""
+        self.released.set()
         self.thread.join()
         with contextlib.suppress(OSError), self.file:
-            self.file.seek(0)  # over what is there, which needs no room on a full disk
-            self.file.write(GIVEN_BACK)
+            self.file.seek(0)  # overwriting needs no room on a full disk
+            self.file.write(RELEASED)
             self.file.truncate()
 
 
+@contextlib.contextmanager
+def hold(directory: Path) -> Iterator[Lock]:
+    """Hold the lock of a run's directory. Raises RunningElsewhere if another process holds it."""
+    lock = Lock(directory)
+    try:
+        for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
+            left_by_a_kill.unlink(missing_ok=True)
+        yield lock
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def hold_all(directories: Sequence[Path]) -> Iterator[dict[Path, Lock]]:
+    """Hold the locks of those run directories that no other process holds.
+
+    Raises RunningElsewhere for the others: at once if there is nothing left to hold, else at the end.
+    """
+    held: dict[Path, Lock] = {}
+    elsewhere: list[RunningElsewhere] = []
+    with contextlib.ExitStack() as stack:
+        for directory in directories:
+            try:
+                held[directory] = stack.enter_context(hold(directory))
+            except RunningElsewhere as error:
+                elsewhere.append(error)
+        if elsewhere and not held:
+            raise elsewhere[0]
+        yield held
+    if elsewhere:
+        raise elsewhere[0]
+
+
 def owner(directory: Path) -> str | None:
-    """The living process that works in a directory, in words; None if there is none."""
+    """The living process that holds the lock of a directory, in words; None if there is none."""
     newest = _newest(directory)
     if newest is None:
         return None
     try:
         with open(_path(directory, newest), errors="replace") as file:
-            held = _held(file.fileno())
+            held = _is_held(file.fileno())
             content = file.read()
             touched = os.fstat(file.fileno()).st_mtime
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESTALE):  # on NFS it may vanish while it is read
             raise
         return "another process"  # which has just taken the next number
-    if content.startswith(GIVEN_BACK) and not held:
+    if content.startswith(RELEASED) and not held:
         return None
-    try:
-        said = dict(json.loads(content))
-    except (ValueError, TypeError):  # empty: is just being written
-        said = {}
-    words = f"process {said.get('process', '?')} on {said.get('host', '?')}"
+    holder = _parse(content)
+    words = f"process {holder.get('process', '?')} on {holder.get('host', '?')}"
     if held:
         return words
-    ours = _ourselves()
-    if held is False and said.get("machine") == ours["machine"]:
+    if _is_dead(holder, held):
         return None
-    if said.get("job") and said["job"] == ours["job"] and said.get("try", 0) < ours["try"]:
-        return None  # this very job before it was requeued
-    silent = _now(directory) - touched
-    return f"{words}, last heard of {silent:.0f} s ago," if silent < SILENCE else None
+    silence = _now(directory) - touched
+    return f"{words}, last heard of {silence:.0f} s ago," if silence < TIMEOUT else None
 
 
-def _held(file: int) -> bool | None:
+def _parse(content: str) -> dict[str, Any]:
+    """Who holds a lock by its file's content; nothing for a file that is being written or damaged."""
+    try:
+        return dict(json.loads(content))
+    except (ValueError, TypeError):
+        return {}
+
+
+def _is_dead(holder: dict[str, Any], held: bool | None) -> bool:
+    """Whether the owner of a lock that nobody is seen to hold has ended for certain."""
+    this = _this_process()
+    if held is False and holder.get("machine") == this["machine"]:
+        return True
+    # This very job before SLURM put it back into the queue.
+    return bool(holder.get("job")) and holder["job"] == this["job"] and holder.get("try", 0) < this["try"]
+
+
+def _is_held(file: int) -> bool | None:
     """Whether somebody is seen to hold the operating system's lock on a file; None where the file system has none."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,8 +198,8 @@ def _held(file: int) -> bool | None:
     return False
 
 
-def _ourselves() -> dict[str, Any]:
-    """This process, for its claim. "machine" is the running kernel: within one, processes see each other's locks."""
+def _this_process() -> dict[str, Any]:
+    """This process, for its lock. "machine" is the running kernel: within one, processes see each other's locks."""
     machine = platform.node()
     with contextlib.suppress(OSError):
         machine = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -162,6 +215,7 @@ def _now(directory: Path) -> float:
 
 
 def _newest(directory: Path) -> int | None:
+    """The highest number of a directory's locks; None if there is no lock."""
     try:
         names = os.listdir(directory)  # not glob, to which a file system that is away is an empty folder
     except FileNotFoundError:

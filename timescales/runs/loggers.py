@@ -29,9 +29,15 @@ class Bar:
         self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
-            total=last_step, initial=start, desc=label, unit="step", dynamic_ncols=True, file=sys.stderr,
-            mininterval=30.0 if quiet else 0.2, smoothing=0.1,
-        )  # fmt: skip
+            total=last_step,
+            initial=start,
+            desc=label,
+            unit="step",
+            dynamic_ncols=True,
+            file=sys.stderr,
+            mininterval=30.0 if quiet else 0.2,
+            smoothing=0.1,
+        )
 
     def log(self, values: dict[str, float], step: int) -> None:
         for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, "")):
@@ -49,7 +55,7 @@ class Bar:
 class Curve:
     """curve.csv: one row per logged step, one column per value, and the row's checksum.
 
-    Rows after `step` of an earlier try are dropped. every: there should be a row at least every so many steps.
+    Rows of an earlier process after `step` are dropped. every: there should be a row at least every so many steps.
     """
 
     CHECK = "crc32"
@@ -66,7 +72,7 @@ class Curve:
         self._rewrite()
 
     def _read(self, step: int) -> None:
-        """Take over what an earlier try wrote up to `step`; a damaged file is begun anew."""
+        """Keep what an earlier process wrote up to `step`; a damaged file is restarted."""
         try:
             text = self.path.read_bytes().decode()
             whole = text[: text.rfind("\n") + 1]  # a kill or a full disk may leave half a row
@@ -84,7 +90,7 @@ class Curve:
         except FileNotFoundError:
             return
         except (csv.Error, ValueError) as error:
-            print(f"{self.path} is damaged ({error}): begun anew from step {step}", file=sys.stderr)
+            print(f"{self.path} is damaged ({error}): restarted from step {step}", file=sys.stderr)
 
     def _check(self, row: dict[str, Any]) -> str:
         """The checksum of a row and its columns' names; the x keeps it from being read as a number."""
@@ -145,22 +151,22 @@ def open_all(
     timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
-    """The bar, and what the configuration's `logger` asks for; values after `step` of an earlier try are dropped.
+    """The bar, and what the configuration's `logger` asks for; values of an earlier process after `step` are dropped.
 
-    `check` is called before anything is logged or saved: it raises where the run is not ours any more.
+    `check` is called before anything is logged or saved: it raises if another process has taken over the run.
     """
     by_epochs = task.start_of(settings.max_epochs)
     last_step = settings.last_step(by_epochs)
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
-    found: list[Any] = []
+    opened: list[Any] = []
     choice = config["logger"]["name"]
     if choice != "none":
-        found.append(Curve(directory / "curve.csv", step, settings.log_every))
+        opened.append(Curve(directory / "curve.csv", step, settings.log_every))
     if choice == "wandb":
         try:
-            found.append(Wandb(directory, task.spec.select, timescales, step))
+            opened.append(Wandb(directory, task.spec.select, timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     shown = f"valid/{task.spec.select[0]}"
-    found.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, chance))
-    return Loggers(found, check)
+    opened.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, chance))
+    return Loggers(opened, check)

@@ -25,16 +25,16 @@ def provenance(device: str) -> dict[str, Any]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
-    own = device if device.startswith("cuda") else None
-    machine = torch.cuda.get_device_name(own) if on_gpu else processor()
+    index = device if device.startswith("cuda") else None
+    machine = torch.cuda.get_device_name(index) if on_gpu else processor()
     return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
 
 
 def processor() -> str:
-    """The processor's name as people know it."""
+    """The name of the processor."""
     with contextlib.suppress(OSError):
-        if found := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M):
-            return found.group(1).strip()
+        if match := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M):
+            return match[1].strip()
     return platform.processor() or platform.machine()
 
 
@@ -55,17 +55,17 @@ def _commit() -> str | None:
 def golden(task: str, model: str) -> str | None:
     """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
 
-    A pair without a curve of its own has those of its task with the LSTM and of its model on the copy task.
+    A pair without a curve has two: of its task with the LSTM and of its model on the copy task; None without those.
     """
     places = (paths.ROOT / "tests" / "golden_curves.json", paths.PACKAGE / "golden_curves.json")
     path = next((p for p in places if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
         return None
     curves = _curves(path, path.stat().st_mtime_ns)
-    found: Any = curves.get(f"{task}/{model}")
-    if found is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
-        found = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
-    return None if found is None else hashlib.sha256(json.dumps(found).encode()).hexdigest()[:12]
+    curve: Any = curves.get(f"{task}/{model}")
+    if curve is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
+        curve = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
+    return None if curve is None else hashlib.sha256(json.dumps(curve).encode()).hexdigest()[:12]
 
 
 @functools.lru_cache(1)

@@ -1,25 +1,51 @@
-"""A run on disk: its lock and its record. Imports no torch."""
+"""The record of a run, `record.json` in its directory, and the state that it tells. Imports no torch."""
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import hashlib
 import json
 import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from timescales.config.identity import group
 from timescales.errors import ConfigError
-from timescales.files import TEMPORARY, write_atomic
+from timescales.files import write_atomic
 from timescales.runs import provenance
-from timescales.runs.lock import Claim, Elsewhere
 
-ENDED = ("finished", "diverged")  # the statuses of a run that needs nothing more
+
+class State(enum.Enum):
+    """The state of a run on disk; but for ABSENT the values are the record's "status"."""
+
+    ABSENT = "absent"  # there is no record
+    INTERRUPTED = "interrupted"  # being trained, or stopped before its end
+    FAILED = "failed"
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has its outcome and needs nothing more."""
+        return self in (State.FINISHED, State.DIVERGED)
+
+
+ENDED = tuple(state.value for state in State if state.ended)
 CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
+
+
+def state(record: Mapping[str, Any] | None) -> State:
+    """The state of the run that a record, as `read` returns it, describes."""
+    return State.ABSENT if record is None else State(record["status"])
+
+
+def has_ended(directory: Path) -> bool:
+    """Whether the run in a directory has its outcome."""
+    return state(read(directory)).ended
 
 
 def write(directory: Path, record: dict[str, Any]) -> None:
@@ -54,6 +80,7 @@ def read(directory: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text())
         if missing := {"id", "status", "metrics", "seconds"} - set(record):
             raise KeyError(", ".join(sorted(missing)))
+        State(record["status"])  # raises ValueError
         if (digest := record.pop("sha256", None)) is not None and digest != _digest(record):
             raise ValueError("it is not as it was written")
         return record
@@ -63,20 +90,35 @@ def read(directory: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any], anew: bool = False) -> None:
+def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = False) -> None:
     """Write the record of a run that begins or goes on; its status is "interrupted" until it ends.
 
-    anew: what lies there is thrown away first.
+    restart: what lies there is removed first.
     """
-    if anew:
+    if restart:
         clear(directory)
     record = {
-        "id": run_id, "status": "interrupted", "config": config, "seed": config["seed"], "metrics": {}, "last": {},
-        "best": None, "curve": [], "seconds": 0.0, "stopped": None, "error": None, "partial": partial(config),
-        "device": config["device"], "golden": provenance.golden(config["task"]["name"], config["model"]["name"]),
-        "group": group(config), "parameters": None, "chance": None, "timescales": None,
-        "job": os.environ.get("SLURM_JOB_ID"), **provenance.provenance(config["device"]),
-    }  # fmt: skip
+        "id": run_id,
+        "status": State.INTERRUPTED.value,
+        "config": config,
+        "seed": config["seed"],
+        "metrics": {},
+        "last": {},
+        "best": None,
+        "curve": [],
+        "seconds": 0.0,
+        "stopped": None,
+        "error": None,
+        "partial": partial(config),
+        "device": config["device"],
+        "golden": provenance.golden(config["task"]["name"], config["model"]["name"]),
+        "group": group(config),
+        "parameters": None,
+        "chance": None,
+        "timescales": None,
+        "job": os.environ.get("SLURM_JOB_ID"),
+        **provenance.provenance(config["device"]),
+    }
     write(directory, record)
 
 
@@ -92,19 +134,8 @@ def update(directory: Path, **changes: Any) -> dict[str, Any]:
 def failed(directory: Path, error: Exception) -> None:
     """Write into a run's record why it failed, if that can be written (not on a full disk). An outcome stays."""
     with contextlib.suppress(OSError):
-        if not has_outcome(directory):
-            update(directory, status="failed", error=f"{type(error).__name__}: {error}")
-
-
-def requeued(directory: Path) -> bool:
-    """Whether this SLURM job began the run in the directory before it was put back into the queue."""
-    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return again and (read(directory) or {}).get("job") == os.environ.get("SLURM_JOB_ID", "")
-
-
-def has_outcome(directory: Path) -> bool:
-    """Whether the run in a directory has ended: finished, or diverged."""
-    return (read(directory) or {}).get("status") in ENDED
+        if not has_ended(directory):
+            update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
 
 
 def partial(config: dict[str, Any]) -> list[str]:
@@ -112,36 +143,12 @@ def partial(config: dict[str, Any]) -> list[str]:
     return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 
 
-def lacking(found: Mapping[str, Any]) -> list[str]:
-    """What the data of a recorded run lacked of what its task's name promises."""
-    return [part for part in found.get("partial", []) if part != CUT]
+def missing_data(record: Mapping[str, Any]) -> list[str]:
+    """What the data of a recorded run did not have of what its task's name promises."""
+    return [part for part in record.get("partial", []) if part != CUT]
 
 
-def done(directory: Path, run_id: str, allow_partial: bool = True) -> bool:
-    """Whether the run in a directory needs nothing more: finished, or diverged for good.
-
-    Raises ConfigError if the directory holds the run of another configuration, or one on a part of the data while the
-    whole is asked for.
-    """
-    record = read(directory)
-    if record is None:
-        return False
-    if record["id"] != run_id:
-        raise ConfigError(
-            f"{directory} holds the run {record['id']}, this configuration is {run_id}: "
-            "choose another run_dir, or force=true to replace it"
-        )
-    if record["status"] not in ENDED:
-        return False
-    if lacking(record) and not allow_partial:
-        raise ConfigError(
-            f"{directory} was trained on a part of the data ({'; '.join(lacking(record))}): "
-            "force=true trains it on the whole, task.allow_partial=true keeps it"
-        )
-    return True
-
-
-def stale(record: dict[str, Any] | None) -> bool:
+def stale(record: Mapping[str, Any] | None) -> bool:
     """Whether the golden curve of a record's task and model has changed since: its numbers are not today's."""
     if record is None or "config" not in record:
         return False
@@ -150,28 +157,18 @@ def stale(record: dict[str, Any] | None) -> bool:
     )
 
 
-def anew(directory: Path, force: bool | str) -> bool:
-    """Whether to throw away what lies in a run's directory. Raises ConfigError for an interrupted run that is stale."""
-    found = read(directory)
-    if force == "stale":
-        return stale(found)
-    if not force and found is not None and found["status"] == "interrupted" and stale(found):
-        raise ConfigError(f"{directory} was begun before its numbers changed: force=stale starts it over")
-    return bool(force)
-
-
 def clear(directory: Path) -> None:
-    """Forget a run: its record, checkpoints, curve, and what it has for W&B (its log stays)."""
-    if (found := read(directory)) is not None:  # by its id: the folder may hold other runs' too
-        for folder in (directory / "wandb").glob(f"*run-*-{found['id']}"):
+    """Remove a run: its record, checkpoints, curve, and what it has for W&B (its log stays)."""
+    if (record := read(directory)) is not None:  # by its id: the folder may hold other runs' too
+        for folder in (directory / "wandb").glob(f"*run-*-{record['id']}"):
             shutil.rmtree(folder, ignore_errors=True)
     for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
 
 
 def begun(directory: Path) -> bool:
-    """Whether there is anything of a run that should not be lost: a checkpoint, or an outcome."""
-    return (directory / "last.pt").exists() or has_outcome(directory)
+    """Whether a run has something that must not be lost: a checkpoint, or an outcome."""
+    return (directory / "last.pt").exists() or has_ended(directory)
 
 
 def discard_unless_begun(directory: Path, slug: str) -> None:
@@ -189,41 +186,8 @@ def discard_unless_begun(directory: Path, slug: str) -> None:
 
 
 def summary(record: dict[str, Any] | None) -> str:
-    """A run's outcome in one line."""
+    """The outcome of a run in one line."""
     if record is None:
         return "no record"
     metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()) if v is not None)
     return f"{record['status']}: {metrics or record.get('error') or 'no metrics'} ({record['seconds']:.0f} s)"
-
-
-@contextlib.contextmanager
-def lock(directory: Path) -> Iterator[Claim]:
-    """Hold a run directory. Raises Elsewhere if another process does: the run is going on there."""
-    held = Claim(directory)
-    try:
-        for left_by_a_kill in directory.glob(f"{TEMPORARY}*"):
-            left_by_a_kill.unlink(missing_ok=True)
-        yield held
-    finally:
-        held.release()
-
-
-@contextlib.contextmanager
-def locks(directories: Sequence[Path]) -> Iterator[dict[Path, Claim]]:
-    """Hold those of some run directories that no other process holds.
-
-    Raises Elsewhere for the others: at once if nothing is left to hold, else at the end.
-    """
-    held: dict[Path, Claim] = {}
-    elsewhere: list[Elsewhere] = []
-    with contextlib.ExitStack() as stack:
-        for directory in directories:
-            try:
-                held[directory] = stack.enter_context(lock(directory))
-            except Elsewhere as error:
-                elsewhere.append(error)
-        if elsewhere and not held:
-            raise elsewhere[0]
-        yield held
-    if elsewhere:
-        raise elsewhere[0]

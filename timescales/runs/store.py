@@ -1,4 +1,4 @@
-"""Where finished runs are found again: in runs/, and in the tables committed under results/. No torch, no pandas."""
+"""The runs that are committed under results/, as rows of runs.csv. Imports no torch and no pandas."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ from typing import Any
 
 from timescales import paths
 from timescales.files import csv_rows, csv_text
-from timescales.runs import provenance, record
+from timescales.runs import provenance
 from timescales.runs.metrics import Censored, metric
+from timescales.runs.record import ENDED
 
-# What a row of results/<table>/runs.csv says of a run beside its metrics; its axes are one JSON column.
+# The columns of results/<table>/runs.csv before those of metrics; the axes are one JSON column.
 COLUMNS = (
-    "id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters", "seconds", "device", "threads",
-    "machine", "commit", "golden", "partial", "run",
-)  # fmt: skip
+    *("id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters"),
+    *("seconds", "device", "threads", "machine", "commit", "golden", "partial", "run"),
+)
+# Columns that are the record's values.
+COPIED = ("id", "status", "seed", "parameters", "device", "threads", "machine", "commit", "golden")
 
 
 def row(
-    found: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
+    record: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
 ) -> dict[str, Any]:
     """A record as a row of runs.csv; `metrics` as a table names them."""
-    kind = f"{found['config']['task']['name']}/{found['config']['model']['name']}"
-    values = {
-        "id": found["id"], "profile": profile or "paper", "status": found["status"], "seed": found["seed"],
-        "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}), "steps": found.get("steps"),
-        "diverged_at": found.get("diverged_at"), "parameters": found["parameters"],
-        "seconds": round(found["seconds"], 1), "device": found["device"], "threads": found["threads"],
-        "machine": found["machine"], "commit": found["commit"], "golden": found["golden"],
-        "partial": "; ".join(found["partial"]), "run": kind,
-    }  # fmt: skip
-    return values | {name: metric(found, name) for name in metrics}
+    config = record["config"]
+    values = {key: record[key] for key in COPIED} | {
+        "profile": profile or "paper",
+        "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}),
+        "steps": record.get("steps"),
+        "diverged_at": record.get("diverged_at"),
+        "seconds": round(record["seconds"], 1),
+        "partial": "; ".join(record["partial"]),
+        "run": f"{config['task']['name']}/{config['model']['name']}",
+    }
+    return {key: values[key] for key in COLUMNS} | {name: metric(record, name) for name in metrics}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -67,8 +71,8 @@ def committed(results: Path | None = None) -> dict[str, dict[str, Any]]:
 
 
 def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
-    """Whether a committed row stands for its run: it has ended, on the whole data unless a part of them will do."""
-    return line["status"] in record.ENDED and (allow_partial or not line["partial"])
+    """Whether a committed row counts as its run: it has ended, on the whole data unless a part will do."""
+    return line["status"] in ENDED and (allow_partial or not line["partial"])
 
 
 def stale(line: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run's values, its pictures, and a table's verdicts. The only place that knows wandb."""
+"""Weights & Biases: a run's values, its pictures, and a table's verdicts. The only module that imports wandb."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wandb:
     SHARE = 0.01
 
     def __init__(self, directory: Path, select: tuple[str, str], timescales: Timescales, step: int) -> None:
-        self.run = _open(directory, "allow" if step else None)  # None: what an earlier try has sent is replaced
+        self.run = _open(directory, "allow" if step else None)  # None: what an earlier process has sent is replaced
         metric, direction = select
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
         self.timescales, self.step = timescales, step
@@ -70,16 +70,22 @@ class Wandb:
 
 
 def _open(directory: Path, resume: str | None = "allow") -> Any:
-    """Begin a directory's run at W&B, or go on with it: its id is the record's, so a resume finds it again."""
-    found = record.read(directory)
-    assert found is not None, "a record is written before anything is logged"
-    config = found["config"]
+    """Begin a directory's run at W&B, or continue it: its id is the record's, so a resume finds it again."""
+    saved = record.read(directory)
+    assert saved is not None, "a record is written before anything is logged"
+    config = saved["config"]
     words = [config["task"]["name"], config["model"]["name"]]
     return _init(
-        config["logger"], directory, resume=resume, id=found["id"], config=config, job_type="train",
-        name="-".join([*words, f"s{found['seed']}", found["id"]]), group=found.get("group"),
+        config["logger"],
+        directory,
+        resume=resume,
+        id=saved["id"],
+        config=config,
+        job_type="train",
+        name="-".join([*words, f"s{saved['seed']}", saved["id"]]),
+        group=saved.get("group"),
         tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
-    )  # fmt: skip
+    )
 
 
 def check(logger: dict[str, Any]) -> None:
@@ -105,61 +111,80 @@ _unreached: list[Path] = []  # directories whose run could not be begun online
 
 def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
     """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
-    mode: Any = _mode()
+    mode: Any = _mode_with_key(directory)
     import wandb
 
-    if mode == "online" and _unreached:  # by another seed of this process: it took its time to find that out
-        mode = "offline"
-    if mode == "online":
-        why = "no key"
-        try:
-            mode = "online" if wandb.login(prompt=False, verify=False) else "offline"
-        except wandb.errors.Error as error:
-            mode, why = "offline", str(error).splitlines()[0].rstrip(".")
-        if mode == "offline":
-            later = f"wandb login && wandb sync {shlex.quote(str(directory))}/wandb/offline-run-*"
-            print(f"W&B: {why}, logging offline; later: {later}", file=sys.stderr)
     arguments |= {
-        "project": logger["project"], "entity": logger["entity"], "dir": str(directory),
+        "project": logger["project"],
+        "entity": logger["entity"],
+        "dir": str(directory),
         "settings": wandb.Settings(init_timeout=20),
-    }  # fmt: skip
+    }
     if wandb.run is not None:  # of another seed beside this one
         arguments["reinit"] = "create_new"
     try:
         run = wandb.init(**arguments, mode=mode)
     except wandb.errors.Error as error:
-        # A wrong key or no network must not cost the training.
         print(f"W&B: {str(error).splitlines()[0]}: logging offline under {directory}/wandb", file=sys.stderr)
         _unreached.append(directory)
-        if wandb.run is None:
-            wandb.teardown()  # its service takes the id for one in use
-        try:
-            run = wandb.init(**arguments, mode="offline")
-        except wandb.errors.Error as again:
-            raise ConfigError(f"W&B: {str(again).splitlines()[0]}; logger=csv trains without it") from again
-        except Exception as again:  # of its service, which may be another process's and holds the id still
-            print(f"W&B: {again}: nothing is logged there, curve.csv has it all", file=sys.stderr)
-            run = wandb.init(mode="disabled")
-    # Steps of our own: W&B's start at 0 again when an offline run is resumed.
+        run = _init_offline(arguments)
+    # An axis of its own: W&B's steps start at 0 again when an offline run is resumed.
     run.define_metric("global_step", hidden=True)
     run.define_metric("*", step_metric="global_step")
     return run
 
 
-# Edges of the histograms, decades of steps: the same at every validation, or W&B could not lay them side by side.
+def _mode_with_key(directory: Path) -> str:
+    """The mode by W&B's settings; offline, with a line that says so, if there is no key or a wrong one."""
+    mode = _mode()
+    import wandb
+
+    if mode != "online":
+        return mode
+    if _unreached:  # another seed of this process has waited for the network already
+        return "offline"
+    try:
+        if wandb.login(prompt=False, verify=False):
+            return "online"
+        why = "no key"
+    except wandb.errors.Error as error:
+        why = str(error).splitlines()[0].rstrip(".")
+    later = f"wandb login && wandb sync {shlex.quote(str(directory))}/wandb/offline-run-*"
+    print(f"W&B: {why}, logging offline; later: {later}", file=sys.stderr)
+    return "offline"
+
+
+def _init_offline(arguments: dict[str, Any]) -> Any:
+    """wandb.init after a failure online, which must not cost the training. Raises ConfigError if that fails, too."""
+    import wandb
+
+    if wandb.run is None:
+        wandb.teardown()  # its service takes the id for one in use
+    try:
+        return wandb.init(**arguments, mode="offline")
+    except wandb.errors.Error as error:
+        raise ConfigError(f"W&B: {str(error).splitlines()[0]}; logger=csv trains without it") from error
+    except Exception as error:  # of its service, which may be another process's and holds the id still
+        print(f"W&B: {error}: nothing is logged there, curve.csv has it all", file=sys.stderr)
+        return wandb.init(mode="disabled")
+
+
+# Edges of the histograms, decades of steps: the same at every validation, so that W&B can show them side by side.
 DECADES = [k / 10 for k in range(-10, 51)]
 
 
 def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
-    """By layer, how many units have a time scale in each tenth of a decade of steps (beyond: the outermost): counts
-    and edges, the latter as log10."""
-    found = {}
+    """How many units of each layer have a time scale in each tenth of a decade of steps: counts, and edges as log10.
+
+    timescales: (H,) steps for each layer. What lies beyond the edges counts in the outermost bins.
+    """
+    bins = {}
     low, high = DECADES[0], DECADES[-1]
     for k, layer in enumerate(timescales, 1):
         decades = layer.detach().cpu().double().log10().nan_to_num(nan=low).clamp(low, high)
         counts = decades.histc(len(DECADES) - 1, low, high).int().tolist()
-        found[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
-    return found
+        bins[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
+    return bins
 
 
 def pictures(directory: Path) -> int:
@@ -167,8 +192,8 @@ def pictures(directory: Path) -> int:
 
     0 for a run that is not logged there.
     """
-    found, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
-    if not drawn or found is None or found["config"]["logger"]["name"] != "wandb":
+    saved, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
+    if not drawn or saved is None or saved["config"]["logger"]["name"] != "wandb":
         return 0
     try:
         import wandb
@@ -177,7 +202,7 @@ def pictures(directory: Path) -> int:
         return 0
     run = _open(directory)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
-    run.log({"global_step": found.get("steps", 0), **images})
+    run.log({"global_step": saved.get("steps", 0), **images})
     for path in drawn:
         if path.with_suffix(".csv").is_file():
             run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")
@@ -186,18 +211,29 @@ def pictures(directory: Path) -> int:
 
 
 def publish(
-    logger: dict[str, Any], name: str, directory: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]],
-    files: Sequence[Path], summary: dict[str, Any],
-) -> None:  # fmt: skip
+    logger: dict[str, Any],
+    name: str,
+    directory: Path,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    files: Sequence[Path],
+    summary: dict[str, Any],
+) -> None:
     """A table with its verdicts at W&B: one run "report-<name>", and the artefact <name>, a version each time.
 
     The artefact holds the files and, as "verdicts", the rows; `summary` is what the run says at a glance.
     """
     directory.mkdir(parents=True, exist_ok=True)
     run = _init(
-        logger, directory, resume="allow", id=f"report-{name}", name=f"report {name}", job_type="report", group=name,
+        logger,
+        directory,
+        resume="allow",
+        id=f"report-{name}",
+        name=f"report {name}",
+        job_type="report",
+        group=name,
         tags=[name],
-    )  # fmt: skip
+    )
     import wandb
 
     table = wandb.Table(columns=list(columns), data=[list(map(str, row)) for row in rows])

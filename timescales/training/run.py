@@ -216,5 +216,5 @@ def resume_step(directory: Path, partial: list[str] | None = None) -> int:
     before = content.get("lacks", [])  # old checkpoints do not have it
     if partial is not None and before != partial:
         was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
-        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true starts it over")
+        raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true restarts it")
     return content["progress"]["step"]

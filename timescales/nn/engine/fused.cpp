@@ -1,15 +1,15 @@
 // The time loop of a gated recurrent layer on the CPU: forward and exact backward, float32.
 //
-// Four parts: vectors and their functions; the cells (each cell's mathematics stands here once, forward and backward
-// next to each other); matrix products; the loops over time, written once for all cells.
+// Four parts: vectors and their functions; the equations of the cells, forward and backward; matrix products; the loops
+// over time, which are templates over the cell.
 //
-// Everything a step needs is done while its numbers are in cache: for a group of units at a time, the product with the
-// weights writes the pre-activations of their gates, and the pointwise equations follow at once. Backward mirrors it,
-// and writes the gradients of the pre-activations over the saved activations. Threads own a slice of the batch for the
-// whole sequence and never wait for each other; only where the batch is small and the weights are large do they share
-// the units instead, with one barrier per step.
+// A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
+// writes the pre-activations of the gates, and the pointwise equations follow. Backward does the same in reverse order,
+// and overwrites the saved activations with the gradients of the pre-activations. Each thread has a slice of the batch
+// for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are large, they
+// share the units instead, with one barrier per step.
 //
-// Letters: S steps, B batch, I input, H hidden, G gates. A plain C interface at the end; no other library.
+// Letters: S steps, B batch, I input, H hidden, G gates. The C interface is at the end. No other library is needed.
 
 #include <cstdint>
 #include <cstring>
@@ -40,8 +40,8 @@ typedef int32_t Int __attribute__((vector_size(4 * LANES)));
 
 static INLINE Reg spread(float x) { return Reg{} + x; }
 
-// WIDTH units. The pointwise equations are a long chain of operations, each of which wants the result of the one
-// before: two registers fill each other's waiting. Functions of a vector are those of its registers.
+// WIDTH units in two registers. Each operation of the pointwise equations needs the result of the one before it, so
+// with two registers the processor can work on one while it waits for the other.
 struct Vec {
     Reg r[2];
 };
@@ -65,7 +65,7 @@ static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
 static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
 static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
 
-// The last group of a row of H numbers may be cut: only `n` of it exist.
+// The last group of a row of H numbers may be incomplete: only `n` of its numbers exist.
 static INLINE Vec load_cut(const float* p, int64_t n) {
     if (n >= WIDTH) return load(p);
     float whole[WIDTH] = {};
@@ -79,8 +79,8 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     std::memcpy(p, whole, n * sizeof(float));
 }
 
-// WIDTH numbers will be read soon: backward and the weight gradients go through memory too large for any near cache, in
-// jumps that no processor foresees.
+// Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
+// order that the processor does not predict.
 static INLINE void soon(const float* p) {
     for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
 }
@@ -88,7 +88,7 @@ static INLINE void soon(const float* p) {
 static INLINE Int bits(Reg v) { return (Int)v; }
 static INLINE Reg real(Int i) { return (Reg)i; }
 
-// a > b ? a : b and a < b ? a : b, so b where one is not a number. Compilers do not see the instruction in that.
+// a > b ? a : b and a < b ? a : b, so b if one is NaN. Compilers do not recognise the instruction.
 #if defined(__AVX512F__)
 static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
 static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
@@ -102,9 +102,9 @@ static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
 static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
 
 // exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
-// Wanted together because 1 - f must not be computed from a rounded f when f is close to 1.
+// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1.
 static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
-    x = clamp(x, -87.0f, 87.0f);      // beyond: no infinities, and no denormals
+    x = clamp(x, -87.0f, 87.0f);      // avoids infinities and denormals
     const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
     Reg shifted = x * 1.44269504f + magic;
     Reg n = shifted - magic;
@@ -116,8 +116,8 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
     minus_one = scale * small + (scale - 1.0f);
 }
 
-// log(1 + x) for x >= 0, to a few 1e-7 of itself at small x too: 1 + x = 2^e (1 + f), and f is x itself when e = 0.
-// What is not a number stays so: its bits would give a number.
+// log(1 + x) for x >= 0, with a relative error of a few 1e-7 also at small x: 1 + x = 2^e (1 + f), and f = x if e = 0.
+// NaN is handled separately, since its bits would give a number.
 static INLINE Reg log_one_plus(Reg x) {
     Reg u = x + 1.0f;
     Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
@@ -144,7 +144,8 @@ static INLINE Reg hyperbolic_tangent(Reg x) {
     exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
     return minus_one / (minus_one + 2.0f);
 }
-// What the weight gradients read is flushed well away from zero, so that products of it are not denormal either.
+// Numbers that the weight gradients read are flushed to zero far above the denormals, so that their products are not
+// denormal either.
 static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
 
 #define FUNCTION(name) \
@@ -165,13 +166,13 @@ static INLINE Vec where_negative(const Vec& x, const Vec& yes, const Vec& no) {
 
 // ---------------------------------------------------------------------------------------------- cells
 //
-// A cell has G gates, perhaps an age, and two functions on one vector of units.
-//   forward:  `a` holds the G pre-activations and leaves as what backward wants to know; returns the new c, age, h.
-//   backward: `a` holds what forward left and leaves as the G gradients of the pre-activations. Comes in with dh and
-//             the carried dc, dage of the step's results; leaves with dc, dage of the step before; adds to dpower.
-// h' = o tanh c' in all of them.
+// A cell has G gates, optionally an age, and two functions of one vector of units.
+//   forward:  `a` has the G pre-activations, and afterwards what backward needs to know. Returns the new c, age, h.
+//   backward: `a` has what forward left, and afterwards the G gradients of the pre-activations. dh, dc and dage are the
+//             gradients of the step's results, and afterwards dc and dage those of the step before. Adds to dpower.
+// All cells have h' = o tanh(c').
 
-struct Unit {  // what is constant over the sequence, and the step's time
+struct Unit {  // constants of the sequence, and the time of the step
     Vec power;
     float epsilon, floor, dt;
 };
@@ -241,14 +242,14 @@ struct Refine {
 //   age'   = q (age + dt) + r floor
 //   before = q (age + 1)  + r floor + epsilon
 //   L = ln((age' + 1) / before) = ln(1 + (r + q dt - epsilon) / before), at least 0;   f = exp(-p L)
-//   i = 1 - f (coupled) or a sigmoid gate of its own;   c' = f c + i g
+//   i = 1 - f (coupled) or a separate sigmoid gate;   c' = f c + i g
 template <bool coupled>
 struct PowerLaw {
     static constexpr int G = coupled ? 3 : 4;
     static constexpr bool aged = true;
 
-    // Both r and 1 - r are wanted exactly, however close to 0 they are (ages grow without bound while r is tiny, and
-    // a full reset leaves only 1 - r of them). So the smaller of the two is what is saved, 1 - r with a minus sign.
+    // Both r and 1 - r must be exact, however close to 0 they are: ages grow without bound while r is tiny, and a full
+    // reset multiplies them by 1 - r. So the smaller of the two is saved, 1 - r with a minus sign.
     struct Reset {
         Vec r, q;
     };
@@ -298,7 +299,7 @@ struct PowerLaw {
         d.dc = dc * y.f;
         Vec dlog = -df * y.f;  // gradient of p L
         d.dpower = d.dpower + dlog * y.L;
-        Vec dL = where_negative(y.excess, Vec{}, dlog * unit.power);  // none where L is held at 0
+        Vec dL = where_negative(y.excess, Vec{}, dlog * unit.power);  // L is constant where it is held at 0
         Vec dage = d.dage + dL / (y.age + 1.0f), dbefore = -dL / y.before;
         // d age'/dr = floor - (age + dt), d before/dr = floor - (age + 1), dr/dz = r q
         a[0] = -(s.r * s.q) * (dbefore * (old.age + (1.0f - unit.floor)) + dage * (old.age + (unit.dt - unit.floor)));
@@ -309,8 +310,8 @@ struct PowerLaw {
 // ---------------------------------------------------------------------------------------------- matrix products
 
 // c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
-// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA: then UNROLL
-// steps of k get sums of their own.
+// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
+// of k have separate sums.
 template <int R, bool packed>
 static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
     constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
@@ -348,14 +349,14 @@ static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const 
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The part of 0..n that is the k-th of `parts` nearly equal ones.
+// The k-th of `parts` nearly equal parts of 0..n.
 struct Range {
     int64_t from, to;
     int64_t size() const { return to - from; }
 };
 static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
 
-// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k that leave b's block in the first-level cache.
+// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache.
 constexpr int64_t BLOCK = 256;
 static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
                     bool accumulate) {
@@ -372,46 +373,46 @@ static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const 
 
 // ---------------------------------------------------------------------------------------------- the interface's data
 
-// Tensors are contiguous unless strides are given; a null pointer is a tensor that is not there or not wanted.
+// Tensors are contiguous unless strides are given. A null pointer: the tensor does not exist or is not wanted.
 extern "C" struct Problem {
-    int64_t cell, threads, S, B, I, H, keep;  // keep: 1 if backward will follow
+    int64_t cell, threads, S, B, I, H, keep;  // keep: 1 if backward follows
     float epsilon, floor;
     const float *x, *ih, *hh, *bias, *power;  // (S, B, I), (G*H, I), (G*H, H), (G*H), (H)
     int64_t x_step, x_row;
     const float *h, *c, *age;  // initial state, (B, H) each
     const float* dt;           // (S, B)
     const uint8_t* mask;       // (S, B)
-    const int64_t* order;      // (B): which of the batch is the loop's row b; with a mask alone, see fused.py
+    const int64_t* order;      // (B): the index in the batch of the loop's row b; with a mask, see fused.py
     float *output, *h_last, *c_last, *age_last;
-    float* workspace;  // what forward leaves for backward, and scratch
+    float* workspace;  // what backward needs to know, and scratch memory
     // backward: gradients of the results, then of the arguments
     const float* d_output;
     int64_t d_output_step, d_output_row;
     const float *d_h_last, *d_c_last, *d_age_last;
     float *d_x, *d_ih, *d_hh, *d_bias, *d_power, *d_h, *d_c, *d_age;
 
-    // The workspace has the loop's rows, all tensors have the batch's.
+    // The workspace has the loop's order of rows, the tensors have the batch's.
     int64_t place(int64_t b) const { return order ? order[b] : b; }
     bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
 };
 
-// Where things lie in the workspace. Rows are an odd number of cache lines long: rows a power of two apart would
-// compete for the same few places in the cache.
+// The layout of the workspace. Rows are an odd number of cache lines long: rows at distances of a power of two would
+// share the same few places of the cache.
 static int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
 
-constexpr int64_t CHUNK = 96;  // rows of dx made, or of x projected, at a time
+constexpr int64_t CHUNK = 96;  // rows of dx, or of projected x, computed at a time
 
-// With few rows and many inputs it is fetching the weights that takes the time: then the inputs' share of the
-// pre-activations is made ahead, for a window of steps at once, many rows to each fetch.
+// With few rows and many inputs, loading the weights takes most of the time. Then the inputs' share of the
+// pre-activations is computed in advance for a window of steps, so that a load of the weights serves many rows.
 static bool projects_ahead(const Problem& p) { return p.I >= 32 && p.B < 32 * p.threads; }
 
 struct Layout {
     int64_t groups, units, columns;  // units: H rounded up to whole groups; columns: G * units
-    int64_t in;                      // length of [h, x, 1], what a step multiplies with the weights
+    int64_t in;                      // length of [h, x, 1], which a step multiplies by the weights
     int64_t act_row, unit_row, in_row, grad_row;
-    int64_t window, slots;        // steps of a window; steps whose activations have a place: the next take it over
-    int64_t act_step, unit_step;  // unit_step: 0 where only the current step is kept
-    int64_t time_parts;           // of the weight gradients' sum over S and B
+    int64_t window, slots;        // steps of a window; steps whose activations are stored at a time
+    int64_t act_step, unit_step;  // unit_step: 0 if only the current step is kept
+    int64_t time_parts;           // parts of the weight gradients' sum over S and B
     // Kept from forward to backward: (slots, B, columns), (S + 1, B, units), the same.
     float *act, *c, *age;
     // Forward: two of (B, in); weights in tiles; see `project_ahead`.
@@ -438,7 +439,7 @@ struct Layout {
         weights = take(p, columns * in);
         ahead = take(p, projects_ahead(p) ? p.threads * CHUNK * ahead_row(p) : 0);
         int64_t forward = floats;
-        floats = kept;  // backward's scratch takes the place of forward's
+        floats = kept;  // backward's scratch memory is where forward's was
         if (p.keep) {
             weights_back = take(p, columns * (units + ceil_div(p.I, WIDTH) * WIDTH));
             dh = take(p, p.B * unit_row), dc = take(p, p.B * unit_row), dage = take(p, p.B * unit_row);
@@ -463,7 +464,7 @@ struct Layout {
 
 // ---------------------------------------------------------------------------------------------- threads
 
-// Denormal numbers make every multiplication crawl, and vanishing gradients are full of them: they are zero in here.
+// Products of denormal numbers are very slow, and vanishing gradients have many of them: here they are zero.
 struct Flush {
 #if defined(__SSE__)
     unsigned before = _mm_getcsr();
@@ -497,15 +498,16 @@ static void barrier() {
 #pragma omp barrier
 }
 
-// One thread's rows of the batch and groups of units. `sharers` threads have the same rows and must meet every step.
+// The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows and synchronise at
+// every step.
 struct Share {
     Range rows, groups;
     int64_t sharer, sharers;
 };
 
-// All threads on the batch, all on the units, or a mixture: the cheapest by a rough count of cycles per step. A barrier
-// costs little while every thread has a core to itself, but milliseconds when something else runs there too; so units
-// are shared only where a step is long: few rows and many units.
+// Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. A barrier
+// costs little if every thread has a core, but milliseconds if other processes run there. So units are shared only if
+// a step is long: few rows and many units.
 static Share share(const Problem& p, const Layout& w, int G) {
     int64_t team = team_size(), best = 1;
     double least = 1e300;
@@ -513,7 +515,7 @@ static Share share(const Problem& p, const Layout& w, int G) {
         if (team % sharers) continue;
         double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * G * w.in;
         double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
-        double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or beyond
+        double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or memory
         double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
         if (cost < least) least = cost, best = sharers;
     }
@@ -526,8 +528,8 @@ static Share share(const Problem& p, const Layout& w, int G) {
 // Weights in tiles: for each group of units and each gate, (in, WIDTH); units beyond H are zero.
 template <class Cell>
 static void pack_weights(const Problem& p, const Layout& w) {
-    Range mine = part(w.groups * Cell::G, thread_number(), team_size());
-    for (int64_t n = mine.from; n < mine.to; n++) {
+    Range range = part(w.groups * Cell::G, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
         int64_t first = n / Cell::G * WIDTH, gate = n % Cell::G;
         float* to = w.weights + n * w.in * WIDTH;
         for (int64_t l = 0; l < WIDTH; l++) {
@@ -548,21 +550,22 @@ static void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) 
     }
 }
 
-// My units of a (B, H) tensor into rows of the workspace, zeros if there is no tensor; `pad`: zeros beyond H.
+// Copy this thread's units of a (B, H) tensor to rows of the workspace, or zeros if there is no tensor. `pad`: write
+// zeros beyond H.
 static void fetch_units(const Problem& p, const Share& me, const float* tensor, float* to, int64_t to_row, bool pad) {
     int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < (pad ? last : end); u++)
             to[b * to_row + u] = tensor && u < end ? tensor[p.place(b) * p.H + u] : 0.0f;
 }
-// And back.
+// Copy them back.
 static void leave_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* tensor) {
     int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
 }
 
-// How many of a thread's rows take part in a step's products: all up to the last that exists.
+// Number of a thread's rows in the products of a step: all up to the last one that exists.
 static int64_t taking_part(const Problem& p, int64_t t, Range rows) {
     int64_t last = rows.to;
     while (last > rows.from && !p.exists(t, last - 1)) last--;
@@ -581,7 +584,7 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
         int64_t at = b * w.unit_row + u;
         Before old{load(c_old + at), Cell::aged ? load(age_old + at) : Vec{}};
         After now{old.c, old.age, load_cut(in + b * w.in_row + u, p.H - u)};
-        if (p.exists(t, b)) {  // a step that does not exist holds the whole state
+        if (p.exists(t, b)) {  // a step that does not exist does not change the state
             if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
             float* z = act + b * w.act_row + u;
             Vec a[Cell::G];
@@ -602,9 +605,9 @@ static void project_ahead(const Problem& p, const Layout& w, int G, int64_t firs
     float* in = w.ahead + thread_number() * CHUNK * row;
     float* act = w.act + first % w.slots * w.act_step;
     int64_t steps = p.S - first < w.window ? p.S - first : w.window;
-    Range mine = part(steps * p.B, thread_number(), team_size());
-    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
-        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
+    Range range = part(steps * p.B, thread_number(), team_size());
+    for (int64_t from = range.from; from < range.to; from += CHUNK) {
+        int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
         for (int64_t r = 0; r < n; r++) {
             const float* x = p.x + (first + (from + r) / p.B) * p.x_step + p.place((from + r) % p.B) * p.x_row;
             std::memcpy(in + r * row, x, p.I * sizeof(float));
@@ -659,13 +662,13 @@ static void forward(const Problem& p) {
 
 // ---------------------------------------------------------------------------------------------- backward
 
-// weights_back: hh in tiles (columns, WIDTH) for each group of units, then ih the same way for groups of inputs: what
-// the gradients of the pre-activations are multiplied with.
+// weights_back: hh in tiles (columns, WIDTH) for each group of units, then ih in the same way for groups of inputs.
+// The gradients of the pre-activations are multiplied by them.
 template <class Cell>
 static void pack_weights_back(const Problem& p, const Layout& w) {
     int64_t tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
-    Range mine = part(tiles, thread_number(), team_size());
-    for (int64_t n = mine.from; n < mine.to; n++) {
+    Range range = part(tiles, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
         bool recurrent = n < w.groups;
         const float* from = recurrent ? p.hh : p.ih;
         int64_t length = recurrent ? p.H : p.I, first = (recurrent ? n : n - w.groups) * WIDTH;
@@ -697,7 +700,7 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
         Vec a[Cell::G], dh = load(w.dh + at);
         if (p.d_output)
             dh = dh + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
-        if (!p.exists(t, b)) {  // the state was held: its gradient passes through
+        if (!p.exists(t, b)) {  // the state did not change: its gradient passes through
             store(w.dh + at, dh);
             if (b < read)
                 for (int g = 0; g < Cell::G; g++) store(z + g * w.units, Vec{});
@@ -709,7 +712,7 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
         for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
         Cell::backward(a, old, unit, d);
         for (int g = 0; g < Cell::G; g++) store(z + g * w.units, flushed(a[g]));
-        store(w.dh + at, Vec{});  // the product with the weights comes on top
+        store(w.dh + at, Vec{});  // the product with the weights is added
         store(w.dc + at, d.dc);
         if (Cell::aged) store(w.dage + at, d.dage);
         power_sum = d.dpower;
@@ -725,22 +728,22 @@ static void recur_back(const Problem& p, const Layout& w, const Share& me, int64
 }
 
 // gradient (in, columns) = sum over steps and batch of [h_before, x, 1]^T dz: the gradients of hh, ih and bias at once.
-// Threads share out the rows that exist and the columns; each part of the rows is summed into a matrix of its own.
+// The rows that exist and the columns are divided among the threads; each part of the rows has a separate sum.
 static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
     float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
     float* line = left + w.left_size() - w.in_row - LINE;
     float* gradient = w.gradient + time_part * w.in * w.grad_row;
-    int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) walks over all rows; `row`: a block's, which exist
+    int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) goes over all rows; `row`: the existing ones of a block
     auto walk = [&] {
         if (++b == p.B) b = 0, t++;
     };
     for (; t < p.S; walk()) existing += p.exists(t, b);
-    Range mine = part(existing, time_part, w.time_parts);
+    Range range = part(existing, time_part, w.time_parts);
     t = b = 0;
-    for (int64_t before = 0; before < mine.from; walk()) before += p.exists(t, b);
-    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(mine.size(), BLOCK);
+    for (int64_t before = 0; before < range.from; walk()) before += p.exists(t, b);
+    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(range.size(), BLOCK);
     for (int64_t n = 0; n < blocks || n == 0; n++) {
-        Range block = blocks ? part(mine.size(), n, blocks) : Range{0, 0};
+        Range block = blocks ? part(range.size(), n, blocks) : Range{0, 0};
         for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [h_before, x, 1], cut into the tiles' rows
             while (!p.exists(t, b)) walk();
             row[k] = t * p.B + b;
@@ -748,7 +751,7 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
             std::memcpy(line, before + p.place(b) * p.H, p.H * sizeof(float));
             std::memcpy(line + p.H, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
             line[w.in - 1] = 1.0f;
-            for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each: a short tile's last one is read by nobody
+            for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each; the last ones of a short tile are not read
                 std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
                             ROWS * sizeof(float));
         }
@@ -766,10 +769,10 @@ static void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, 
     }
 }
 
-// Add up the parts and turn them: unit by unit into the rows of hh, ih and bias.
+// Add the parts and transpose them: unit by unit to the rows of hh, ih and bias.
 static void write_gradients(const Problem& p, const Layout& w) {
-    Range mine = part(w.columns / WIDTH, thread_number(), team_size());
-    for (int64_t n = mine.from; n < mine.to; n++) {
+    Range range = part(w.columns / WIDTH, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
         int64_t gate = n * WIDTH / w.units, first = n * WIDTH % w.units;
         for (int64_t k = 0; k < w.in; k++) {
             const float* from = w.gradient + k * w.grad_row + n * WIDTH;
@@ -789,9 +792,9 @@ static void write_gradients(const Problem& p, const Layout& w) {
 static void input_gradient(const Problem& p, const Layout& w) {
     int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
     float* dx = w.dx + thread_number() * CHUNK * row;
-    Range mine = part(rows, thread_number(), team_size());
-    for (int64_t from = mine.from; from < mine.to; from += CHUNK) {
-        int64_t n = mine.to - from < CHUNK ? mine.to - from : CHUNK;
+    Range range = part(rows, thread_number(), team_size());
+    for (int64_t from = range.from; from < range.to; from += CHUNK) {
+        int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
         for (int64_t j = 0; j < panels; j++)
             product(n, w.columns, w.act + from * w.act_row, w.act_row,
                     w.weights_back + (w.groups + j) * w.columns * WIDTH, dx + j * WIDTH, row, false);
@@ -847,7 +850,7 @@ static void backward(const Problem& p) {
 
 // ---------------------------------------------------------------------------------------------- the interface
 
-// Calls `use` with the cell that `p.cell` numbers; fused.py has the same list.
+// Calls `use` with the cell that has the number `p.cell`; KINDS in kernel.py has the same order.
 template <class Use>
 static auto with_cell(const Problem& p, Use use) {
     switch (p.cell) {
@@ -858,7 +861,7 @@ static auto with_cell(const Problem& p, Use use) {
     }
 }
 
-// Floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
+// Number of floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
 extern "C" int64_t timescales_workspace(const Problem* p) {
     Problem q = *p;
     q.workspace = nullptr;
@@ -867,7 +870,7 @@ extern "C" int64_t timescales_workspace(const Problem* p) {
 extern "C" void timescales_forward(const Problem* p) {
     with_cell(*p, [&](auto cell) { forward<decltype(cell)>(*p); });
 }
-// Uses up what forward left in the workspace.
+// Overwrites what forward left in the workspace.
 extern "C" void timescales_backward(const Problem* p) {
     with_cell(*p, [&](auto cell) { backward<decltype(cell)>(*p); });
 }

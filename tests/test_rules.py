@@ -1,4 +1,7 @@
-"""The house's own rules: which way imports go, what the README shows, and that it is not long."""
+"""The project's own rules: who imports what, docstrings, the commands that pages show, short pages.
+
+Which package may import which is in test_layers.py.
+"""
 
 import ast
 import importlib
@@ -12,57 +15,67 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "timescales"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+PLUGINS = sorted((ROOT / "hydra_plugins").glob("*.py"))
 
 
-def imports(path, top_only=False):
-    """Modules that a file imports; with top_only those it imports when it is imported."""
+def is_type_checking(node):
+    """Whether a statement is `if TYPE_CHECKING:`, whose imports are never made."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imports(path, at_top=False):
+    """Names of the modules that a file imports, in full; at_top: only those it imports when it is imported itself."""
     tree = ast.parse(path.read_text())
-    found = set()
-    inside = {n for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f) if n is not f}
+    later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or is_type_checking(node)]
+    inside = {node for block in later for node in ast.walk(block) if node is not block}
+    names = set()
     for node in ast.walk(tree):
-        if top_only and node in inside:
+        if at_top and node in inside:
             continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
-def tops(path, **kwargs):
-    return {name.split(".")[0] for name in imports(path, **kwargs)}
+def distributions(path, at_top=False):
+    """The first words of what a file imports: torch, hydra, ..."""
+    return {name.split(".")[0] for name in imports(path, at_top)}
 
 
-def in_package(path):
-    """The first folder or file under timescales/ that a file lies in."""
-    return path.relative_to(PACKAGE).parts[0]
-
-
-def test_hydra_and_omegaconf_are_seen_by_configuration_alone():
+def test_only_the_configuration_imports_hydra_and_omegaconf():
     allowed = {PACKAGE / "cli.py", PACKAGE / "training" / "build.py", PACKAGE / "papers" / "load.py"}
-    seen = [p for p in MODULES if {"hydra", "omegaconf"} & tops(p) and p not in allowed]
-    assert [p for p in seen if in_package(p) != "config"] == []
+    allowed |= set((PACKAGE / "config").glob("*.py"))
+    assert [path for path in MODULES if {"hydra", "omegaconf"} & distributions(path) and path not in allowed] == []
 
 
-def test_wandb_is_known_to_one_file_alone():
-    known = {"wandb", "wandb_workspaces"}
-    assert [p.name for p in [*MODULES, ROOT / "train.py"] if known & tops(p)] == ["wandb_run.py"]
+def test_one_module_imports_private_names_of_hydra():
+    files = [*MODULES, *PLUGINS, ROOT / "train.py"]
+    found = [path.name for path in files if any(name.startswith("hydra._internal") for name in imports(path))]
+    assert found == ["hydra_internals.py"]
 
 
-LIGHT = ["__init__.py", "cli.py", "errors.py", "paths.py", "files.py", "config", "papers", "runs/__init__.py"]
-LIGHT += [f"runs/{name}.py" for name in ("record", "lock", "store", "metrics", "provenance", "cost")]
+def test_one_module_imports_wandb():
+    wandb = {"wandb", "wandb_workspaces"}
+    assert [path.name for path in [*MODULES, ROOT / "train.py"] if wandb & distributions(path)] == ["wandb_run.py"]
+
+
+LIGHT = ["__init__.py", "cli.py", "sweep.py", "errors.py", "paths.py", "files.py", "config", "papers"]
+LIGHT += [f"runs/{name}.py" for name in ("__init__", "record", "lock", "decide", "store", "metrics", "provenance")]
+LIGHT += ["runs/cost.py"]
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_nothing_heavy_is_imported_before_a_run_is_known_to_be_needed(name):
+def test_a_finished_run_is_skipped_without_heavy_imports(name):
     heavy = {"torch", "wandb", "pandas", "numpy", "matplotlib", "torchvision", "datasets"}
     for path in [PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).glob("*.py"):
-        assert not heavy & tops(path, top_only=True), path
+        assert not heavy & distributions(path, at_top=True), path
 
 
-def test_nothing_on_the_training_path_needs_what_a_bare_machine_lacks():
-    missing = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy", "spacy"}
-    assert {p.name: tops(p, top_only=True) & missing for p in MODULES if tops(p, top_only=True) & missing} == {}
+def test_no_module_needs_an_optional_package_when_it_is_imported():
+    optional = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy", "spacy"}
+    assert {path.name for path in MODULES if optional & distributions(path, at_top=True)} == set()
 
 
 def test_library_import_is_lazy():
@@ -70,7 +83,7 @@ def test_library_import_is_lazy():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_public_names_exist_and_say_what_they_are():
+def test_public_names_exist_and_have_docstrings():
     import timescales
 
     modules = [importlib.import_module(f"timescales.nn.{name}") for name in ("cells", "rnn", "modules")]
@@ -84,6 +97,11 @@ def test_public_names_exist_and_say_what_they_are():
         timescales.LSTMM  # noqa: B018
 
 
+# Methods that every subclass has: the base class describes them.
+DESCRIBED = {"State", "Act", "act", "step", "timescales", "weights", "forward", "backward", "bias", "size"}
+DESCRIBED |= {"extra_repr", "batch", "loss", "metrics", "chance", "correct", "stop", "log", "finish"}
+
+
 def test_public_functions_have_docstrings():
     bare = []
     for path in MODULES:
@@ -91,12 +109,9 @@ def test_public_functions_have_docstrings():
         inner = [n for c in module.body if isinstance(c, ast.ClassDef) and c.name[0] != "_" for n in c.body]
         for node in [*module.body, *inner]:
             public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
-            if public and not ast.get_docstring(node):
+            if public and not ast.get_docstring(node) and node.name not in DESCRIBED:
                 bare.append(f"{path.name}:{node.name}")
-    # Methods that fill a contract are described where the contract is.
-    contract = {"act", "step", "timescales", "weights", "forward", "bias", "size", "batch", "loss", "metrics", "chance",
-                "correct", "stop", "log", "finish", "extra_repr", "State", "Act", "backward"}  # fmt: skip
-    assert [name for name in bare if name.split(":")[1] not in contract] == []
+    assert bare == []
 
 
 def shell_commands(text):
@@ -131,14 +146,14 @@ def test_shown_commands_are_real(page):
         words = command.split()
         while "=" in words[0]:
             words.pop(0)
-        if "--config-dir" in words:  # a gate of one's own: test_own_gate.py runs it
+        if "--config-dir" in words:  # a gate of the user's own: test_own_gate.py runs it
             continue
         if words[0] == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, command
         elif words[0].endswith("python") and words[1] == "train.py":
             arguments = [w.split(",")[0] for w in words[2:] if "=" in w and not w.startswith("-")]
             if any(argument.startswith("table=") for argument in arguments):
-                arguments = [a for a in cli.narrowing(arguments) if not a.startswith("hydra.sweeper")]
+                arguments = [a for a in cli.table_arguments(arguments) if not a.startswith("hydra.sweeper")]
             with initialize_config_dir(str(paths.conf()), version_base="1.3"):
                 check.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
         elif words[0].endswith("python"):
@@ -155,7 +170,7 @@ def test_readme_example_runs():
     assert losses[-1] < 0.2 * losses[0]
 
 
-def test_readmes_speed_table_is_what_was_measured(monkeypatch):
+def test_the_speed_table_of_the_readme_is_what_was_measured(monkeypatch):
     """The README's other measured parts are compared by `report.py --check` (test_report.py)."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     from timescales import paths

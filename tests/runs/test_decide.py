@@ -1,0 +1,110 @@
+"""Whether a run is skipped, resumed or restarted."""
+
+import json
+
+import pytest
+from quick import QUICK
+
+from timescales.errors import ConfigError
+from timescales.runs import provenance, record
+from timescales.runs.decide import Action, decide
+from timescales.runs.record import State
+
+QUICK = [*QUICK, "logger=none"]
+
+
+def write(directory, state, golden="today", partial=(), job=None):
+    """A record in this state; none for State.ABSENT."""
+    config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
+    rest = {"metrics": {}, "seconds": 0.0, "golden": golden, "partial": list(partial), "job": job}
+    if state is not State.ABSENT:
+        record.write(directory, {"id": "a", "status": state.value, "config": config, **rest})
+
+
+@pytest.fixture(autouse=True)
+def golden(monkeypatch):
+    monkeypatch.setattr(provenance, "golden", lambda task, model: "today")
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+
+@pytest.mark.parametrize("state", State)
+def test_what_follows_from_a_state(tmp_path, state):
+    write(tmp_path, state)
+    assert record.state(record.read(tmp_path)) is state
+    assert record.has_ended(tmp_path) is state.ended is (state in (State.FINISHED, State.DIVERGED))
+    assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
+    assert decide(tmp_path, "a", resume=False) is (Action.SKIP if state.ended else Action.RESTART)
+    assert decide(tmp_path, "a", force=True) is Action.RESTART
+    assert decide(tmp_path, "a", force="stale") is decide(tmp_path, "a")
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.FINISHED, State.DIVERGED, State.INTERRUPTED])
+def test_a_stale_run_is_restarted_on_request(tmp_path, state):
+    write(tmp_path, state, golden="of older code")
+    assert decide(tmp_path, "a", force="stale") is Action.RESTART
+    if state is State.INTERRUPTED:  # two halves of different numbers make no run
+        with pytest.raises(ConfigError, match="force=stale restarts it"):
+            decide(tmp_path, "a")
+    else:
+        assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
+
+
+def test_the_run_of_another_configuration_is_refused(tmp_path):
+    write(tmp_path, State.FINISHED)
+    with pytest.raises(ConfigError, match="holds the run a, this configuration is b: choose another run_dir"):
+        decide(tmp_path, "b")
+    assert decide(tmp_path, "b", force=True) is Action.RESTART
+
+
+def test_a_run_on_a_part_of_the_data_will_do_where_it_is_allowed(tmp_path):
+    write(tmp_path, State.FINISHED, partial=["MNIST subset"])
+    assert decide(tmp_path, "a", allow_partial=True) is Action.SKIP
+    with pytest.raises(ConfigError, match="force=true trains it on the whole"):
+        decide(tmp_path, "a", allow_partial=False)
+
+
+def test_a_requeued_job_resumes_what_it_began(tmp_path, monkeypatch):
+    write(tmp_path, State.INTERRUPTED, job="17")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+    assert decide(tmp_path, "a", force=True) is Action.RESTART
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert decide(tmp_path, "a", force=True) is decide(tmp_path, "a", resume=False) is Action.RESUME
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    assert decide(tmp_path, "a", force=True) is Action.RESTART
+
+
+def test_force_stale_skips_a_run_that_is_not_stale(train):
+    assert train(*QUICK).status == 0
+    assert "finished, skipped" in train(*QUICK, "force=stale").out
+
+
+def test_a_requeued_job_goes_on_whatever_its_command_says(train, tmp_path, monkeypatch):
+    mine, other = (
+        [*QUICK, f"run_dir={tmp_path}/mine", "force=true"],
+        [*QUICK, f"run_dir={tmp_path}/other", "force=true"],
+    )
+    assert train(*other).status == 0
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+    assert "skipped" not in train(*mine).out
+    assert "skipped" not in train(*mine).out
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert "finished, skipped" in train(*mine).out
+    assert "skipped" not in train(*other).out  # which it has not begun
+    monkeypatch.setenv("SLURM_JOB_ID", "18")
+    assert "skipped" not in train(*mine).out
+
+
+def test_resume_false_restarts(train, tmp_path):
+    from timescales.training import checkpoint
+
+    train(*QUICK)
+    (directory,) = (tmp_path / "runs").iterdir()
+    record = json.loads((directory / "record.json").read_text())
+    (directory / "record.json").write_text(json.dumps(record | {"status": "interrupted", "sha256": None}))
+    found = checkpoint.load(directory / "last.pt")
+    found["model"]["readout.bias"] += 100.0
+    checkpoint.save(directory / "last.pt", found)
+    assert train(*QUICK, "resume=false").status == 0
+    assert json.loads((directory / "record.json").read_text())["metrics"] == record["metrics"]

@@ -1,0 +1,123 @@
+"""A sweep's jobs in processes of this machine (joblib) and as SLURM arrays (submitit, here without a cluster)."""
+
+import json
+import signal
+from types import SimpleNamespace
+
+import pytest
+from hydra.core.utils import JobReturn, JobStatus
+from quick import QUICK
+
+from timescales.config.hydra_internals import error_of
+from timescales.training.interrupt import Interrupt
+
+QUICK = [*QUICK, "engine=eager", "logger=csv"]
+
+
+def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *QUICK, "loop.max_steps=20"]
+    process = train_process(*sweep, "model.hidden_size=4,0")
+    output = process.communicate()[0]
+    assert process.returncode == 1
+    assert "hidden_size must be a whole number of at least 1" in output
+    assert "1 of 2 runs failed" in output
+    assert "deprecated" not in output
+    (path,) = (tmp_path / "runs").glob("*/record.json")
+    assert json.loads(path.read_text())["status"] == "finished"
+
+
+class Job:
+    """A submitted job as submitit shows it."""
+
+    def __init__(self, folder, name, answer=None):
+        self.job_id, self.answer = name, answer
+        result = folder / f"{name}.pkl"
+        self.paths = SimpleNamespace(result_pickle=result, stderr=folder / f"{name}.err")
+        if answer is not None:
+            result.touch()
+
+    def results(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [self.answer]
+
+
+def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
+    """One returned, one raised, one vanishes, one is requeued and returns last; the scheduler is away for a while."""
+    from hydra_plugins import timescales_slurm as slurm
+
+    monkeypatch.setattr(slurm, "GRACE", 0.0)
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+    done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
+    trace = RuntimeError("failed with trace\nsubmitit.core.utils.UncompletedJobError: timed-out too many times.\nsee")
+    jobs = [Job(tmp_path, "5_0", done), Job(tmp_path, "5_1", trace), Job(tmp_path, "5_2"), Job(tmp_path, "5_3")]
+
+    def queues():
+        yield {"5_2", "5_3"}
+        yield None
+        yield None
+        yield {"5_2"}
+        yield {"5_2"}
+        jobs[2].paths.result_pickle.touch()
+        jobs[2].answer = done
+        while True:
+            yield set()
+
+    queue = queues()
+    monkeypatch.setattr(slurm, "queued", lambda: next(queue))
+    errors = [error_of(answer) for answer in slurm.answers(jobs)]
+    assert errors[0] is errors[2] is None
+    assert "timed-out too many times" in str(errors[1])
+    assert "job 5_3 was cancelled or killed: the same command continues" in str(errors[3])
+    assert "[3/4] job 5_3 failed" in capsys.readouterr().out
+
+
+def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypatch):
+    import submitit
+
+    from hydra_plugins import timescales_slurm as slurm
+
+    given = []
+
+    class Executor:
+        def __init__(self, *arguments, **more): ...
+
+        def update_parameters(self, **parameters): ...
+
+        def map_array(self, function, *arguments):
+            given.append(len(arguments[0]))
+            if len(given) > 1 or "nothing" in arguments[0][0]:
+                raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
+            done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
+            return [Job(tmp_path, f"5_{k}", done) for k in range(len(arguments[0]))]
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
+    monkeypatch.setattr(slurm, "ARRAY", 2)
+    monkeypatch.setattr(slurm, "queued", lambda: set())
+    monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
+    launcher = slurm.TimescalesSlurm(submitit_folder=str(tmp_path), max_num_timeout=1)
+    errors = [error_of(answer) for answer in launcher.launch([[f"seed={k}"] for k in range(5)], 0)]
+    assert given == [2, 2]
+    line = "SLURM took 2 of 5 jobs (sbatch: error: QOSMaxSubmitJobPerUserLimit): the same command continues"
+    assert errors[:2] == [None, None]
+    assert [str(error) for error in errors[2:]] == 3 * [line]
+    given.clear()
+    with pytest.raises(RuntimeError, match="QOSMax"):
+        launcher.launch([["nothing"]], 0)
+
+
+def test_a_cluster_s_warning_is_passed_on_when_all_is_saved():
+    given = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: given.append("requeued"))
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGUSR2)
+            assert interrupt.requested
+            assert given == []
+        assert given == ["requeued"]
+        with Interrupt() as interrupt:
+            assert not interrupt.requested
+        assert given == ["requeued"]
+    finally:
+        signal.signal(signal.SIGUSR2, before)

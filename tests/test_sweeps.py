@@ -1,0 +1,183 @@
+"""Sweeps: what they skip, launch, report, and how several share the work."""
+
+import json
+import re
+import time
+
+import pytest
+from locks import lock_from_elsewhere
+from quick import QUICK
+
+from timescales.runs import lock, record
+
+LONGER = [*QUICK, "task.T=3", "task.train_size=200", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]
+LONGER += ["model=lstm", "engine=eager", "logger=csv"]
+QUICK = [*QUICK, "logger=none"]
+
+
+def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sweep = ["-m", *QUICK, "model=lstm,plstm", "seed=0,1"]
+    first = train(*sweep)
+    assert first.status == 0, first
+    assert "4 runs: 0 finished, skipped; 4 to run" in first.out
+    assert len(list((tmp_path / "runs").iterdir())) == 4
+    assert all(len(d.name) < 64 for d in (tmp_path / "runs").iterdir())
+    again = train("-m", *QUICK, "model=plstm,lstm", "seed=0,1")
+    assert "4 runs: 4 finished, skipped; 0 to run" in again.out
+    assert first.out.index("\nmodel=lstm: ") < first.out.index("\nmodel=plstm: ")  # in the order asked for
+    assert again.out.index("\nmodel=plstm: ") < again.out.index("\nmodel=lstm: ")
+    for model in ("lstm", "plstm"):  # both end with what the sweep found
+        records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob(f"copy-{model}-s*/record.json")]
+        a, b = (record["metrics"]["test/accuracy"] for record in records)
+        line = f"model={model}: test/accuracy {(a + b) / 2:.4f} ({abs(a - b) / 2**0.5:.4f}), test/loss "
+        assert first.out.count(line) == again.out.count(line) == 1
+    assert again.out.count("; n = 2") == 2
+    wider = train("-m", *QUICK, "model=lstm,plstm,lstn", "seed=0,2", "task.T=2,-3")
+    assert wider.status == 1
+    assert "12 runs: 2 finished, skipped; 6 to run" in wider.out
+    assert "did you mean lstm?" in wider.out
+    assert wider.out.count("T must be at least 0") == 4
+    assert "task.T=-3 model=lstm: no finished record here; n = 0 of 2" in wider.out
+    assert "8 of 12 runs failed" in wider.err
+    assert "Traceback" not in wider.out + wider.err
+    assert len(list((tmp_path / "runs").iterdir())) == 6
+
+
+def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
+    from timescales.training import run
+
+    original, calls = run.TrainingRun, []
+
+    def broken_once(*arguments):
+        calls.append(1)
+        return 1 / 0 if len(calls) == 1 else original(*arguments)
+
+    monkeypatch.setattr(run, "TrainingRun", broken_once)
+    outcome = train("-m", *QUICK, "seed=0,1,2")
+    assert outcome.status == 1
+    assert "ZeroDivisionError: division by zero (traceback in runs/copy-lstm-s0-" in outcome.out
+    statuses = sorted(json.loads(p.read_text())["status"] for p in (tmp_path / "runs").glob("*/record.json"))
+    assert statuses == ["failed", "finished", "finished"]
+
+
+def test_sweep_into_a_given_directory(train, tmp_path):
+    assert train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").status == 0
+    assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir()) == ["copy-lstm-s0", "copy-lstm-s1"]
+    assert "2 finished, skipped" in train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").out
+
+
+def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
+    from hydra import compose, initialize_config_dir
+
+    from timescales import paths
+    from timescales.config import identity
+
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        cfg = compose("config", QUICK)
+    for seed in range(200):
+        cfg.seed = seed
+        directory = tmp_path / "runs" / identity.slug(cfg)
+        directory.mkdir(parents=True)
+        (directory / "record.json").write_text(
+            json.dumps({"id": identity.identity(cfg), "status": "finished", "metrics": {}, "seconds": 1.0})
+        )
+    begun = time.process_time()
+    outcome = train("-m", *QUICK, "seed=range(0,200)")
+    spent = time.process_time() - begun
+    assert "200 runs: 200 finished, skipped; 0 to run" in outcome.out
+    assert spent < 30  # not a benchmark: composing each of them would take minutes
+
+
+@pytest.mark.parametrize("name", ["a(b)", "it's", "a,b", "[x]", 'a"b', "two words", "ünï", "a\\b"])
+def test_sweep_into_a_directory_of_any_name(train, tmp_path, name):
+    escaped = name.replace("'", "\\'")
+    outcome = train("-m", *QUICK, "seed=0,1", f"run_dir='{escaped}'")
+    assert outcome.status == 0, outcome
+    assert len(list((tmp_path / name).iterdir())) == 2
+
+
+def test_sweep_flag_may_stand_anywhere(train):
+    assert "2 to run" in train(*QUICK, "-m", "seed=0,1").out
+
+
+def test_sweep_runs_what_is_asked_twice_once(train):
+    assert "1 to run" in train("-m", *QUICK, "seed=0,0").out
+
+
+def test_a_sweep_over_files_and_over_what_makes_no_other_run(train, tmp_path):
+    outcome = train("-m", *QUICK, f"run_dir={tmp_path}", "model=glob(j*)", "engine=eager,auto", "model.hidden_size=4")
+    assert "2 runs: 0 finished, skipped; 1 to run; 1 the same as another of them" in outcome.out
+    assert [json.loads(path.read_text())["config"]["model"]["name"] for path in tmp_path.glob("*/record.json")] == [
+        "janet"
+    ]
+
+
+def test_a_forced_sweep_that_fails_does_not_report_what_was_there(train, tmp_path, monkeypatch):
+    from timescales.training import build
+
+    sweep = ["-m", *QUICK, "seed=0,1"]
+    assert "; n = 2" in train(*sweep).out
+    with monkeypatch.context() as patched:
+        patched.setattr(build, "build", lambda config: 1 / 0)
+        outcome = train(*sweep, "force=true")
+        alike = train(*sweep[:-1], "seed=0", "seeds=2", "force=true")
+    assert "2 of 2 runs failed" in outcome.err
+    assert "2 of 2 runs failed" in alike.err
+    assert "no finished record here; n = 0 of 2" in outcome.out
+    assert "2 finished, skipped" in train(*sweep).out  # what was there is still there
+
+
+def test_two_sweeps_share_a_table(train_process, tmp_path):
+    """Each run is trained by one of them, and both end well."""
+    sweep = ["-m", *LONGER, "seed=0,1,2,3", "loop.max_steps=200", "loop.eval_every=50"]
+    processes = [train_process(*sweep) for _ in range(2)]
+    said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    records = list((tmp_path / "runs").glob("*/record.json"))
+    assert [json.loads(path.read_text())["status"] for path in records] == 4 * ["finished"]
+    trained = [text.count("\n  finished: ") - text.count("finished, skipped:") for text in said]
+    assert sum(trained) == 4, said
+    for path in records:  # a second training would have restarted the curve or continued it
+        steps = [int(line.split(",")[0]) for line in (path.parent / "curve.csv").read_text().splitlines()[1:]]
+        assert steps == sorted(steps)
+        assert steps.count(50) == 1
+    assert "4 runs: 4 finished, skipped; 0 to run" in train_process(*sweep).communicate()[0]
+
+
+def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monkeypatch):
+    sweep = ["-m", *LONGER, "seed=0,1", "loop.max_steps=20"]
+    assert train(*sweep).status == 0
+    taken = sorted((tmp_path / "runs").iterdir())[0]
+    for path in (taken / "record.json", taken / "last.pt"):
+        path.unlink()
+    lock_from_elsewhere(taken, silence=10)
+    outcome = train(*sweep)
+    assert outcome.status == 0, outcome
+    assert "2 runs: 1 finished, skipped; 0 to run; 1 running elsewhere" in outcome.out
+    assert "1 running elsewhere: the same command says how they ended" in outcome.out
+    assert not (taken / "record.json").exists()
+    # Its owner dies while we train the other one.
+    other = sorted((tmp_path / "runs").iterdir())[1]
+    (other / "record.json").unlink()
+    start = record.start
+
+    def start_and_let_the_owner_die(directory, *arguments):
+        if directory.name == other.name:
+            lock_from_elsewhere(taken, 2 * lock.TIMEOUT)
+        start(directory, *arguments)
+
+    monkeypatch.setattr(record, "start", start_and_let_the_owner_die)
+    outcome = train(*sweep)
+    assert "2 runs: 0 finished, skipped; 1 to run; 1 running elsewhere" in outcome.out
+    assert "the same command says" not in outcome.out
+    assert json.loads((taken / "record.json").read_text())["status"] == "finished"
+
+
+def test_failing_jobs_leave_no_memory_behind(train):
+    """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
+    outcome = train("-m", *LONGER, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")
+    sizes = [float(size) for size in re.findall(r"^MB ([\d.]+)$", outcome.out, re.M)]
+    assert len(sizes) == 50, outcome
+    assert "50 of 50 runs failed" in outcome.err
+    assert max(sizes[10:]) - sizes[9] < 100, sizes  # what forty left behind would be 800

@@ -1,0 +1,303 @@
+"""The jobs of a sweep: which runs are asked for, which of them are to be trained, in which order. Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import signal
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from timescales.config import check, identity, messages, schema
+from timescales.config.compose import Composer
+from timescales.config.overrides import spell
+from timescales.errors import ConfigError
+from timescales.papers.table import Run, Table, expand, varying
+from timescales.runs import lock, record, store
+from timescales.runs.decide import Action, decide
+
+Overrides = list[str]
+
+
+class Status(enum.Enum):
+    """What a sweep does with a run."""
+
+    TO_RUN = "to run"
+    FINISHED = "finished"  # skipped: it has ended here
+    COMMITTED = "committed"  # skipped: it lies in results/
+
+
+class Job(NamedTuple):
+    """One run of a sweep."""
+
+    overrides: Overrides
+    directory: Path
+    seed: int
+    seeds: int  # how many runs that differ in their seed alone may be launched together
+    family: str  # the same for all such runs
+    kind: str  # the same for runs that cost the same
+    status: Status
+    stale: bool  # whether what is skipped has numbers that have changed since
+    seconds: float | None  # what it took, if it is finished
+    replaces: int  # `written` of the record that it is to replace
+
+    def ended(self) -> bool:
+        """Whether the run needs nothing more, whoever trained it; the record that it is to replace does not count."""
+        return record.has_ended(self.directory) and written(self.directory) != self.replaces
+
+
+def written(directory: Path) -> int:
+    """When a run's record was written, in nanoseconds; 0 if there is none."""
+    path = directory / "record.json"
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def key_of(override: str) -> str:
+    """The key that an override sets."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+# --- which runs are asked for -----------------------------------------------------------------------------------------
+
+
+def each_seed(overrides: Sequence[str], compose: Composer) -> list[Overrides]:
+    """The overrides of each of the seeds that `seeds` asks for."""
+    values = {o.key_or_group: o.value() for o in map(compose.parse, overrides)}
+    seed, seeds = values.get("seed", 0), values.get("seeds", 1)
+    if not (isinstance(seed, int) and isinstance(seeds, int) and 1 < seeds <= schema.MOST_SEEDS):
+        return [list(overrides)]  # one run, or a wrong value, which `check` names
+    return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]
+
+
+def of_table(
+    table: Table, profile: str | None, narrow: Sequence[str], shared: Sequence[str], compose: Composer
+) -> list[Overrides]:
+    """The overrides of a table's runs, narrowed by overrides of its keys, with those that all of them share.
+
+    Raises ConfigError for a table that has no such profile, and for a key that there is not. Prints how many of the
+    runs the table does not have.
+    """
+    parsed = [compose.parse(text) for text in narrow]
+    axes = {key for run in expand(table, profile) for key in run.axes}
+    # A key that is in no configuration yet is added to all runs: +model.head_size=16.
+    wanted = {o.key_or_group if o.key_or_group in axes else o.get_key_element(): o for o in parsed}
+    runs = expand(table, profile, {key: compose.values(o) for key, o in wanted.items()})
+    if not runs and profile == "tiny":
+        raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
+    if narrow and runs:
+        _check_keys(runs[0], compose)
+        in_table = {_id(run, compose) for run in expand(table, profile)}
+        if beyond := sum(_id(run, compose) not in in_table for run in runs):
+            print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
+    # The table's name is for W&B's tag alone; a logger's keys are no part of a run's identity.
+    return [[*run.overrides, *shared, f"++logger.table={table.name}"] for run in runs]
+
+
+def _check_keys(run: Run, compose: Composer) -> None:
+    """Compose one run of many: an unknown key is one error, not one for each run."""
+    try:
+        compose(run.overrides)
+    except Exception as error:
+        raise ConfigError(messages.one_line(error, run.overrides) or str(error)) from error
+
+
+def _id(run: Run, compose: Composer) -> str | None:
+    """The run's id; None for one that cannot be composed, which `plan` names."""
+    try:
+        return identity.identity(compose(run.overrides))
+    except Exception:
+        return None
+
+
+# --- which of them are to be trained ----------------------------------------------------------------------------------
+
+
+class Wrong(NamedTuple):
+    """A run that cannot be planned."""
+
+    overrides: Overrides
+    error: Exception
+    more: int  # how many more runs have the same error
+
+
+def plan(requests: Sequence[Overrides], compose: Composer, skip: str) -> tuple[list[Job], list[Wrong]]:
+    """The job of each run, a run that is asked for twice once; and what cannot be planned, each error once."""
+    committed = store.committed()
+    jobs: dict[Path, Job] = {}
+    wrong: dict[str, Wrong] = {}
+    for overrides in requests:
+        try:
+            job = _job(overrides, compose, committed, skip)
+            jobs[job.directory] = job
+        except Exception as error:
+            first = wrong.get(str(error))
+            wrong[str(error)] = Wrong(overrides, error, 0) if first is None else first._replace(more=first.more + 1)
+    return list(jobs.values()), list(wrong.values())
+
+
+def _job(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], skip: str) -> Job:
+    """The job of one run. committed: the rows of results/ by id; skip: whether they count ("committed")."""
+    cfg = compose(overrides)
+    run_id, directory = identity.identity(cfg), Path(cfg.run_dir)
+    if any(key_of(override) == "run_dir" for override in overrides):
+        directory = directory / identity.slug(cfg)
+        place = spell(str(directory))
+        overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
+    row = committed.get(run_id)
+    status, stale = _status(cfg, directory, run_id, row if skip == "committed" else None)
+    if status is Status.TO_RUN:  # what is finished was right
+        check.check(cfg)
+    saved = record.read(directory)
+    outcome = saved if record.state(saved).ended else row
+    return Job(
+        overrides,
+        directory,
+        seed=cfg.seed,
+        seeds=cfg.seeds,
+        family=identity.identity(identity.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id,
+        kind=identity.kind(cfg),
+        status=status,
+        stale=stale,
+        seconds=None if outcome is None else outcome["seconds"],
+        replaces=written(directory) if status is Status.TO_RUN else 0,
+    )
+
+
+def _status(cfg: Any, directory: Path, run_id: str, row: Mapping[str, Any] | None) -> tuple[Status, bool]:
+    """What to do with a run, and whether what is skipped is stale. row: what results/ has of it, if that counts."""
+    allow_partial, saved = cfg.task.get("allow_partial", True), record.read(directory)
+    if row is not None and store.counts(row, allow_partial) and not record.state(saved).ended:
+        stale = store.stale(row)
+        if not (stale if cfg.force == "stale" else cfg.force):
+            return Status.COMMITTED, stale
+    if decide(directory, run_id, cfg.force, cfg.resume, allow_partial) is Action.SKIP:
+        return Status.FINISHED, record.stale(saved)
+    return Status.TO_RUN, False
+
+
+def in_order(jobs: Sequence[Job], seconds: Mapping[str, float]) -> list[Job]:
+    """The jobs to be trained: seed by seed, the longest first, as do those of which nothing is known."""
+    todo = [job for job in jobs if job.status is Status.TO_RUN]
+    return sorted(todo, key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
+
+
+def counts(jobs: Sequence[Job], requested: int, failed: int) -> str:
+    """What a sweep is about to do, in one line. requested: the runs asked for; failed: those that cannot be planned."""
+    count = Counter(job.status for job in jobs)
+    elsewhere = sum(lock.owner(job.directory) is not None for job in jobs if job.status is Status.TO_RUN)
+    to_run = count[Status.TO_RUN] - elsewhere
+    parts = [f"{requested} runs: {count[Status.FINISHED]} finished, skipped", f"{to_run} to run"]
+    if elsewhere:
+        parts.append(f"{elsewhere} running elsewhere")
+    if same := requested - len(jobs) - failed:
+        parts.append(f"{same} the same as another of them (engine, device, logger and the like make no other run)")
+    if count[Status.COMMITTED]:
+        parts.append(f"{count[Status.COMMITTED]} committed, skipped")
+    return "; ".join(parts)
+
+
+# --- what is launched together, and how long it takes -----------------------------------------------------------------
+
+
+def launches(todo: Sequence[Job]) -> list[list[Job]]:
+    """Jobs by launch: up to `seeds` that differ in their seed alone, with consecutive seeds, go together."""
+    groups: list[list[Job]] = []
+    newest: dict[str, list[Job]] = {}
+    for job in todo:
+        group = newest.get(job.family)
+        if group is not None and len(group) < job.seeds and job.seed == group[-1].seed + 1:
+            group.append(job)
+        else:
+            newest[job.family] = [job]
+            groups.append(newest[job.family])
+    return groups
+
+
+def launch(jobs: Sequence[Job]) -> Overrides:
+    """The overrides that train some runs which differ in their seed alone."""
+    first = jobs[0].overrides
+    if len(jobs) == 1:
+        return [o for o in first if key_of(o) != "seeds"]
+    rest = [o for o in first if key_of(o) not in ("seed", "seeds", "run_dir")]
+    if any(key_of(o) == "run_dir" for o in first):
+        rest.append(f"run_dir={spell(str(jobs[0].directory.parent))}")
+    return [*rest, f"seed={jobs[0].seed}", f"seeds={len(jobs)}"]
+
+
+def minutes_left(todo: Sequence[Job], seconds: Mapping[str, float]) -> str:
+    """ " (about 12 min left)" from what runs of the same kind took; an unknown kind counts as the mean of the known."""
+    known = [seconds[job.kind] for job in todo if job.kind in seconds]
+    if not known:
+        return ""
+    mean = sum(known) / len(known)
+    return f" (about {(sum(known) + mean * (len(todo) - len(known))) / 60:.0f} min left)"
+
+
+@contextlib.contextmanager
+def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Interrupt what runs in it after some minutes as Ctrl-C would; yields whether that has happened."""
+    passed = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal passed
+        passed = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        assert callable(interrupt)
+        interrupt(signal.SIGINT, frame)
+
+    if minutes is None:
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
+    try:
+        yield lambda: passed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- how they ended ---------------------------------------------------------------------------------------------------
+
+
+def missing_analyses(directory: Path, names: Sequence[str]) -> list[str]:
+    """Which of a table's analyses have no result in the record of a finished run."""
+    saved = record.read(directory)
+    if saved is None or record.state(saved) is not record.State.FINISHED:
+        return []
+    done = {key.partition("/")[0] for key in saved.get("probes", {})}
+    return [name for name in names if name not in done]
+
+
+def outcomes(jobs: Sequence[Job]) -> list[str]:
+    """For each setting of a sweep, in the order asked for, a line: its tests, mean and, in brackets, spread over seeds.
+
+    Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
+    """
+    axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
+    differ = [key for key in varying(axes) if key not in ("run_dir", "seeds")]
+    finished: dict[str, list[dict[str, float]]] = {}
+    requested: Counter[str] = Counter()
+    for job, values in zip(jobs, axes, strict=True):
+        setting = " ".join(f"{key}={values[key]}" for key in differ if key in values)
+        metrics = finished.setdefault(setting, [])
+        requested[setting] += 1
+        saved = record.read(job.directory) if job.ended() else None
+        if saved is not None and record.state(saved) is record.State.FINISHED:
+            metrics.append(saved["metrics"])
+    return [f"{setting or 'all'}: {_outcome(runs, requested[setting])}" for setting, runs in finished.items()]
+
+
+def _outcome(runs: Sequence[Mapping[str, float | None]], requested: int) -> str:
+    """The tests of a setting's finished runs, and of how many."""
+    words = []
+    for name in sorted({name for metrics in runs for name in metrics if name.startswith("test/")}):
+        values = [value for metrics in runs if (value := metrics.get(name)) is not None]
+        spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
+        words.append(f"{name} {statistics.fmean(values):.4f}{spread}" if values else f"{name} none")
+    of = f" of {requested}" if len(runs) < requested else ""
+    return f"{', '.join(words) or 'no finished record here'}; n = {len(runs)}{of}"
