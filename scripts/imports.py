@@ -169,7 +169,7 @@ BOX, ROW, WIDTH = 0.5, 1.0, 2.0  # height of a box, distance of two layers, widt
 ACROSS = {
     "__main__": 4.2,
     "cli": 4.2,
-    "sweep": 1.6,
+    "sweep": -1.4,
     "timescales": -4.9,
     "reports": 1.6,
     "papers": 3.0,
