@@ -78,7 +78,7 @@ def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
     assert mnist.partial(arrays) == []
     arrays[1][29] += 1
     (words,) = mnist.partial(arrays)
-    assert words.startswith("MNIST subset: the right size, but another content")
+    assert words.startswith("MNIST subset: as long, with another content")
 
 
 def test_files_that_do_not_belong_together(tmp_path):

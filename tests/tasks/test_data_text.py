@@ -121,7 +121,7 @@ def test_the_whole_corpus_has_nothing_to_say(tmp_path, monkeypatch):
     assert text.words("ptb", tmp_path).partial == []
     changed = tmp_path / "ptb" / "ptb.valid.txt"
     changed.write_text("d  c\n")  # as many words, of the same types
-    with pytest.raises(ValueError, match=r"the right size, but another content \(digest"):
+    with pytest.raises(ValueError, match=r"as long, with another content \(digest"):
         text.words("ptb", tmp_path)
 
 

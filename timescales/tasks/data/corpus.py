@@ -87,7 +87,8 @@ class Corpus:
             return different
         if self.counts.get("digest") in (None, counts.get("digest")):
             return []
-        return [f"the right size, but another content (digest {counts['digest']})"]
+        # Records keep these words, and a run is continued only on data that its record describes: they do not change.
+        return [f"as long, with another content (digest {counts['digest']})"]
 
     def check(self, path: Path, counts: Mapping[str, int | str], allow_partial: bool) -> list[str]:
         """Lines for a run's record that say how the data set at a path is incomplete; none if it is complete.
