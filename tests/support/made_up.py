@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from timescales.papers import claims, verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
-from timescales.papers.table import Condition, Measure, Table, expand
+from timescales.papers.table import Measure, Table, Threshold, expand
 from timescales.reports import markdown
 from timescales.reports.report import Report
 from timescales.runs.metrics import condition
@@ -53,7 +53,7 @@ def rows(values, model="plstm", status="finished", stale=False, **axes):
 def measure_of(table: dict[str, Any]) -> dict[str, Any]:
     """What cells and claims take from a table, whatever its runs are."""
     measure = {f.name: table.get(f.name, f.default) for f in fields(Measure)}
-    return measure | {"success": Condition(*condition(table["success"])) if table.get("success") else None}
+    return measure | {"success": Threshold(*condition(table["success"])) if table.get("success") else None}
 
 
 class Said(NamedTuple):

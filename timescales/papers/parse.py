@@ -21,14 +21,14 @@ from timescales.papers.table import (
     Cell,
     Cited,
     Claim,
-    Condition,
-    Conditions,
     Figure,
     Grid,
     Measure,
     Number,
     SmallTable,
     Table,
+    Threshold,
+    Where,
     expand,
     matches,
 )
@@ -105,9 +105,9 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, An
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
     for key in ("metric", "than"):
         if own.get(key, "").startswith("steps to "):
-            _condition(where, own[key].removeprefix("steps to "))
+            _threshold(where, own[key].removeprefix("steps to "))
     if own.get("success") is not None:
-        own["success"] = _condition(where, own["success"])
+        own["success"] = _threshold(where, own["success"])
     return {**(inherited or {}), **own}
 
 
@@ -151,9 +151,9 @@ def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
             raise ConfigError(f"{where} must be above {ABOVE[key]}, not {value}")
 
 
-def _condition(where: str, text: str) -> Condition:
+def _threshold(where: str, text: str) -> Threshold:
     try:
-        return Condition(*condition(text))
+        return Threshold(*condition(text))
     except (ValueError, KeyError):
         raise ConfigError(f"{_file(where)}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
 
@@ -287,10 +287,10 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
         sign, sides = parts[1], [parts[0], parts[2]]
     else:
         raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: A > B @ key=value")
-    return {"sign": sign, "sides": tuple(map(_conditions, sides)), "place": _conditions(place)}
+    return {"sign": sign, "sides": tuple(map(_where, sides)), "place": _where(place)}
 
 
-def _conditions(text: str) -> Conditions:
+def _where(text: str) -> Where:
     """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
     parts = [part if "=" in part else f"model={part}" for part in text.split()]
     return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}

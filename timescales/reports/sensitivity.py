@@ -1,6 +1,6 @@
-"""Do a table's claims hold if settings that the paper does not state are varied? The small-scale version is the ground.
+"""Do a table's claims hold if settings that the paper does not state are varied?
 
-Each assumed setting that names other values (`try`) is changed, one at a time.
+Each assumed setting that names other values (`try`) is changed, one at a time, in the table's small-scale version.
 """
 
 from __future__ import annotations

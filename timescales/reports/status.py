@@ -11,7 +11,7 @@ from typing import Any
 from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.papers import load
-from timescales.papers.table import PROFILES, Conditions, Row, Run, Table, matches, varying
+from timescales.papers.table import PROFILES, Row, Run, Table, Where, matches, varying
 from timescales.reports.markdown import say
 from timescales.runs import cost, record, store
 
@@ -70,7 +70,7 @@ class Status:
         known = [f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"] if unknown < len(self.todo) else []
         return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
 
-    def plan(self, where: Conditions) -> list[list[str]]:
+    def plan(self, where: Where) -> list[list[str]]:
         """The runs with these settings, a row each below a head: what they differ in, seed, state, directory."""
         keys = varying([state.run.axes for state in self.states])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
