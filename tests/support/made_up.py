@@ -68,7 +68,7 @@ class Said(NamedTuple):
 
 def judge(claim, table, found, planned=None) -> Said:
     """Judge a claim of a table, as it stands in a file."""
-    result = claims.judge(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
+    result = claims.judge_claim(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
     numbers = markdown.numbers(result)
     return Said(markdown.text(result.verdict), result.verdict.p, numbers, result.claim.text, result.verdict)
 

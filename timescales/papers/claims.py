@@ -62,7 +62,7 @@ class Values:
         return Side(self.mean / self.times, self.n, any(self.censored))
 
 
-def judge(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
+def judge_claim(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
     """Judge a claim by the runs that have ended; planned: the axes of all that there will be (None: no more)."""
     groups = claim.groups(rows)
     wanted = groups if planned is None else claim.groups({"axes": axes} for axes in planned)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from timescales.papers.table import Cell, Claim, Measure, Row, Table, group, matches
+from timescales.papers.table import Cell, Claim, Measure, Row, Select, Table, group, matches
 from timescales.runs.metrics import Censored
 
 ALPHA = 0.05
@@ -144,6 +144,14 @@ def judge_cell(cell: Cell, rows: Sequence[Row]) -> CellResult:
         sample = _sample(cell, own)
     verdict = _judge(cell, sample, stale)
     return CellResult(cell, sample, replace(verdict, partial=sample.mean is not None and partial(own)))
+
+
+def judge_selection(result: CellResult, select: Select, rows: Sequence[Row]) -> CellResult:
+    """Judge a cell again with the values of its runs selected in another way; result: by the cell's own selection."""
+    other = judge_cell(result.cell.selected(select), rows)
+    if other.sample.n < result.sample.n:  # some runs were committed without the other selection
+        return replace(other, verdict=replace(other.verdict, few=True, n=other.sample.n))
+    return other
 
 
 def _computed_sample(cell: Cell, own: Sequence[Row]) -> Sample:
@@ -296,8 +304,20 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
     return getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
 
 
-def judge_table(cells: Sequence[Verdict], claims: Sequence[Verdict], complete: bool = True) -> Verdict:
-    """A table's verdict from those of its cells and claims; complete: whether all of its runs have ended."""
+def judge_table(
+    cells: Sequence[Verdict], claims: Sequence[Verdict], rows: Sequence[Row] = (), complete: bool = True
+) -> Verdict:
+    """A table's verdict from those of its cells and claims.
+
+    Args:
+        rows: its runs, some of which may have had only a part of the data.
+        complete: whether all of its runs have ended.
+    """
+    verdict = _judge_results(cells, claims, complete)
+    return replace(verdict, partial=verdict.word != Word.OPEN and partial(rows))
+
+
+def _judge_results(cells: Sequence[Verdict], claims: Sequence[Verdict], complete: bool) -> Verdict:
     words = {verdict.word for verdict in cells} - {Word.BLANK}
     said = {verdict.word for verdict in claims}
     if Word.REFUTED in said:
