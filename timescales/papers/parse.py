@@ -17,6 +17,7 @@ from timescales.errors import ConfigError, nearest
 from timescales.papers.table import (
     FAILING,
     SELECTS,
+    SIZES,
     Assumption,
     Cell,
     Cited,
@@ -246,9 +247,9 @@ def _check_runs(file: str, table: Table) -> None:
 
 def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide."""
-    for profile, part in ((None, table), ("tiny", table.tiny)):
-        runs = [{"axes": run.axes} for run in expand(table, profile)]
-        for claim in part.claims if part else ():
+    for size, part in table.by_size.items():
+        runs = [{"axes": run.axes} for run in expand(table, SIZES[size])]
+        for claim in part.claims:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
                 raise ConfigError(f"{file}: {text}")

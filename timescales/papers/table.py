@@ -28,7 +28,7 @@ Where = Mapping[str, Any]  # which runs: settings, each with its value or a list
 # - "axes": as a dict, with the seed; "stale": whether its numbers are of older code;
 # - "curve": a list of points, if the run lies in runs/; "blocks": the text of its blocks.csv, or None.
 Row = Mapping[str, Any]
-PROFILES = (None, "tiny")  # of a run: the paper's size, and the small-scale version
+SIZES = {"paper": None, "tiny": "tiny"}  # a table's sizes (tiny: its small-scale version), each with its profile=
 FAILING = ("fails", "never fails")  # the signs of a claim about the success of one side
 
 
@@ -242,6 +242,11 @@ class Table(Measure):
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
 
+    @property
+    def by_size(self) -> dict[str, Table]:
+        """The table, and its small-scale version if it has one."""
+        return {"paper": self} | ({"tiny": self.tiny} if self.tiny else {})
+
     def other_selections(self) -> list[Select]:
         """How else than by `select` the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
@@ -266,7 +271,7 @@ def column(metric: str, select: Select) -> str:
 def columns(table: Table) -> list[str]:
     """The columns of runs.csv that a table reads, without those of its probes' further values."""
     names: dict[str, None] = {}
-    for part in filter(None, (table, table.tiny)):
+    for part in table.by_size.values():
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
         names |= dict.fromkeys(claim.column for claim in part.claims)
         names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
@@ -290,7 +295,7 @@ def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequen
         profile: None for the paper's size, "tiny" for the small-scale version (no runs if there is none).
         narrow: keys with the only values wanted.
     """
-    if profile not in PROFILES:
+    if profile not in SIZES.values():
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
     part = table if profile is None else table.tiny
     grids = [grid.values() for grid in part.runs] if part else []

@@ -55,9 +55,9 @@ def draw(report: Report) -> Path | None:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for size, table in (("paper", report.table), ("tiny", report.table.tiny)):
-        for figure in table.figure if table and report.rows[size] else ():
-            yield Panel(report, size, table or report.table, figure)
+    for size, table in report.table.by_size.items():
+        for figure in table.figure if report.rows[size] else ():
+            yield Panel(report, size, table, figure)
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:

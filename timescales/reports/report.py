@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from timescales.config.compose import Composer
 from timescales.papers import load
 from timescales.papers.claims import judge_claim
-from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand, matches
+from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, expand, matches
 from timescales.papers.verdict import (
     CellResult,
     ClaimResult,
@@ -29,8 +29,6 @@ from timescales.runs.metrics import Censored
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
     import pandas
-
-SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
     return Report(
         table=table,
         rows=rows,
-        planned={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
+        planned={size: [run.axes for run in expand(table, profile)] for size, profile in SIZES.items()},
         results=results,
         missing=missing,
         open_runs=gather.open_runs(planned["paper"], rows["paper"], results),

@@ -22,13 +22,16 @@ COLUMNS = (
 COPIED = ("id", "status", "seed", "parameters", "device", "threads", "machine", "commit", "golden")
 
 
-def row(
-    record: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
-) -> dict[str, Any]:
-    """A record as a row of runs.csv; `metrics` as a table names them."""
+def row(record: Mapping[str, Any], axes: Mapping[str, Any], size: str, metrics: Iterable[str]) -> dict[str, Any]:
+    """A record as a row of runs.csv.
+
+    Args:
+        size: "paper" or "tiny", the value of its column "profile".
+        metrics: as a table names them; a column each.
+    """
     config = record["config"]
     values = {key: record[key] for key in COPIED} | {
-        "profile": profile or "paper",
+        "profile": size,
         "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}),
         "steps": record.get("steps"),
         "diverged_at": record.get("diverged_at"),
