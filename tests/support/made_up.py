@@ -12,7 +12,7 @@ from timescales.papers.parse import parse, parse_cell, parse_claim
 from timescales.papers.table import Measure, Table, Threshold, expand
 from timescales.reports import markdown
 from timescales.reports.report import Report
-from timescales.runs.metrics import condition
+from timescales.runs.metrics import threshold
 
 TABLE = {
     "name": "made_up",
@@ -53,7 +53,7 @@ def rows(values, model="plstm", status="finished", stale=False, **axes):
 def measure_of(table: dict[str, Any]) -> dict[str, Any]:
     """What cells and claims take from a table, whatever its runs are."""
     measure = {f.name: table.get(f.name, f.default) for f in fields(Measure)}
-    return measure | {"success": Threshold(*condition(table["success"])) if table.get("success") else None}
+    return measure | {"success": Threshold(*threshold(table["success"])) if table.get("success") else None}
 
 
 class Said(NamedTuple):

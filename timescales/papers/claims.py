@@ -29,7 +29,7 @@ from timescales.papers.verdict import (
     partial,
     welch,
 )
-from timescales.runs.metrics import Censored
+from timescales.runs.metrics import Censored, is_steps
 
 ORDER = (Word.REFUTED, Word.REVERSED, Word.OPEN, Word.IN_ORDER, Word.HOLDS)  # the weakest first
 
@@ -145,7 +145,7 @@ def _nobody_knows(claim: Claim, first: Values, second: Values) -> bool:
 def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
     """What is compared of the runs of a claim's first side, k = 0, or of its second; None if there are no values."""
     # Steps to a threshold: a run that never reaches it has a value, too, all steps that it might have taken (censored).
-    everyone = claim.failures or claim.column.startswith("steps to ")
+    everyone = claim.failures or is_steps(claim.column)
     counted = [row for row in at_best_rate(claim, rows) if everyone or claim.succeeded(row)]
     kept = [row for row in counted if None not in map(row.get, claim.columns)]
     if not kept:

@@ -33,7 +33,7 @@ from timescales.papers.table import (
     expand,
     matches,
 )
-from timescales.runs.metrics import condition
+from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 # What an error says of the types of values.
 TYPES = {
@@ -105,8 +105,8 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, An
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
     for key in ("metric", "than"):
-        if own.get(key, "").startswith("steps to "):
-            _threshold(where, own[key].removeprefix("steps to "))
+        if is_steps(own.get(key, "")):
+            _threshold(where, own[key].removeprefix(STEPS_TO))
     if own.get("success") is not None:
         own["success"] = _threshold(where, own["success"])
     return {**(inherited or {}), **own}
@@ -154,7 +154,7 @@ def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
 
 def _threshold(where: str, text: str) -> Threshold:
     try:
-        return Threshold(*condition(text))
+        return Threshold(*threshold(text))
     except (ValueError, KeyError):
         raise ConfigError(f"{_file(where)}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
 

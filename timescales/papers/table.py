@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from timescales.config.overrides import spell
 from timescales.errors import ConfigError
+from timescales.runs.metrics import is_steps
 
 Number = float | int
 Select = Literal["best", "last"]
@@ -265,7 +266,8 @@ class SmallTable(Table):
 
 def column(metric: str, select: Select) -> str:
     """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
-    return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{select} {metric}"
+    selected = is_steps(metric) or metric.startswith(("probe/", "best ", "last "))  # in one way only
+    return metric if selected else f"{select} {metric}"
 
 
 def columns(table: Table) -> list[str]:

@@ -40,7 +40,7 @@ def of_table(report: Report) -> str:
     for size, rows in report.rows.items():
         words = "paper size" if size == "paper" else "small-scale version"
         lines = [line for line in _lines(report, rows) if line.points]
-        parts.append(_charts(f"{report.table.name}, {size}", lines))
+        parts.append(_charts(f"{report.table.name}, {words}", lines))
     drawn = "".join(parts)
     return f"<h4>Curves</h4>{drawn}" if drawn else ""
 

@@ -14,6 +14,7 @@ from timescales.files import csv_rows
 from timescales.papers import load
 from timescales.papers.table import SIZES, Row, Run, Table, columns, expand
 from timescales.runs import cost, record, store
+from timescales.runs.metrics import STEPS_TO
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _unread(table: Table, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
 
 def _metric(column: str) -> str:
     """The metric of a record that a column of runs.csv is made of."""
-    return column.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
+    return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
 def curve(table: Table, row: Row, results: Path) -> list[dict[str, float]]:

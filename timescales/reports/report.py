@@ -25,7 +25,7 @@ from timescales.papers.verdict import (
     judge_table,
 )
 from timescales.reports import gather
-from timescales.runs.metrics import Censored
+from timescales.runs.metrics import Censored, is_steps
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
     import pandas
@@ -230,7 +230,7 @@ def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
 
 def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:
     column = table.column
-    everyone = column.startswith("steps to ")  # as in claims
+    everyone = is_steps(column)  # a run that failed has a value, too, as in claims
     counted = [row for row in rows if everyone or table.succeeded(row)]
     measured = [row[column] for row in counted if row.get(column) is not None]
     values = [value * table.scale for value in measured]
