@@ -121,7 +121,7 @@ def test_the_price_of_what_is_open(tmp_path):
         return [gather.Planned(run.axes, f"copy-x-{k}", kinds[run.axes["model"]]) for k, run in runs]
 
     def price(where):
-        return markdown.price(found.open_of(where))
+        return markdown.price(found.price_of(where))
 
     # Of the others one has failed: it is open; of two that ended the longer one counts.
     kinds = {"lstm": "l", "plstm": "p"}

@@ -47,46 +47,46 @@ def _planned(run: Run, cfg: Any) -> Planned:
 
 
 def gather(
-    table: Table, planned: Mapping[str, Sequence[Planned]], results: Path, runs: Path | None
+    table: Table, planned: Mapping[str, Sequence[Planned]], results_dir: Path, runs_dir: Path | None
 ) -> tuple[dict[str, list[dict[str, Any]]], int]:
     """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
 
-    A run counts by its id: as it lies in `runs` (None: nowhere), else as it was committed under `results`. One that
-    goes on or broke off with an error has no result yet: it is open.
+    A run counts by its id: as it lies in `runs_dir` (None: nowhere), else as it was committed under `results_dir`. A
+    run that goes on, or broke off with an error, has no result yet: it is open.
     """
-    own = {row["id"]: row for row in store.read_rows(results / table.name / "runs.csv")}
-    committed = store.committed(results) | own
+    own = {row["id"]: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
+    committed = store.committed(results_dir) | own
     rows: dict[str, list[dict[str, Any]]] = {}
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            row = _local_row(table, run, size, runs, committed.get(run.id)) if runs else None
-            row = row or _committed_row(table, run, results, committed.get(run.id))
+            row = _local_row(table, run, size, runs_dir, committed.get(run.id)) if runs_dir else None
+            row = row or _committed_row(table, run, results_dir, committed.get(run.id))
             if row is not None:
                 more = {"axes": run.axes, "profile": size, "stale": store.stale(row)}
                 rows[size].append(row | more)
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local_row(table: Table, run: Planned, size: str, runs: Path, committed: Row | None) -> dict[str, Any] | None:
-    """The row of a run that has ended in `runs`; not of one that is committed on more data."""
-    found = record.read(runs / run.slug)
+def _local_row(table: Table, run: Planned, size: str, runs_dir: Path, committed: Row | None) -> dict[str, Any] | None:
+    """The row of a run that has ended in `runs_dir`; not of one that is committed on more data."""
+    found = record.read(runs_dir / run.slug)
     if found is None or found["status"] not in record.ENDED:
         return None
     if committed is not None and found["partial"] and not committed["partial"]:
         return None
     further = [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
     row = store.row(found, run.axes, size, dict.fromkeys([*columns(table), *further]))
-    return row | {"curve": found["curve"], "blocks": _text(runs / run.slug / "blocks.csv")}
+    return row | {"curve": found["curve"], "blocks": _text(runs_dir / run.slug / "blocks.csv")}
 
 
-def _committed_row(table: Table, run: Planned, results: Path, committed: Row | None) -> dict[str, Any] | None:
+def _committed_row(table: Table, run: Planned, results_dir: Path, committed: Row | None) -> dict[str, Any] | None:
     """The row of a run as it was committed: the values that this table reads, and no others."""
     if committed is None or committed["status"] not in record.ENDED:
         return None
     further = [key for key in committed if key.startswith(_prefixes(table))]
     row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
-    return row | {"blocks": _text(results / table.name / "blocks" / f"{run.id}.csv")}
+    return row | {"blocks": _text(results_dir / table.name / "blocks" / f"{run.id}.csv")}
 
 
 def _prefixes(table: Table) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def _text(path: Path) -> str | None:
 
 
 def open_runs(
-    planned: Sequence[Planned], rows: Sequence[Row], results: Path
+    planned: Sequence[Planned], rows: Sequence[Row], results_dir: Path
 ) -> list[tuple[dict[str, Any], float | None]]:
     """The planned runs that are open: axes, and the seconds they will take if known (`cost.prices`).
 
@@ -108,18 +108,18 @@ def open_runs(
     """
     kinds = {run.id: run.kind for run in planned}
     ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
-    seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results)
+    seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results_dir)
     return [(run.axes, seconds.get(run.kind)) for run in planned if run.id not in ended]
 
 
-def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs: Path) -> list[str]:
+def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs_dir: Path) -> list[str]:
     """A line for each metric that a table reads and none of its runs has: perhaps a typing error.
 
-    Nothing is said of a size of which not all runs are in `runs`.
+    Nothing is said of a size of which not all runs are in `runs_dir`.
     """
     lines: dict[str, None] = {}
     for size, part in table.by_size.items():
-        records = [found for run in planned[size] if (found := record.read(runs / run.slug))]
+        records = [found for run in planned[size] if (found := record.read(runs_dir / run.slug))]
         complete = len(records) == len(expand(table, SIZES[size]))
         lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)
@@ -138,12 +138,12 @@ def _metric(column: str) -> str:
     return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
-def curve(table: Table, row: Row, results: Path) -> list[dict[str, float]]:
+def curve(table: Table, row: Row, results_dir: Path) -> list[dict[str, float]]:
     """A run's curve: from its record, or as committed with any table."""
     if row.get("curve"):
         return list(row["curve"])
-    own = results / table.name / "curves" / f"{row['id']}.csv"
-    paths = [own, *sorted(results.glob(f"*/curves/{row['id']}.csv"))]
+    own = results_dir / table.name / "curves" / f"{row['id']}.csv"
+    paths = [own, *sorted(results_dir.glob(f"*/curves/{row['id']}.csv"))]
     path = next((p for p in paths if p.is_file()), own)
     return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from timescales.papers.table import Cell, Cited, columns
 from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Failures, Side, Verdict, Word
-from timescales.reports.report import OpenRuns, Origin, Report, Setting
+from timescales.reports.report import Origin, Price, Report, Setting
 from timescales.runs.metrics import Censored, is_steps
 
 
@@ -90,7 +90,7 @@ def _side(side: Side) -> str:
     return f"{'>' if side.censored else ''}{number(side.mean)} (n={side.n})"
 
 
-def price(runs: OpenRuns) -> str:
+def price(runs: Price) -> str:
     """What open runs will take."""
     minutes = runs.seconds / 60
     time = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
@@ -156,7 +156,7 @@ def _cells(report: Report) -> list[str]:
         row = [result.cell.label] if labelled else []
         row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
         row += [_other(results[k]) for results in others.values()]
-        body.append([*row, price(report.open_of(result.cell.where))])
+        body.append([*row, price(report.price_of(result.cell.where))])
     return [*grid(head, body), ""]
 
 
@@ -290,7 +290,7 @@ def _index_row(report: Report) -> list[str]:
     if any(verdict.word != Word.OPEN for verdict in held) and not report.complete("paper"):
         claims += " so far"
     verdict, small = text(report.verdict), text(report.small_verdict)
-    return [link, report.table.source, verdict, cells, claims, small, price(report.open_of({}))]
+    return [link, report.table.source, verdict, cells, claims, small, price(report.price_of({}))]
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from timescales.config.compose import Composer
 from timescales.papers import load
 from timescales.papers.claims import judge_claim
-from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, expand, matches
+from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
 from timescales.papers.verdict import (
     CellResult,
     ClaimResult,
@@ -32,12 +32,12 @@ if TYPE_CHECKING:  # needed only where small-scale versions are reported
 
 
 @dataclass(frozen=True)
-class OpenRuns:
-    """How many runs are open, and what those of a known kind will take."""
+class Price:
+    """What the open runs will take."""
 
-    timed: int
-    untimed: int
-    seconds: float
+    timed: int  # runs of a kind whose cost is known, and
+    seconds: float  # what they take together
+    untimed: int  # the other runs
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Report:
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs
+    planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs, also of those in `missing`
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
     dropped: int = 0  # committed runs that are not the table's any more
-    kinds: set[str] = field(default_factory=set)  # of all its runs (see `identity.kind`)
+    kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.kind`)
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
 
@@ -143,11 +143,11 @@ class Report:
         selections, rows = self.table.other_selections(), self.rows["paper"]
         return {select: [judge_selection(result, select, rows) for result in self.cells] for select in selections}
 
-    def open_of(self, where: Mapping[str, Any]) -> OpenRuns:
-        """The open runs with these settings, and what they will take on a machine like those that were timed."""
-        own = [seconds for axes, seconds in self.open_runs if matches(axes, where)]
-        timed = [seconds for seconds in own if seconds is not None]
-        return OpenRuns(len(timed), len(own) - len(timed), sum(timed))
+    def price_of(self, where: Where) -> Price:
+        """What the open runs with these settings will take on a machine like those that were timed."""
+        each = [seconds for axes, seconds in self.open_runs if matches(axes, where)]
+        timed = [seconds for seconds in each if seconds is not None]
+        return Price(len(timed), sum(timed), len(each) - len(timed))
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """A run's curve."""
@@ -179,30 +179,30 @@ class Report:
         return [_origin(size, rows) for size, rows in self.rows.items()]
 
 
-def make(name: str, composer: Composer, results: Path, runs: Path | None = None, own: bool = False) -> Report:
+def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None = None, own: bool = False) -> Report:
     """The report of the table of this name.
 
     Runs that cannot be composed (a task that is not there) are named in it. Raises ConfigError if there is no table.
 
     Args:
-        results: where reports and committed runs lie.
-        runs: where trained runs lie that count too; None: only committed ones count.
+        results_dir: where reports and committed runs lie.
+        runs_dir: where trained runs lie that count too; None: only committed ones count.
         own: whether the table lies in the user's own folder.
     """
     table = load.table(name)
-    planned, missing = gather.planned_runs(table, composer)
-    rows, dropped = gather.gather(table, planned, results, runs)
+    composed, missing = gather.planned_runs(table, composer)
+    rows, dropped = gather.gather(table, composed, results_dir, runs_dir)
     return Report(
         table=table,
         rows=rows,
         planned={size: [run.axes for run in expand(table, profile)] for size, profile in SIZES.items()},
-        results=results,
+        results=results_dir,
         missing=missing,
-        open_runs=gather.open_runs(planned["paper"], rows["paper"], results),
+        open_runs=gather.open_runs(composed["paper"], rows["paper"], results_dir),
         dropped=dropped,
-        kinds={run.kind for of_size in planned.values() for run in of_size},
+        kinds={run.kind for of_size in composed.values() for run in of_size},
         own=own,
-        unread=gather.unread(table, planned, runs) if runs else [],
+        unread=gather.unread(table, composed, runs_dir) if runs_dir else [],
     )
 
 

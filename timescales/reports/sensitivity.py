@@ -61,16 +61,16 @@ def models(table: SmallTable, composer: Composer, variation: Variation) -> list[
     return list(dict.fromkeys(str(a["model"]) for a in axes if a.get(variation.key) == variation.value))
 
 
-def gather(table: SmallTable, composer: Composer, results: Path, runs: Path) -> dict[str, list[dict[str, Any]]]:
-    """Rows of the runs under each variation, from `runs` or as committed; by the variation's words."""
-    kept = store.read_rows(results / table.name / "sensitivity.csv")
-    committed = {row["id"]: row for row in [*store.committed(results).values(), *kept]}
+def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[dict[str, Any]]]:
+    """Rows of the runs under each variation, from `runs_dir` or as committed; by the variation's words."""
+    kept = store.read_rows(results_dir / table.name / "sensitivity.csv")
+    committed = {row["id"]: row for row in [*store.committed(results_dir).values(), *kept]}
     own = {key for run in expand(table) for key in run.axes}
     rows: dict[str, list[dict[str, Any]]] = {}
     for variation in variations(table, composer):
         rows[variation.words] = []
         for run, slug in runs_of(table, composer, variation):
-            if (row := _row(table, run, runs / slug, committed.get(identity.id_of(slug)))) is not None:
+            if (row := _row(table, run, runs_dir / slug, committed.get(identity.id_of(slug)))) is not None:
                 # A setting that only one model has must not keep its runs from being compared with the others'.
                 axes = {key: value for key, value in run.axes.items() if key in own or key != variation.key}
                 rows[variation.words].append({**row, "axes": axes, "stale": store.stale(row)})
@@ -105,9 +105,9 @@ def _said(table: SmallTable, rows: Sequence[Row]) -> Iterator[str]:
         yield f"{markdown.text(result.verdict)}: {markdown.numbers(result)}"
 
 
-def write(table: SmallTable, rows: Mapping[str, Sequence[Row]], results: Path, own: bool = False) -> str:
+def write(table: SmallTable, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:
     """Write results/<table>/sensitivity.{csv,md}; returns the page."""
-    folder = results / table.name
+    folder = results_dir / table.name
     folder.mkdir(parents=True, exist_ok=True)
     every = {row["id"]: _storable(row) for group in rows.values() for row in group}
     write_atomic(folder / "sensitivity.csv", store.rows_text(list(every.values())).encode())

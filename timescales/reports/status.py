@@ -83,31 +83,33 @@ def _settings(state: State, keys: Sequence[str]) -> list[str]:
     return [*(say(axes[key]) if key in axes else "" for key in keys), str(axes.get("seed", ""))]
 
 
-def status(name: str, composer: Composer, results: Path, runs: Path, absent: Sequence[str] = ()) -> Iterator[Status]:
+def status(
+    name: str, composer: Composer, results_dir: Path, runs_dir: Path, absent: Sequence[str] = ()
+) -> Iterator[Status]:
     """How far a table is, at each size that it has. Raises ConfigError if there is no such table.
 
     Args:
-        results: where committed runs lie.
-        runs: where trained runs lie.
+        results_dir: where committed runs lie.
+        runs_dir: where trained runs lie.
         absent: data sets that are not on this machine.
     """
-    table, committed = load.table(name), store.committed(results)
+    table, committed = load.table(name), store.committed(results_dir)
     for size, profile in SIZES.items():
         composed, why = load.runs(table, profile, composer)
         if not composed and not why:
             continue  # no small-scale version
-        found = Status(table, size, [_state(run, cfg, committed, runs) for run, cfg in composed], why)
+        found = Status(table, size, [_state(run, cfg, committed, runs_dir) for run, cfg in composed], why)
         ended = [(state.kind, state.outcome) for state in found.states if state.outcome is not None]
-        found.seconds = cost.prices(ended, results)
+        found.seconds = cost.prices(ended, results_dir)
         if found.todo and (missing := [name for name in table.needs if name in absent]):
             found.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
         yield found
 
 
-def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs: Path) -> State:
+def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs_dir: Path) -> State:
     """What there is of a run: its record counts more than what was committed."""
     slug = identity.slug(cfg)
-    saved, row = record.read(runs / slug), committed.get(identity.id_of(slug))
+    saved, row = record.read(runs_dir / slug), committed.get(identity.id_of(slug))
     state, word = record.state(saved), "missing"
     outcome: Row | None = None
     if saved is not None:
