@@ -129,7 +129,9 @@ class TimescalesSweeper(BasicSweeper):
         left = sweep.minutes_left([job for group in groups[done:] for job in group], self.seconds)
         next_up = groups[done]
         others = len(next_up) - 1
-        more = f" and {others} more seed{'s' * (others > 1)}" if others else ""
+        more = ""
+        if others:
+            more = f" and {others} more seed" if others == 1 else f" and {others} more seeds"
         print(f"[{done + 1}/{len(groups)}]{left} {next_up[0].directory}{more}", flush=True)
 
     def _left_over(self) -> list[Job]:

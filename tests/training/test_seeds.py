@@ -91,7 +91,7 @@ def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("error", [None, OSError("this one's checkpoint is damaged")], ids=str)
-def test_what_may_be_batched_is_asked_of_the_first_that_trains(tmp_path, capsys, error):
+def test_the_first_run_that_trains_decides_whether_seeds_are_batched(tmp_path, capsys, error):
     class First(Job):  # its training has ended before, or fails as it begins
         def begin(self):
             if error is not None:
