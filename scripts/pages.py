@@ -248,9 +248,9 @@ def facts(task: str) -> str:
     """What a model must know of a task at its defaults, and the loss at chance."""
     made, _ = examples.make_task([f"task={task}"])
     spec = made.spec
-    kind = {"real": "real numbers", "one_hot": "symbols, one-hot", "tokens": "tokens"}[spec.input]
+    kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
     body = [
-        ["input per step", f"{spec.input_size} {kind.removesuffix('s') if spec.input_size == 1 else kind}"],
+        ["input per step", kinds[spec.input].format(spec.input_size)],
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
