@@ -22,6 +22,7 @@ from timescales import paths  # noqa: E402
 from timescales.config import compose, folders, identity  # noqa: E402
 from timescales.config.compose import Composer  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
+from timescales.papers.table import SIZES  # noqa: E402
 from timescales.reports import status  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -58,7 +59,7 @@ def plan(options: argparse.Namespace, composer: Composer, results: Path) -> None
         raise ConfigError("--list is for one table: python scripts/status.py TABLE --list")
     overrides = [composer.parse(word) for word in options.table if "=" in word]
     where = {override.key_or_group: composer.values(override) for override in overrides}
-    found = [s for s in status.status(names[0], composer, results, paths.RUNS) if s.profile == options.profile]
+    found = [s for s in status.status(names[0], composer, results, paths.RUNS) if SIZES[s.size] == options.profile]
     if not found:
         raise ConfigError(f"{names[0]} has no small-scale version (its key `tiny`)")
     print(status.table_text(found[0].plan(where)))

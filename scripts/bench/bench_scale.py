@@ -81,7 +81,7 @@ def time_reading(runs: list[table.Run], slugs: list[str]) -> None:
     for run, slug in zip(runs, slugs, strict=True):
         values = record.read(Path("runs") / slug)
         assert values is not None
-        rows.append(store.row(values, run.axes, None, ["best test/accuracy"]))
+        rows.append(store.row(values, run.axes, "paper", ["best test/accuracy"]))
     store.rows_text(rows)
     report_time("a report's reading of the records", len(runs), start)
 

@@ -90,7 +90,7 @@ def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
 def test_skip_committed_leaves_out_what_results_hold(train, quick):
     train("table=quick", "seed=0", "logger=none")
     rows = [
-        store.row(json.loads(p.read_text()), {"model": "x"}, None, ["last test/accuracy"])
+        store.row(json.loads(p.read_text()), {"model": "x"}, "paper", ["last test/accuracy"])
         for p in quick.glob("runs/*/record.json")
     ]
     (quick / "results" / "quick").mkdir(parents=True)

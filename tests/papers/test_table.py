@@ -97,7 +97,7 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
         assert str(steps) == ("2" if means == "n" else ">4")
     for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):
         with pytest.raises((ValueError, KeyError)):
-            metrics.condition(wrong)
+            metrics.threshold(wrong)
 
 
 def test_a_small_version_reads_what_it_selects():

@@ -70,8 +70,8 @@ def test_every_claim_can_be_judged(name, profile):
         apart = {key: row[key] + 1e-6 * (k + 100 * i) for i, key in enumerate(columns(TABLES[name]))}
         rows.append(row | apart)  # a tie is no order
     for claim in table.claims:
-        assert claims.judge(claim, []).verdict.word == "open"
-        assert claims.judge(claim, rows).verdict.word != "open", claim.text
+        assert claims.judge_claim(claim, []).verdict.word == "open"
+        assert claims.judge_claim(claim, rows).verdict.word != "open", claim.text
 
 
 def decided_by_cells(table):

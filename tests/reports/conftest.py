@@ -4,7 +4,7 @@ import pytest
 from made_up import TABLE, made_record
 
 from timescales.papers.parse import parse
-from timescales.papers.table import PROFILES, expand
+from timescales.papers.table import SIZES, expand
 from timescales.reports import gather
 from timescales.reports.report import Report
 from timescales.runs import provenance
@@ -27,7 +27,7 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "golden", lambda task, model: None)
     runs, results = tmp_path / "runs", tmp_path / "results"
     planned = {}
-    for size, profile in zip(("paper", "tiny"), PROFILES, strict=True):
+    for size, profile in SIZES.items():
         planned[size] = []
         for k, run in enumerate(expand(parse(MADE), profile)):
             slug = f"copy-{run.axes['model']}-s{run.axes['seed']}-{size}{k:05}"

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from timescales.papers import claims, verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
-from timescales.papers.table import Condition, Measure, Table, expand
+from timescales.papers.table import Measure, Table, Threshold, expand
 from timescales.reports import markdown
 from timescales.reports.report import Report
-from timescales.runs.metrics import condition
+from timescales.runs.metrics import threshold
 
 TABLE = {
     "name": "made_up",
@@ -53,7 +53,7 @@ def rows(values, model="plstm", status="finished", stale=False, **axes):
 def measure_of(table: dict[str, Any]) -> dict[str, Any]:
     """What cells and claims take from a table, whatever its runs are."""
     measure = {f.name: table.get(f.name, f.default) for f in fields(Measure)}
-    return measure | {"success": Condition(*condition(table["success"])) if table.get("success") else None}
+    return measure | {"success": Threshold(*threshold(table["success"])) if table.get("success") else None}
 
 
 class Said(NamedTuple):
@@ -68,7 +68,7 @@ class Said(NamedTuple):
 
 def judge(claim, table, found, planned=None) -> Said:
     """Judge a claim of a table, as it stands in a file."""
-    result = claims.judge(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
+    result = claims.judge_claim(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
     numbers = markdown.numbers(result)
     return Said(markdown.text(result.verdict), result.verdict.p, numbers, result.claim.text, result.verdict)
 

@@ -29,7 +29,7 @@ from timescales.papers.verdict import (
     partial,
     welch,
 )
-from timescales.runs.metrics import Censored
+from timescales.runs.metrics import Censored, is_steps
 
 ORDER = (Word.REFUTED, Word.REVERSED, Word.OPEN, Word.IN_ORDER, Word.HOLDS)  # the weakest first
 
@@ -52,8 +52,8 @@ class Values:
     values: list[float]  # in the printed unit, the second side's times what the claim asks for
     times: float  # what they were multiplied with
     mean: float  # or the best
-    censored: list[bool]  # of each value, or the best, whether it is only known to be larger
-    diverged: int  # runs that diverged, count, and have no value
+    censored: list[bool]  # whether each value (with reduce: max only the best) is only known to be larger
+    diverged: int  # of the runs that count, those that diverged and have no value
     n: int  # its runs; with reduce: max those of all learning rates
 
     @property
@@ -62,7 +62,7 @@ class Values:
         return Side(self.mean / self.times, self.n, any(self.censored))
 
 
-def judge(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
+def judge_claim(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
     """Judge a claim by the runs that have ended; planned: the axes of all that there will be (None: no more)."""
     groups = claim.groups(rows)
     wanted = groups if planned is None else claim.groups({"axes": axes} for axes in planned)
@@ -74,7 +74,7 @@ def judge(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]
     rulings = [ruling for ruling in each if ruling is not None]
     if not rulings:
         return ClaimResult(claim, Verdict(Word.OPEN))
-    # The smallest p speaks against "no different", the largest against "better".
+    # Of equal words the weakest is, for "no different", that with the smallest p; for "better", that with the largest.
     sign = 1.0 if claim.sign == "~" else -1.0
     weakest = min(rulings, key=lambda ruling: (ORDER.index(ruling.word), sign * (ruling.p or 0.0)))
     n = min(ruling.n for ruling in rulings)
@@ -92,7 +92,7 @@ def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Seq
         word = Word.REFUTED if failed else Word.HOLDS
     elif 2 * failed > in_all:
         word = Word.HOLDS
-    elif 2 * (failed + in_all - ended) <= in_all:  # also if all that are to come should fail
+    elif 2 * (failed + in_all - ended) <= in_all:  # no majority fails, even if all runs that are still open do
         word = Word.REVERSED if failed else Word.REFUTED
     else:
         word = Word.IN_ORDER if 2 * failed > ended else Word.REVERSED
@@ -101,50 +101,51 @@ def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Seq
 
 def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
     """Whether the runs of the first side are better than, or no different from, those of the second."""
-    ours, theirs = (_values(claim, rows, k) for k, rows in enumerate(sides))
-    if ours is None or theirs is None:
+    first, second = (_values(claim, rows, k) for k, rows in enumerate(sides))
+    if first is None or second is None:
         return None
-    n = min(ours.n, theirs.n)
-    if claim.reduce == "max" and (ours.n, theirs.n) == tuple(map(len, wanted)):  # all that there will be
+    n = min(first.n, second.n)
+    if claim.reduce == "max" and (first.n, second.n) == tuple(map(len, wanted)):  # all that there will be
         n = max(n, claim.n_min)
-    numbers = Comparison(ours.side, theirs.side, ours.diverged + theirs.diverged)
-    if _nobody_knows(claim, ours, theirs):
+    numbers = Comparison(first.side, second.side, first.diverged + second.diverged)
+    if _nobody_knows(claim, first, second):
         return Ruling(Word.OPEN, None, numbers, n)
-    word, p = (_by_maxima if claim.reduce == "max" else _by_test)(claim, ours, theirs)
-    better = [ours if _right_way(claim, ours, theirs) else theirs] if claim.sign == ">" else [ours, theirs]
-    if any(_censored(claim, ours, theirs)) or any(side.diverged for side in better):
+    word, p = (_by_maxima if claim.reduce == "max" else _by_test)(claim, first, second)
+    better = [first if _right_way(claim, first, second) else second] if claim.sign == ">" else [first, second]
+    if any(_censored(claim, first, second)) or any(side.diverged for side in better):
         word = {Word.HOLDS: Word.IN_ORDER, Word.REFUTED: Word.REVERSED}.get(word, word)
     return Ruling(word, p, numbers, n)
 
 
-def _right_way(claim: Claim, ours: Values, theirs: Values) -> bool:
+def _right_way(claim: Claim, first: Values, second: Values) -> bool:
     """Whether the first side's mean is the better one."""
-    return ours.mean > theirs.mean if claim.higher else ours.mean < theirs.mean
+    return first.mean > second.mean if claim.higher else first.mean < second.mean
 
 
-def _censored(claim: Claim, ours: Values, theirs: Values) -> list[bool]:
-    """Of the values that may decide otherwise whether they are only known to be larger.
+def _censored(claim: Claim, first: Values, second: Values) -> list[bool]:
+    """Whether each value is censored, of the side whose true values could change the verdict.
 
-    Of two means the smaller one may be larger, nobody knows by how much.
+    A censored value is only known to be larger. So for an order that is the side with the smaller mean: its true mean
+    may be the larger one. For "no different from" it is both sides.
     """
     if claim.sign == ">":
-        return (theirs if ours.mean > theirs.mean else ours).censored
-    return [*ours.censored, *theirs.censored]
+        return (second if first.mean > second.mean else first).censored
+    return [*first.censored, *second.censored]
 
 
-def _nobody_knows(claim: Claim, ours: Values, theirs: Values) -> bool:
+def _nobody_knows(claim: Claim, first: Values, second: Values) -> bool:
     """Whether the values say nothing of the claim."""
-    if all(_censored(claim, ours, theirs)):
+    if all(_censored(claim, first, second)):
         return True
     if claim.sign == ">":
-        return ours.mean == theirs.mean  # a tie says nothing of an order
-    return all(ours.censored) or all(theirs.censored)
+        return first.mean == second.mean  # a tie says nothing of an order
+    return all(first.censored) or all(second.censored)
 
 
 def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
     """What is compared of the runs of a claim's first side, k = 0, or of its second; None if there are no values."""
-    # A run that never reaches a threshold counts as all that it might have taken: no hole in such a comparison.
-    everyone = claim.failures or claim.column.startswith("steps to ")
+    # Steps to a threshold: a run that never reaches it has a value, too, all steps that it might have taken (censored).
+    everyone = claim.failures or is_steps(claim.column)
     counted = [row for row in at_best_rate(claim, rows) if everyone or claim.succeeded(row)]
     kept = [row for row in counted if None not in map(row.get, claim.columns)]
     if not kept:
@@ -159,46 +160,49 @@ def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
     return Values(kept, values, times, best, [censored[values.index(best)]], diverged, len(rows))
 
 
-def _by_maxima(claim: Claim, ours: Values, theirs: Values) -> tuple[Word, None]:
+def _by_maxima(claim: Claim, first: Values, second: Values) -> tuple[Word, None]:
     """Maxima have no spread: the tolerance decides."""
-    alike = claim.near(ours.mean, theirs.mean)
+    alike = claim.near(first.mean, second.mean)
     if claim.sign == "~":
         return (Word.HOLDS if alike else Word.REVERSED), None
-    if not _right_way(claim, ours, theirs):
+    if not _right_way(claim, first, second):
         return Word.REVERSED, None
     return (Word.IN_ORDER if alike else Word.HOLDS), None
 
 
-def _by_test(claim: Claim, ours: Values, theirs: Values) -> tuple[Word, float | None]:
+def _by_test(claim: Claim, first: Values, second: Values) -> tuple[Word, float | None]:
     """The word for two sides' values, all of them known, and p of its test if there is one."""
-    single = len(ours.values) == len(theirs.values) == 1  # else a single run is one draw against the other's spread
-    p = _p_of_single_runs(claim, ours, theirs) if single else _p(claim, ours, theirs)
+    single = len(first.values) == len(second.values) == 1  # else a single run is one draw against the other's spread
+    p = _p_of_single_runs(claim, first, second) if single else _p(claim, first, second)
     # Of single runs the interval of 95 % that a report prints beside it decides, and nothing is refuted.
     alpha, against = (ALPHA / 2, Word.REVERSED) if single else (ALPHA, Word.REFUTED)
     if claim.sign == "~":
-        if claim.near(ours.mean, theirs.mean):
+        if claim.near(first.mean, second.mean):
             return (Word.IN_ORDER if p is None else Word.HOLDS), p
         return (against if p is not None and p < ALPHA else Word.OPEN), p
     if p is not None and p < alpha:
         return Word.HOLDS, p
-    if _right_way(claim, ours, theirs):
+    if _right_way(claim, first, second):
         return Word.IN_ORDER, p
+    # p is one-sided: near 1 it says that the other order is significant.
     return (Word.REVERSED if p is None or p < 1 - alpha else against), p
 
 
-def _p(claim: Claim, ours: Values, theirs: Values) -> float | None:
+def _p(claim: Claim, first: Values, second: Values) -> float | None:
     """p of a t-test of the two sides; of two metrics of the same runs that of their differences."""
     way = "two-sided" if claim.sign == "~" else "greater" if claim.higher else "less"
     if claim.than:
-        differences = [x - y for x, y in zip(ours.values, theirs.values, strict=True)]
+        # Paired: Welch's test of the differences against as many zeros, which have no spread.
+        differences = [x - y for x, y in zip(first.values, second.values, strict=True)]
         return welch(_moments(differences), (0.0, 0.0, len(differences)), way)
-    return welch(_moments(ours.values), _moments(theirs.values), way)
+    return welch(_moments(first.values), _moments(second.values), way)
 
 
-def _p_of_single_runs(claim: Claim, ours: Values, theirs: Values) -> float | None:
+def _p_of_single_runs(claim: Claim, first: Values, second: Values) -> float | None:
+    """p of a bootstrap over blocks of the same words; None where there are none."""
     if claim.than or claim.times != 1:
         return None
-    p = _bootstrap(ours.rows[0], theirs.rows[0], claim.column)
+    p = _bootstrap(first.rows[0], second.rows[0], claim.column)
     return 2.0 * min(p, 1.0 - p) if p is not None and claim.sign == "~" else p
 
 
@@ -207,10 +211,10 @@ def _moments(values: Sequence[float]) -> tuple[float, float, int]:
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values)
 
 
-def _bootstrap(ours: Row, theirs: Row, name: str) -> float | None:
+def _bootstrap(first: Row, second: Row, name: str) -> float | None:
     """p that a run's perplexity is not lower than another's, block by block of the same words; None without blocks."""
-    if not name.startswith("probe/bins/") or "/train/" in name or not (ours.get("blocks") and theirs.get("blocks")):
+    if not name.startswith("probe/bins/") or "/train/" in name or not (first.get("blocks") and second.get("blocks")):
         return None
     from timescales.analysis import bins
 
-    return bins.p_lower(ours["blocks"], theirs["blocks"], name.rpartition("/")[2])
+    return bins.p_lower(first["blocks"], second["blocks"], name.rpartition("/")[2])

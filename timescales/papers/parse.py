@@ -17,22 +17,23 @@ from timescales.errors import ConfigError, nearest
 from timescales.papers.table import (
     FAILING,
     SELECTS,
+    SIZES,
     Assumption,
     Cell,
     Cited,
     Claim,
-    Condition,
-    Conditions,
     Figure,
     Grid,
     Measure,
     Number,
     SmallTable,
     Table,
+    Threshold,
+    Where,
     expand,
     matches,
 )
-from timescales.runs.metrics import condition
+from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
 # What an error says of the types of values.
 TYPES = {
@@ -104,10 +105,10 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, An
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
         raise ConfigError(f"{where}.unit: with {unit!r} a fraction is shown as it is; percent shows 100 times it")
     for key in ("metric", "than"):
-        if own.get(key, "").startswith("steps to "):
-            _condition(where, own[key].removeprefix("steps to "))
+        if is_steps(own.get(key, "")):
+            _threshold(where, own[key].removeprefix(STEPS_TO))
     if own.get("success") is not None:
-        own["success"] = _condition(where, own["success"])
+        own["success"] = _threshold(where, own["success"])
     return {**(inherited or {}), **own}
 
 
@@ -151,9 +152,9 @@ def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
             raise ConfigError(f"{where} must be above {ABOVE[key]}, not {value}")
 
 
-def _condition(where: str, text: str) -> Condition:
+def _threshold(where: str, text: str) -> Threshold:
     try:
-        return Condition(*condition(text))
+        return Threshold(*threshold(text))
     except (ValueError, KeyError):
         raise ConfigError(f"{_file(where)}: cannot read {text!r}; write it like valid/accuracy >= 0.99") from None
 
@@ -246,9 +247,9 @@ def _check_runs(file: str, table: Table) -> None:
 
 def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide."""
-    for profile, part in ((None, table), ("tiny", table.tiny)):
-        runs = [{"axes": run.axes} for run in expand(table, profile)]
-        for claim in part.claims if part else ():
+    for size, part in table.by_size.items():
+        runs = [{"axes": run.axes} for run in expand(table, SIZES[size])]
+        for claim in part.claims:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
                 raise ConfigError(f"{file}: {text}")
@@ -287,10 +288,10 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
         sign, sides = parts[1], [parts[0], parts[2]]
     else:
         raise ConfigError(f"{_file(where)}: cannot read the claim {line!r}: A > B @ key=value")
-    return {"sign": sign, "sides": tuple(map(_conditions, sides)), "place": _conditions(place)}
+    return {"sign": sign, "sides": tuple(map(_where, sides)), "place": _where(place)}
 
 
-def _conditions(text: str) -> Conditions:
+def _where(text: str) -> Where:
     """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
     parts = [part if "=" in part else f"model={part}" for part in text.split()]
     return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}

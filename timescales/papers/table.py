@@ -1,8 +1,9 @@
 """A paper's table as data: the printed values, the claims, and the runs that they ask for.
 
 `parse.py` makes a `Table` of the `table` node of conf/table/<name>.yaml, once. The classes below document the keys of
-that file: a class is a node, and a field is the key of the same name. A field without a default must be there. A cell
-or a claim takes from its table what it does not say itself (unit, better, tolerance, ...).
+that file. A class is a node; its KEYS are the keys that may stand there. A key is the field of the same name, if no
+comment says otherwise, and one without a default must be there. A cell or a claim takes from its table what it does
+not say itself (unit, better, tolerance, ...).
 """
 
 from __future__ import annotations
@@ -15,24 +16,28 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from timescales.config.overrides import spell
 from timescales.errors import ConfigError
+from timescales.runs.metrics import is_steps
 
 Number = float | int
 Select = Literal["best", "last"]
 Better = Literal["higher", "lower"]
 SELECTS = get_args(Select)
 Scale = Literal["linear", "log"]
-Conditions = Mapping[str, Any]  # settings of a run, each with its value or a list of values
-# A row of runs.csv with "axes" as a dict, "stale", and the run's values by column.
+Where = Mapping[str, Any]  # which runs: settings, each with its value or a list of values
+# What reports know of a run that has ended. Its keys:
+# - the columns of runs.csv: `store.COLUMNS`, and for each metric that the table reads its value, or None;
+# - "axes": as a dict, with the seed; "stale": whether its numbers are of older code;
+# - "curve": a list of points, if the run lies in runs/; "blocks": the text of its blocks.csv, or None.
 Row = Mapping[str, Any]
-PROFILES = (None, "tiny")  # of a run: the paper's size, and the small-scale version
+SIZES = {"paper": None, "tiny": "tiny"}  # a table's sizes (tiny: its small-scale version), each with its profile=
 FAILING = ("fails", "never fails")  # the signs of a claim about the success of one side
 
 
-class Condition(NamedTuple):
-    """A condition on a metric, such as "valid/accuracy > 0.5"."""
+class Threshold(NamedTuple):
+    """A threshold that a metric is to reach, such as "valid/accuracy > 0.5"."""
 
     metric: str
-    holds: Callable[[float], bool]
+    reached: Callable[[float], bool]
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,11 @@ class Measure:
     unit: str  # percent (records hold fractions), or the metric's own, for people
     n_min: int  # a verdict on fewer seeds says so: "(n=2)"
     tolerance: Number  # in the printed unit: values this near are equal where the paper prints no spread
-    # Over the runs of a cell; best_lr is the mean at the best learning rate at which no run diverged.
+    # Over the runs of a cell; best_lr is the mean at the best of the learning rates at which all runs
+    # succeeded and have a value.
     reduce: Literal["mean", "max", "best_lr"] = "mean"
-    # Runs that do not meet it are failures: they are counted, and left out of the mean.
-    success: Condition | None = field(default=None, metadata={"yaml": str | None})
+    # Runs that do not reach it are failures, as are those that diverged: they are counted, and left out of the mean.
+    success: Threshold | None = field(default=None, metadata={"yaml": str | None})
 
     @property
     def column(self) -> str:
@@ -99,13 +105,13 @@ class Measure:
         return abs(a - b) <= self.tolerance + 1e-9
 
     def succeeded(self, row: Row) -> bool | None:
-        """Whether a run met the success condition, if there is one; False if it diverged, None if unknown."""
+        """Whether a run finished and reached `success`, if there is one; None if its value is unknown."""
         if row["status"] != "finished":
             return False
         if self.success is None:
             return True
         value = row.get(column(self.success.metric, self.select))
-        return None if value is None else self.success.holds(value)
+        return None if value is None else self.success.reached(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +124,7 @@ class Cell(Measure):
     )
     value: Number | None  # null where the paper leaves the cell empty
     # The settings of its runs; none: all runs of the table.
-    where: Conditions = field(default_factory=dict, metadata={"yaml": dict})
+    where: Where = field(default_factory=dict, metadata={"yaml": dict})
     sd: Number | None = None  # standard deviation, or
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
@@ -130,7 +136,7 @@ class Cell(Measure):
     score: bool = True
 
     def selected(self, select: Select) -> Cell:
-        """The same cell as it is if the values of its runs are selected in another way; the same runs succeed."""
+        """This cell with the values of its runs selected in another way; which runs succeed does not change."""
         return replace(self, metric=column(self.metric, select))
 
 
@@ -138,22 +144,22 @@ class Cell(Measure):
 class Claim(Measure):
     """A conclusion of a paper in one line, or in a mapping {claim: the line, and other keys}.
 
-    "plstm > lstm @ task=pmnist": the sides are conditions, and a bare word is a model. `>` is "better than", `~` "no
-    different from" (within the tolerance). After `@` stands where this is said. "lstm fails" (more than half of its
-    runs) and "plstm never fails" are about the table's `success`.
+    "plstm > lstm @ task=pmnist": each side names settings of runs, and a bare word is a model. `>` is "better than",
+    `~` "no different from" (within the tolerance). Settings after `@` are those of both sides. "lstm fails" (more
+    than half of its runs) and "plstm never fails" are about the table's `success`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("claim", "metric", "than", "unit", "better", "tolerance", "times", "failures")
     claim: str
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
-    # In the file: `failures: count`. Runs that fail `success` are compared, too.
+    # True where the file has `failures: count`: runs that fail `success` are compared, too.
     failures: bool = field(default=False, metadata={"yaml": Literal["count"]})
     # Read from the line:
-    sides: tuple[Conditions, ...] = ()  # one if the sign is "fails" or "never fails", else two
+    sides: tuple[Where, ...] = ()  # one if the sign is "fails" or "never fails", else two
     sign: Literal[">", "~", "fails", "never fails"] = ">"
-    place: Conditions = field(default_factory=dict)
-    text: str = ""  # the line with what else was said
+    place: Where = field(default_factory=dict)
+    text: str = ""  # the line, with the claim's other keys in words
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -237,6 +243,11 @@ class Table(Measure):
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
 
+    @property
+    def by_size(self) -> dict[str, Table]:
+        """The table, and its small-scale version if it has one."""
+        return {"paper": self} | ({"tiny": self.tiny} if self.tiny else {})
+
     def other_selections(self) -> list[Select]:
         """How else than by `select` the paper may have chosen the values of its cells."""
         return list(self.assumed["select"].tries) if "select" in self.assumed else []
@@ -255,13 +266,14 @@ class SmallTable(Table):
 
 def column(metric: str, select: Select) -> str:
     """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
-    return metric if metric.startswith(("steps to ", "probe/", "best ", "last ")) else f"{select} {metric}"
+    selected = is_steps(metric) or metric.startswith(("probe/", "best ", "last "))  # in one way only
+    return metric if selected else f"{select} {metric}"
 
 
 def columns(table: Table) -> list[str]:
     """The columns of runs.csv that a table reads, without those of its probes' further values."""
     names: dict[str, None] = {}
-    for part in filter(None, (table, table.tiny)):
+    for part in table.by_size.values():
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
         names |= dict.fromkeys(claim.column for claim in part.claims)
         names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
@@ -285,7 +297,7 @@ def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequen
         profile: None for the paper's size, "tiny" for the small-scale version (no runs if there is none).
         narrow: keys with the only values wanted.
     """
-    if profile not in PROFILES:
+    if profile not in SIZES.values():
         raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
     part = table if profile is None else table.tiny
     grids = [grid.values() for grid in part.runs] if part else []
@@ -321,7 +333,7 @@ def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
 
-def matches(axes: Mapping[str, Any], where: Conditions) -> bool:
+def matches(axes: Mapping[str, Any], where: Where) -> bool:
     """Whether a run has all the settings that a cell or a claim names; a list means any of its values."""
     return all(
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)

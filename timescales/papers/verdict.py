@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from timescales.papers.table import Cell, Claim, Measure, Row, Table, group, matches
+from timescales.papers.table import Cell, Claim, Measure, Row, Select, Table, group, matches
 from timescales.runs.metrics import Censored
 
 ALPHA = 0.05
@@ -62,9 +62,10 @@ class Verdict:
     n: int = 0  # the runs of a cell; of a claim those of the side that has the fewest
     few: bool = False  # they are fewer than the table's n_min
     groups: tuple[int, int] | None = None  # of a claim: how many groups of runs were judged, and how many there will be
-    failed: tuple[int, int] | None = None  # of an unstable cell: so many of so many runs failed,
-    censored: tuple[int, int] | None = None  # or never reached the threshold,
-    spreads: tuple[float, float] | None = None  # or our standard deviation is wider than the paper's
+    # Why a cell is unstable, one of the three:
+    failed: tuple[int, int] | None = None  # how many runs failed, and of how many
+    censored: tuple[int, int] | None = None  # how many runs never reached the threshold, and of how many
+    spreads: tuple[float, float] | None = None  # our standard deviation, which is larger than the paper's, and that one
     so_far: bool = False  # of a table: more runs may change the word
     partial: bool = False  # some runs had only a part of the data
 
@@ -82,10 +83,10 @@ class Sample:
     mean: float | None = None  # or the best, with reduce: max
     sd: float | None = None
     median: float | None = None
-    n: int = 0  # runs that count; of a cell that is computed from several settings, the fewest of one
-    failed: int = 0  # with reduce: max at the learning rate of the best value, whose failures the papers count
-    of: int = 0  # the runs among which so many failed
-    ended: int = 0  # the runs that are compared with n_min
+    n: int = 0  # runs that count; of a cell that is computed from several settings, those of the setting with fewest
+    failed: int = 0  # runs that failed; with reduce: max only those at the learning rate of the best value
+    of: int = 0  # the runs among which `failed` were counted
+    ended: int = 0  # runs that count or failed; it is compared with n_min
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,14 @@ def judge_cell(cell: Cell, rows: Sequence[Row]) -> CellResult:
     return CellResult(cell, sample, replace(verdict, partial=sample.mean is not None and partial(own)))
 
 
+def judge_selection(result: CellResult, select: Select, rows: Sequence[Row]) -> CellResult:
+    """Judge a cell again with the values of its runs selected in another way; result: by the cell's own selection."""
+    other = judge_cell(result.cell.selected(select), rows)
+    if other.sample.n < result.sample.n:  # some runs were committed without the other selection
+        return replace(other, verdict=replace(other.verdict, few=True, n=other.sample.n))
+    return other
+
+
 def _computed_sample(cell: Cell, own: Sequence[Row]) -> Sample:
     """The value of a cell that an analysis computes from all runs."""
     good = [row for row in own if cell.succeeded(row)]
@@ -174,11 +183,11 @@ def in_unit(measure: Measure, value: float) -> float:
 
 
 def _with_failures(cell: Cell, sample: Sample, own: Sequence[Row], rated: Sequence[Row]) -> Sample:
-    """A sample with the failures among the runs `rated`; own: all of the cell's runs."""
+    """A sample with its failures counted among the runs `rated`; own: all of the cell's runs."""
     known = [cell.succeeded(row) for row in rated]
     failed = known.count(False)
-    ended = sample.n + failed  # of as many as the paper lost; more are "unstable" whatever their number
-    if cell.reduce == "max":  # over all learning rates
+    ended = sample.n + failed
+    if cell.reduce == "max":  # the best value is one of all learning rates
         ended = sum(cell.succeeded(row) is not None for row in own)
     return replace(sample, failed=failed, of=len(known) - known.count(None), ended=ended)
 
@@ -257,9 +266,9 @@ def wider(ours: float, n_ours: int, theirs: float, n_theirs: int) -> bool:
 
 
 def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
-    """With reduce: best_lr the runs at the best stable learning rate (best mean, no run diverged); none if none is.
+    """With reduce: best_lr the runs at the learning rate with the best mean; otherwise all runs.
 
-    Otherwise all runs.
+    Only learning rates count at which all runs succeeded and have a value; without any there are no runs.
     """
     if measure.reduce != "best_lr":
         return list(rows)
@@ -267,9 +276,9 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         rates.setdefault(row["axes"]["optimizer.lr"], []).append(row)
     means = {}
-    for rate, own in rates.items():
-        values = _values(measure, own)
-        if len(values) == len(own):
+    for rate, at_rate in rates.items():
+        values = _values(measure, at_rate)
+        if len(values) == len(at_rate):
             means[rate] = statistics.fmean(values)
     return rates[measure.best(means, key=means.__getitem__)] if means else []
 
@@ -281,7 +290,7 @@ def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
 
 
 def _at_rate_of_best(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
-    """With reduce: max the runs at the learning rate of the best value; otherwise all."""
+    """With reduce: max the runs at the learning rate of the best value (papers count its failures); otherwise all."""
     good = [row for row in rows if measure.succeeded(row) and row.get(measure.column) is not None]
     if measure.reduce != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
         return rows
@@ -295,8 +304,20 @@ def computed(name: str, rows: Sequence[Row]) -> float | None:
     return getattr(importlib.import_module(f"timescales.analysis.{module}"), function)(rows)
 
 
-def judge_table(cells: Sequence[Verdict], claims: Sequence[Verdict], complete: bool = True) -> Verdict:
-    """A table's verdict from those of its cells and claims; complete: whether all of its runs have ended."""
+def judge_table(
+    cells: Sequence[Verdict], claims: Sequence[Verdict], rows: Sequence[Row] = (), complete: bool = True
+) -> Verdict:
+    """A table's verdict from those of its cells and claims.
+
+    Args:
+        rows: its runs, some of which may have had only a part of the data.
+        complete: whether all of its runs have ended.
+    """
+    verdict = _judge_results(cells, claims, complete)
+    return replace(verdict, partial=verdict.word != Word.OPEN and partial(rows))
+
+
+def _judge_results(cells: Sequence[Verdict], claims: Sequence[Verdict], complete: bool) -> Verdict:
     words = {verdict.word for verdict in cells} - {Word.BLANK}
     said = {verdict.word for verdict in claims}
     if Word.REFUTED in said:

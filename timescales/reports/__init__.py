@@ -1,1 +1,1 @@
-"""Pages and pictures of tables and runs. Nothing is judged here."""
+"""Pages and pictures of tables and runs. Verdicts come from papers/."""

@@ -37,10 +37,10 @@ DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 2", "12 4")
 def of_table(report: Report) -> str:
     """Every run's curve, one picture for each value that was logged and each size."""
     parts = []
-    for profile, rows in report.rows.items():
-        size = "paper size" if profile == "paper" else "small-scale version"
+    for size, rows in report.rows.items():
+        words = "paper size" if size == "paper" else "small-scale version"
         lines = [line for line in _lines(report, rows) if line.points]
-        parts.append(_charts(f"{report.table.name}, {size}", lines))
+        parts.append(_charts(f"{report.table.name}, {words}", lines))
     drawn = "".join(parts)
     return f"<h4>Curves</h4>{drawn}" if drawn else ""
 

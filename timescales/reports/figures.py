@@ -16,6 +16,7 @@ from timescales.papers.verdict import in_unit
 from timescales.plotting import STYLES, band, colour, panels
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
+from timescales.runs.metrics import STEPS_TO, is_steps
 
 
 class Panel(NamedTuple):
@@ -55,9 +56,9 @@ def draw(report: Report) -> Path | None:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for size, table in (("paper", report.table), ("tiny", report.table.tiny)):
-        for figure in table.figure if table and report.rows[size] else ():
-            yield Panel(report, size, table or report.table, figure)
+    for size, table in report.table.by_size.items():
+        for figure in table.figure if report.rows[size] else ():
+            yield Panel(report, size, table, figure)
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
@@ -70,7 +71,7 @@ def _height(report: Report, shown: Sequence[Panel]) -> float:
 
 def _title(panel: Panel) -> str:
     metric = panel.table.metric
-    other = f": {metric}" if metric.startswith("steps to") and metric != panel.report.table.metric else ""
+    other = f": {metric}" if is_steps(metric) and metric != panel.report.table.metric else ""
     size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
     return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
 
@@ -162,7 +163,7 @@ def _curves(ax: Any, panel: Panel) -> None:
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
-    if counted := re.match(rf"steps to {re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
+    if counted := re.match(rf"{STEPS_TO}{re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
         ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))
     _legend(ax)

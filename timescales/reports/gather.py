@@ -12,8 +12,9 @@ from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.files import csv_rows
 from timescales.papers import load
-from timescales.papers.table import PROFILES, Row, Run, Table, columns, expand
+from timescales.papers.table import SIZES, Row, Run, Table, columns, expand
 from timescales.runs import cost, record, store
+from timescales.runs.metrics import STEPS_TO
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Plann
     """The runs of a table by size ("paper", "tiny"), and a line for each that cannot be composed here."""
     planned: dict[str, list[Planned]] = {}
     missing: list[str] = []
-    for profile in PROFILES:
+    for size, profile in SIZES.items():
         runs, wrong = load.runs(table, profile, composer)
-        planned[profile or "paper"] = [_planned(run, cfg) for run, cfg in runs]
+        planned[size] = [_planned(run, cfg) for run, cfg in runs]
         missing += wrong
     return planned, list(dict.fromkeys(missing))
 
@@ -117,11 +118,10 @@ def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs: Path) -
     Nothing is said of a size of which not all runs are in `runs`.
     """
     lines: dict[str, None] = {}
-    for profile, part in ((None, table), ("tiny", table.tiny)):
-        if part is not None:
-            records = [found for run in planned[profile or "paper"] if (found := record.read(runs / run.slug))]
-            complete = len(records) == len(expand(table, profile))
-            lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
+    for size, part in table.by_size.items():
+        records = [found for run in planned[size] if (found := record.read(runs / run.slug))]
+        complete = len(records) == len(expand(table, SIZES[size]))
+        lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)
 
 
@@ -135,7 +135,7 @@ def _unread(table: Table, records: Sequence[Mapping[str, Any]]) -> Iterator[str]
 
 def _metric(column: str) -> str:
     """The metric of a record that a column of runs.csv is made of."""
-    return column.removeprefix("steps to ").removeprefix("best ").removeprefix("last ").split()[0]
+    return column.removeprefix(STEPS_TO).removeprefix("best ").removeprefix("last ").split()[0]
 
 
 def curve(table: Table, row: Row, results: Path) -> list[dict[str, float]]:

@@ -9,7 +9,7 @@ from typing import Any
 from timescales.papers.table import Cell, Cited, columns
 from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Failures, Side, Verdict, Word
 from timescales.reports.report import OpenRuns, Origin, Report, Setting
-from timescales.runs.metrics import Censored
+from timescales.runs.metrics import Censored, is_steps
 
 
 def number(value: float) -> str:
@@ -121,7 +121,7 @@ def _head(report: Report) -> list[str]:
     lines += ["", "```bash", *_commands(report), "```", ""]
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
-    if any(name.startswith("steps to ") for name in columns(table)):
+    if any(map(is_steps, columns(table))):
         lines += [
             "`>N`: a run that never reached the threshold; it counts as all of the N steps that it might have taken.",
             "",

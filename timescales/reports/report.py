@@ -6,21 +6,29 @@ import functools
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timescales.config.compose import Composer
-from timescales.papers import claims, load, verdict
-from timescales.papers.table import Grid, Row, Select, SmallTable, Table, expand, matches
-from timescales.papers.verdict import CellResult, ClaimResult, Verdict
+from timescales.papers import load
+from timescales.papers.claims import judge_claim
+from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, expand, matches
+from timescales.papers.verdict import (
+    CellResult,
+    ClaimResult,
+    Verdict,
+    in_unit,
+    judge_cell,
+    judge_selection,
+    judge_small,
+    judge_table,
+)
 from timescales.reports import gather
-from timescales.runs.metrics import Censored
+from timescales.runs.metrics import Censored, is_steps
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
     import pandas
-
-SIZES = {None: "paper", "tiny": "tiny"}  # by profile
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Report:
     @functools.cached_property
     def cells(self) -> list[CellResult]:
         """The printed values, judged."""
-        return [verdict.judge_cell(cell, self.rows["paper"]) for cell in self.table.cells]
+        return [judge_cell(cell, self.rows["paper"]) for cell in self.table.cells]
 
     @functools.cached_property
     def claims(self) -> list[ClaimResult]:
@@ -115,32 +123,25 @@ class Report:
         return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
 
     def _judged(self, table: Table, size: str) -> list[ClaimResult]:
-        return [claims.judge(claim, self.rows[size], self.planned[size]) for claim in table.claims]
+        return [judge_claim(claim, self.rows[size], self.planned[size]) for claim in table.claims]
 
     @functools.cached_property
     def verdict(self) -> Verdict:
         """The table's verdict, at the paper's size."""
-        cells, claimed = ([result.verdict for result in results] for results in (self.cells, self.claims))
-        found = verdict.judge_table(cells, claimed, self.complete("paper"))
-        return replace(found, partial=found.word != verdict.Word.OPEN and verdict.partial(self.rows["paper"]))
+        cells, claims = ([result.verdict for result in results] for results in (self.cells, self.claims))
+        return judge_table(cells, claims, self.rows["paper"], self.complete("paper"))
 
     @functools.cached_property
     def small_verdict(self) -> Verdict:
         """The verdict of the small-scale version."""
-        each = [result.verdict for result in self.small_claims]
-        return verdict.judge_small(self.table, each, self.rows["tiny"], self.complete("tiny"))
+        claims = [result.verdict for result in self.small_claims]
+        return judge_small(self.table, claims, self.rows["tiny"], self.complete("tiny"))
 
     @functools.cached_property
     def other_selections(self) -> dict[Select, list[CellResult]]:
         """The cells as they are if the runs' values had been selected in another way."""
-        others = self.table.other_selections()
-        return {other: [self._selected(result, other) for result in self.cells] for other in others}
-
-    def _selected(self, result: CellResult, other: Select) -> CellResult:
-        found = verdict.judge_cell(result.cell.selected(other), self.rows["paper"])
-        if found.sample.n < result.sample.n:  # some were committed without it
-            return replace(found, verdict=replace(found.verdict, few=True, n=found.sample.n))
-        return found
+        selections, rows = self.table.other_selections(), self.rows["paper"]
+        return {select: [judge_selection(result, select, rows) for result in self.cells] for select in selections}
 
     def open_of(self, where: Mapping[str, Any]) -> OpenRuns:
         """The open runs with these settings, and what they will take on a machine like those that were timed."""
@@ -194,7 +195,7 @@ def make(name: str, composer: Composer, results: Path, runs: Path | None = None,
     return Report(
         table=table,
         rows=rows,
-        planned={size: [run.axes for run in expand(table, profile)] for profile, size in SIZES.items()},
+        planned={size: [run.axes for run in expand(table, profile)] for size, profile in SIZES.items()},
         results=results,
         missing=missing,
         open_runs=gather.open_runs(planned["paper"], rows["paper"], results),
@@ -229,14 +230,14 @@ def _settings(table: SmallTable, rows: Sequence[Row]) -> list[Setting]:
 
 def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Setting:
     column = table.column
-    everyone = column.startswith("steps to ")  # as in claims
+    everyone = is_steps(column)  # a run that failed has a value, too, as in claims
     counted = [row for row in rows if everyone or table.succeeded(row)]
     measured = [row[column] for row in counted if row.get(column) is not None]
     values = [value * table.scale for value in measured]
     return Setting(
         axes={key: rows[0]["axes"].get(key) for key in keys},
         runs=len(rows),
-        values=[verdict.in_unit(table, row[column]) for row in rows if row.get(column) is not None],
+        values=[in_unit(table, row[column]) for row in rows if row.get(column) is not None],
         mean=statistics.fmean(values) if values else None,
         sd=statistics.stdev(values) if len(values) > 1 else None,
         censored=any(isinstance(value, Censored) for value in measured),

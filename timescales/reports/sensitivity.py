@@ -1,6 +1,6 @@
-"""Do a table's claims hold if settings that the paper does not state are varied? The small-scale version is the ground.
+"""Do a table's claims hold if settings that the paper does not state are varied?
 
-Each assumed setting that names other values (`try`) is changed, one at a time.
+Each assumed setting that names other values (`try`) is changed, one at a time, in the table's small-scale version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.files import write_atomic
-from timescales.papers import claims, load
+from timescales.papers import load
+from timescales.papers.claims import judge_claim
 from timescales.papers.table import Row, Run, SmallTable, columns, expand, run_of
 from timescales.reports import markdown
 from timescales.runs import record, store
@@ -100,7 +101,7 @@ def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False
 
 def _said(table: SmallTable, rows: Sequence[Row]) -> Iterator[str]:
     for claim in table.claims:
-        result = claims.judge(claim, rows)
+        result = judge_claim(claim, rows)
         yield f"{markdown.text(result.verdict)}: {markdown.numbers(result)}"
 
 

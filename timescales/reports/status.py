@@ -11,7 +11,7 @@ from typing import Any
 from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.papers import load
-from timescales.papers.table import PROFILES, Conditions, Row, Run, Table, matches, varying
+from timescales.papers.table import SIZES, Row, Run, Table, Where, matches, varying
 from timescales.reports.markdown import say
 from timescales.runs import cost, record, store
 
@@ -41,7 +41,7 @@ class Status:
     """How far a table is at one size."""
 
     table: Table
-    profile: str | None
+    size: str  # "paper" or "tiny"
     states: list[State]
     why: list[str]  # what stands in the way of the other runs
     seconds: dict[str, float] = field(default_factory=dict)  # what a run takes, by kind
@@ -62,7 +62,7 @@ class Status:
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
-        return [self.table.name, self.profile or "paper", *counts, bad, self._left(), why]
+        return [self.table.name, self.size, *counts, bad, self._left(), why]
 
     def _left(self) -> str:
         unknown = sum(state.kind not in self.seconds for state in self.todo)
@@ -70,7 +70,7 @@ class Status:
         known = [f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"] if unknown < len(self.todo) else []
         return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
 
-    def plan(self, where: Conditions) -> list[list[str]]:
+    def plan(self, where: Where) -> list[list[str]]:
         """The runs with these settings, a row each below a head: what they differ in, seed, state, directory."""
         keys = varying([state.run.axes for state in self.states])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
@@ -92,11 +92,11 @@ def status(name: str, composer: Composer, results: Path, runs: Path, absent: Seq
         absent: data sets that are not on this machine.
     """
     table, committed = load.table(name), store.committed(results)
-    for profile in PROFILES:
+    for size, profile in SIZES.items():
         composed, why = load.runs(table, profile, composer)
         if not composed and not why:
             continue  # no small-scale version
-        found = Status(table, profile, [_state(run, cfg, committed, runs) for run, cfg in composed], why)
+        found = Status(table, size, [_state(run, cfg, committed, runs) for run, cfg in composed], why)
         ended = [(state.kind, state.outcome) for state in found.states if state.outcome is not None]
         found.seconds = cost.prices(ended, results)
         if found.todo and (missing := [name for name in table.needs if name in absent]):

@@ -15,14 +15,22 @@ class Censored(int):
         return f">{int(self)}"
 
 
+STEPS_TO = "steps to "
+
+
+def is_steps(name: str) -> bool:
+    """Whether a metric is a number of steps to a threshold: "steps to valid/accuracy >= 0.99"."""
+    return name.startswith(STEPS_TO)
+
+
 def metric(found: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
     None if it has none. A run that never reaches the threshold has all the steps that it might have taken, `Censored`,
     also where its task ended it as failed before.
     """
-    if name.startswith("steps to "):
-        key, there = condition(name.removeprefix("steps to "))
+    if is_steps(name):
+        key, there = threshold(name.removeprefix(STEPS_TO))
         points = (point for point in found["curve"] if point.get(key) is not None)
         reached = next((point["step"] for point in points if there(point[key])), None)
         steps = allowed(found)
@@ -45,10 +53,10 @@ def allowed(found: Mapping[str, Any]) -> int | None:
 SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
-def condition(said: str) -> tuple[str, Callable[[float], bool]]:
+def threshold(said: str) -> tuple[str, Callable[[float], bool]]:
     """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
-    name, sign, threshold = said.split()
-    compare, number = SIGNS[sign], float(threshold)
+    name, sign, value = said.split()
+    compare, number = SIGNS[sign], float(value)
     if math.isnan(number):
         raise ValueError(said)
-    return name, lambda value: bool(compare(value, number))
+    return name, lambda reached: bool(compare(reached, number))

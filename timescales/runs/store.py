@@ -10,7 +10,7 @@ from typing import Any
 from timescales import paths
 from timescales.files import csv_rows, csv_text
 from timescales.runs import provenance
-from timescales.runs.metrics import Censored, metric
+from timescales.runs.metrics import Censored, is_steps, metric
 from timescales.runs.record import ENDED
 
 # The columns of results/<table>/runs.csv before those of metrics; the axes are one JSON column.
@@ -22,13 +22,16 @@ COLUMNS = (
 COPIED = ("id", "status", "seed", "parameters", "device", "threads", "machine", "commit", "golden")
 
 
-def row(
-    record: Mapping[str, Any], axes: Mapping[str, Any], profile: str | None, metrics: Iterable[str]
-) -> dict[str, Any]:
-    """A record as a row of runs.csv; `metrics` as a table names them."""
+def row(record: Mapping[str, Any], axes: Mapping[str, Any], size: str, metrics: Iterable[str]) -> dict[str, Any]:
+    """A record as a row of runs.csv.
+
+    Args:
+        size: "paper" or "tiny", the value of its column "profile".
+        metrics: as a table names them; a column each.
+    """
     config = record["config"]
     values = {key: record[key] for key in COPIED} | {
-        "profile": profile or "paper",
+        "profile": size,
         "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}),
         "steps": record.get("steps"),
         "diverged_at": record.get("diverged_at"),
@@ -47,7 +50,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 def _value(key: str, text: str) -> Any:
     if text == "":
         return None if key != "partial" else ""
-    if key in ("seed", "steps", "parameters", "threads", "diverged_at") or key.startswith("steps to "):
+    if key in ("seed", "steps", "parameters", "threads", "diverged_at") or is_steps(key):
         return Censored(text[1:]) if text.startswith(">") else int(text)
     return text if key in COLUMNS and key != "seconds" else float(text)
 
