@@ -100,7 +100,7 @@ class Job:
         wandb_run.check(config["logger"])
         if replaces:
             record.start(directory, self.run_id, composed, self.restart)
-        settings, step = schema.Loop(**config["loop"]), resume_step(directory, task.partial)
+        settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
         chance = task.chance()
         self.timescales["start"] = outcome.timescale_quantiles(model)
         record.update(

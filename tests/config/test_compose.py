@@ -66,7 +66,7 @@ def test_kind_is_the_identity_without_what_costs_nothing():
 
 def test_what_may_change_a_number_changes_the_identity():
     plain = {"task": {}, "loop": {}}
-    for key in vars(schema.Loop()):
+    for key in vars(schema.LoopSettings()):
         same = identity.identity(plain | {"loop": {key: 7}}) == identity.identity(plain)
         assert same is (key == "checkpoint_every"), key
     for key, value in {"seed": 1, "precision": "tf32", "deterministic": True, "paper": {"name": "gu"}}.items():

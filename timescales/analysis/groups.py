@@ -81,7 +81,7 @@ def _name(settings: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that belong to a run's identity, without the seed: values by dotted name."""
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
-    parts["loop"] = vars(schema.Loop()) | config["loop"]
+    parts["loop"] = vars(schema.LoopSettings()) | config["loop"]
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config.schema import MOST_SEEDS, BaseConfig, Loop
+from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
@@ -47,7 +47,7 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
-    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, Loop), "task": task}
+    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, LoopSettings), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -15,7 +15,7 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 
 
 @dataclass
-class Loop:
+class LoopSettings:
     """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""
 
     max_epochs: int = 100
@@ -41,7 +41,7 @@ class BaseConfig:
     optimizer: Any = MISSING
     task: Any = MISSING
     logger: Any = MISSING
-    loop: Loop = field(default_factory=Loop)
+    loop: LoopSettings = field(default_factory=LoopSettings)
     seed: int = 0
     seeds: int = 1
     device: str = "auto"

@@ -53,7 +53,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     from timescales.training.run import TrainingRun
 
     model, task, optimizer = build.build(config)
-    settings = schema.Loop(**config["loop"])
+    settings = schema.LoopSettings(**config["loop"])
     few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
     run = TrainingRun(model, task, optimizer, lambda values, step: None, few, directory=None)
     seconds: list[float] = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.files import append, write_atomic
 from timescales.runs.wandb_run import Timescales, Wandb
 
@@ -145,7 +145,7 @@ def open_all(
     config: dict[str, Any],
     directory: Path,
     step: int,
-    settings: Loop,
+    settings: LoopSettings,
     task: Any,
     chance: float,
     timescales: Timescales,

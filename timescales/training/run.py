@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Task
 from timescales.training import checkpoint, optimizers
@@ -50,7 +50,7 @@ class TrainingRun:
         task: Task,
         optimizer: torch.optim.Optimizer,
         log: Log,
-        settings: Loop,
+        settings: LoopSettings,
         directory: Path | None,
     ) -> None:
         self.model, self.task, self.optimizer = model, task, optimizer
