@@ -1,4 +1,7 @@
-"""A run's id, slug and group. Imports no torch: a finished run is skipped without it."""
+"""A run's id and slug, and what runs share: `family` (its seeds) and `cost_key` (runs that cost the same).
+
+Imports no torch: a finished run is skipped without it.
+"""
 
 from __future__ import annotations
 
@@ -69,14 +72,12 @@ def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-def kind(cfg: DictConfig) -> str:
+def cost_key(cfg: DictConfig) -> str:
     """The same for all runs that cost the same: the identity without the seed and the learning rate."""
-    with open_dict(cfg):
-        seed, rate = cfg.seed, cfg.optimizer.lr
-        cfg.seed, cfg.optimizer.lr = 0, 0.0
-        shared = identity(cfg)
-        cfg.seed, cfg.optimizer.lr = seed, rate
-    return shared
+    other = with_seed(cfg, 0)
+    with open_dict(other):
+        other.optimizer.lr = 0.0
+    return identity(other)
 
 
 def slug(cfg: DictConfig) -> str:
@@ -89,7 +90,7 @@ def id_of(slug: str) -> str:
     return slug.rpartition("-")[2]
 
 
-def group(config: Mapping[str, Any]) -> str:
+def family(config: Mapping[str, Any]) -> str:
     """The name that the seeds of a resolved configuration share: task, model, identity of seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
     return "-".join(words)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from timescales.config.identity import group
+from timescales.config.identity import family
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import provenance
@@ -112,7 +112,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         "partial": partial(config),
         "device": config["device"],
         "golden": provenance.golden(config["task"]["name"], config["model"]["name"]),
-        "group": group(config),
+        "group": family(config),
         "parameters": None,
         "chance": None,
         "timescales": None,
