@@ -107,11 +107,14 @@ def test_task_ends_training(tmp_path, monkeypatch):
     assert run.progress.step == 5
 
 
-@pytest.mark.parametrize(("settings", "step", "word"), [
-    (LoopSettings(max_epochs=2), 10, "max_epochs"),
-    (LoopSettings(max_epochs=2, max_steps=3), 3, "max_steps"),
-    (LoopSettings(max_epochs=2, max_steps=99), 10, "max_epochs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "step", "word"),
+    [
+        (LoopSettings(max_epochs=2), 10, "max_epochs"),
+        (LoopSettings(max_epochs=2, max_steps=3), 3, "max_steps"),
+        (LoopSettings(max_epochs=2, max_steps=99), 10, "max_epochs"),
+    ],
+)
 def test_ends(tmp_path, settings, step, word):
     run = fit(tmp_path / "run", settings)
     assert (run.progress.step, run.progress.stopped) == (step, word)

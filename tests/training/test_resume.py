@@ -152,9 +152,22 @@ def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
 
 
 def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):
-    overrides = ["model=plstm", "task=copy", "task.T=5", "model.hidden_size=8", "task.batch_size=8", "seed=3",
-                 "task.train_size=400", "task.valid_size=50", "task.test_size=50", "logger=csv", "loop.log_every=5",
-                 "loop.max_steps=260", "loop.eval_every=40", "loop.checkpoint_every=0"]  # fmt: skip
+    overrides = [
+        "model=plstm",
+        "task=copy",
+        "task.T=5",
+        "model.hidden_size=8",
+        "task.batch_size=8",
+        "seed=3",
+        "task.train_size=400",
+        "task.valid_size=50",
+        "task.test_size=50",
+        "logger=csv",
+        "loop.log_every=5",
+        "loop.max_steps=260",
+        "loop.eval_every=40",
+        "loop.checkpoint_every=0",
+    ]
     killed = tmp_path / "killed"
     process = train_process(*overrides, f"run_dir={killed}")
     for patience in (12, 35):  # twice, at other places
