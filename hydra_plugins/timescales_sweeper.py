@@ -156,7 +156,7 @@ class TimescalesSweeper(BasicSweeper):
             result.cfg = result.hydra_cfg = None  # nobody reads them, and there may be thousands
             if why := error_of(result):
                 self._not_ended(group, why)
-            elif self.one_by_one and result.return_value != "skipped":
+            elif self.one_by_one and result.return_value != cli.SKIPPED:
                 self.seconds[group[0].cost_key] = (time.monotonic() - started) / len(group)
         return returns
 
