@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +28,12 @@ class LoopSettings:
     max_eval_batches: int | None = None
     log_every: int = 50
 
-    def last_step(self, by_epochs: int) -> int:
-        """The step at which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
+    def last_step(self, start_of: Callable[[int], int]) -> int:
+        """The step at which training ends if nothing ends it before.
+
+        start_of: the number of training steps before an epoch (`Task.start_of`).
+        """
+        by_epochs = start_of(self.max_epochs)
         return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
 
 

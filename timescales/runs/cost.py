@@ -33,12 +33,12 @@ def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None =
     bound from a few steps on the fastest machine that was timed. runs: cost_key and row (or record) of each.
     """
     ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
-    found = {row["kind"]: float(row["seconds"]) for row in ordered}
+    bounds = {row["kind"]: float(row["seconds"]) for row in ordered}
     spent: dict[str, float] = {}
     for cost_key, row in runs:
         if row["status"] == "finished" and not row["partial"]:
             spent[cost_key] = max(row["seconds"], spent.get(cost_key, 0.0))
-    return found | spent
+    return bounds | spent
 
 
 def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * task.n_batches("valid")
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
-    steps = settings.last_step(task.start_of(settings.max_epochs))
+    steps = settings.last_step(task.start_of)
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = provenance.provenance(config["device"])
     return {
