@@ -197,9 +197,9 @@ def full(original, call):
     return function
 
 
-@pytest.mark.parametrize(("module", "name", "call"), [
-    (stack, "clip", 1), (stack, "clip", 7), (loop, "evaluate_all", 2)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "name", "call"), [(stack, "clip", 1), (stack, "clip", 7), (loop, "evaluate_all", 2)]
+)
 def test_seeds_that_are_too_large_together_go_on_one_after_another(tmp_path, monkeypatch, capsys, module, name, call):
     overrides = [*COPY, "model=gru", "loop.max_epochs=3", "loop.clip_norm=1", "optimizer=adam"]
     ones = single(overrides, tmp_path / "single", (0, 1, 2))
