@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # torch is imported when a run is known to be needed
 identity.register()
 
 
-class Run(NamedTuple):
-    """A run that is to be trained."""
+class RunToTrain(NamedTuple):
+    """A configuration whose run has not ended, or is to be restarted."""
 
     cfg: DictConfig
     run_id: str
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 @cli.job
 def main(cfg: DictConfig) -> str:
-    """Run one composed configuration, or each of its seeds, unless it is finished already; returns the status."""
+    """Run one composed configuration, or each of its seeds, unless it has ended already; returns the status."""
     todo = [run for seed_cfg in identity.each_seed(cfg) if (run := unfinished(seed_cfg))]
     with lock.hold_all([run.directory for run in todo]) as locks:
         todo = [run for run in todo if run.directory in locks]
@@ -44,7 +44,7 @@ def main(cfg: DictConfig) -> str:
             check.check(cfg)
             # Another process may have continued or ended a run before this one got its lock.
             todo = [still for run in todo if (still := unfinished(run.cfg))]
-            return train(todo, locks) if todo else "skipped"
+            return train(todo, locks) if todo else cli.SKIPPED
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
         except errors.ConfigError:
@@ -53,12 +53,12 @@ def main(cfg: DictConfig) -> str:
             raise
 
 
-def unfinished(cfg: DictConfig) -> Run | None:
+def unfinished(cfg: DictConfig) -> RunToTrain | None:
     """The run of a configuration; None, after a line that says so, if it is to be skipped."""
     directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
     action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
     if action is not Action.SKIP:
-        return Run(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
+        return RunToTrain(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
     saved = record.read(directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(saved) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
@@ -66,7 +66,7 @@ def unfinished(cfg: DictConfig) -> Run | None:
     return None
 
 
-def train(runs: list[Run], held: dict[Path, lock.Lock]) -> str:
+def train(runs: list[RunToTrain], held: dict[Path, lock.Lock]) -> str:
     """Train one run, or several that differ in their seeds side by side; returns their statuses."""
     from timescales.training import seeds  # here, not above: --help does not wait for torch
 
@@ -78,7 +78,7 @@ def train(runs: list[Run], held: dict[Path, lock.Lock]) -> str:
 class Job:
     """One run from its configuration to its record: `begin`, then the training loop, then `end` or `fail`."""
 
-    def __init__(self, run: Run, held: lock.Lock) -> None:
+    def __init__(self, run: RunToTrain, held: lock.Lock) -> None:
         self.run_id, self.directory, self.restart, self.held = run.run_id, run.directory, run.restart, held
         self.config = identity.resolved(run.cfg)
         self.timescales: dict[str, Any] = {}
@@ -91,16 +91,16 @@ class Job:
         from timescales.training import build, outcome
         from timescales.training.run import TrainingRun, resume_step
 
-        config, directory = self.config, self.directory
-        composed = copy.deepcopy(config)  # building fills in what is "auto"
-        replaces = self.restart and record.begun(directory)  # what is there is lost only when its successor can begin
-        if not replaces:
-            record.start(directory, self.run_id, composed, self.restart)
+        directory, config = self.directory, copy.deepcopy(self.config)  # `build` replaces each "auto" in this copy
+        # A restart removes an outcome or a checkpoint only once the new run has been built.
+        start_late = self.restart and record.begun(directory)
+        if not start_late:
+            record.start(directory, self.run_id, self.config, self.restart)
         model, task, optimizer = build.build(config)
         wandb_run.check(config["logger"])
-        if replaces:
-            record.start(directory, self.run_id, composed, self.restart)
-        settings, step = schema.Loop(**config["loop"]), resume_step(directory, task.partial)
+        if start_late:
+            record.start(directory, self.run_id, self.config, self.restart)
+        settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
         chance = task.chance()
         self.timescales["start"] = outcome.timescale_quantiles(model)
         record.update(
@@ -110,7 +110,7 @@ class Job:
             parameters=sum(p.numel() for p in model.parameters()),
             chance=chance,
             timescales=self.timescales,
-            partial=record.partial(config) + task.partial,
+            partial=record.shortened(config) + task.partial,
         )
         self.log = loggers.open_all(
             config, directory, step, settings, task, chance, model.rnn.timescales, self.held.check

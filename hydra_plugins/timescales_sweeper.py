@@ -17,7 +17,7 @@ from timescales.config.hydra_internals import BasicLauncher, BasicSweeper, error
 from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.runs import cost, lock
-from timescales.sweep import Job, Overrides, Status
+from timescales.sweep import Overrides, Status, SweepRun
 
 ConfigStore.instance().store(
     "timescales", {"_target_": f"{__name__}.TimescalesSweeper", "minutes": None, "narrow": []}, "hydra/sweeper"
@@ -41,8 +41,8 @@ class TimescalesSweeper(BasicSweeper):
             raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
         self.minutes, self.narrow = minutes, narrow
         self.failures = 0
-        self.elsewhere: list[Job] = []  # left to other processes
-        self.seconds: dict[str, float] = {}  # what a run takes, by kind
+        self.elsewhere: list[SweepRun] = []  # left to other processes
+        self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
         self.analyses: Sequence[str] = ()  # what the table asks for of each finished run
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
@@ -53,12 +53,12 @@ class TimescalesSweeper(BasicSweeper):
             raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
         self.compose = compose.Composer(self.hydra_context.config_loader)
         requests = self._requests(arguments)
-        jobs = self._plan(requests)
-        returns = self._train(jobs)
+        runs = self._plan(requests)
+        returns = self._train(runs)
         if self.elsewhere:
             print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
-        if self.config.table is None and len(jobs) > 1:
-            print("\n".join(["", *sweep.outcomes(jobs)]), flush=True)
+        if self.config.table is None and len(runs) > 1:
+            print("\n".join(["", *sweep.outcomes(runs)]), flush=True)
         if self.failures:
             raise cli.SweepFailed(f"{self.failures} of {len(requests)} runs failed")
         return returns
@@ -71,119 +71,121 @@ class TimescalesSweeper(BasicSweeper):
             raise ConfigError("table=A,B: one table at a time")
         if self.config.table is None:
             combinations = self.split_arguments(parsed, None)[0]
-            return [run for overrides in combinations for run in sweep.each_seed(overrides, self.compose)]
+            return [run for overrides in combinations for run in sweep.overrides_of_each_seed(overrides, self.compose)]
         check.check(self.config)
         table = load.table(self.config.hydra.runtime.choices.table)
         self.analyses = table.probe
         shared = [a for a in arguments if sweep.key_of(a) not in ("table", "profile", "skip")]
         return sweep.of_table(table, self.config.profile, self.narrow, shared, self.compose)
 
-    def _plan(self, requests: list[Overrides]) -> list[Job]:
-        """The jobs of all runs that are asked for. Prints what there is to do, and what is wrong."""
+    def _plan(self, requests: list[Overrides]) -> list[SweepRun]:
+        """All runs that are asked for. Prints what there is to do, and what is wrong."""
         assert self.config is not None
-        jobs, wrong = sweep.plan(requests, self.compose, self.config.skip)
+        runs, wrong = sweep.plan(requests, self.compose, self.config.skip)
         for overrides, error, more in wrong:
             self._failed(overrides, error, more=more)
-        self.seconds = cost.known() | {job.kind: job.seconds for job in jobs if job.seconds is not None}
-        print(sweep.counts(jobs, len(requests), self.failures), flush=True)
-        if stale := [str(job.directory) for job in jobs if job.stale]:
+        self.seconds = cost.known() | {run.cost_key: run.seconds for run in runs if run.seconds is not None}
+        print(sweep.counts(runs, len(requests), self.failures), flush=True)
+        if stale := [str(run.directory) for run in runs if run.stale]:
             print(
                 f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
             )
-        return jobs
+        return runs
 
-    def _train(self, jobs: list[Job]) -> list[JobReturn]:
+    def _train(self, runs: list[SweepRun]) -> list[JobReturn]:
         """Train what is to be trained, and analyse what the table asks for, until the time is over."""
-        todo = sweep.in_order(jobs, self.seconds)
+        todo = sweep.in_order(runs, self.seconds)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with sweep.deadline(self.minutes) as over:
             try:
                 returns += self._launch_all(todo)
-                self._analyse([job for job in jobs if job.status is Status.FINISHED])
+                self._analyse([run for run in runs if run.status is Status.FINISHED])
                 returns += self._launch_all(self._left_over())
             except KeyboardInterrupt:
                 if not over():
                     raise
-                done = sum(job.ended() for job in todo)
+                done = sum(run.ended() for run in todo)
                 spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {len(todo)} runs done"
                 print(f"\nstopped after {spent}: {cli.continuing(sys.argv[1:])}", flush=True)
         return returns
 
-    def _launch_all(self, todo: list[Job]) -> list[JobReturn]:
-        """Launch the jobs that no other process is doing, one by one or together, and analyse their runs."""
-        free: list[Job] = []
-        for job in todo:
-            (free if lock.owner(job.directory) is None else self.elsewhere).append(job)
-        groups = sweep.launches(free)
+    def _launch_all(self, todo: list[SweepRun]) -> list[JobReturn]:
+        """Launch the runs that no other process is training, one job at a time or all together, and analyse them."""
+        free: list[SweepRun] = []
+        for run in todo:
+            (free if lock.owner(run.directory) is None else self.elsewhere).append(run)
+        groups = sweep.launch_groups(free)
         returns: list[JobReturn] = []
         for batch in [[group] for group in groups] if self.one_by_one else [groups] if groups else []:
             if self.one_by_one:
                 self._announce(groups, len(returns))
             returns += self._launch(batch, len(returns))
-            self._analyse([job for group in batch for job in group])
+            self._analyse([run for group in batch for run in group])
         return returns
 
-    def _announce(self, groups: list[list[Job]], done: int) -> None:
+    def _announce(self, groups: list[list[SweepRun]], done: int) -> None:
         """Print which job comes next, and how long the rest will take."""
-        left = sweep.minutes_left([job for group in groups[done:] for job in group], self.seconds)
+        left = sweep.minutes_left([run for group in groups[done:] for run in group], self.seconds)
         next_up = groups[done]
         others = len(next_up) - 1
-        more = f" and {others} more seed{'s' * (others > 1)}" if others else ""
+        more = ""
+        if others:
+            more = f" and {others} more seed" if others == 1 else f" and {others} more seeds"
         print(f"[{done + 1}/{len(groups)}]{left} {next_up[0].directory}{more}", flush=True)
 
-    def _left_over(self) -> list[Job]:
+    def _left_over(self) -> list[SweepRun]:
         """Those of the runs left to other processes that have not ended; analyses those that have."""
         left, self.elsewhere = self.elsewhere, []
-        self._analyse([job for job in left if job.ended()])
-        return [job for job in left if not job.ended()]
+        self._analyse([run for run in left if run.ended()])
+        return [run for run in left if not run.ended()]
 
-    def _launch(self, batch: list[list[Job]], done: int) -> list[JobReturn]:
+    def _launch(self, batch: list[list[SweepRun]], done: int) -> list[JobReturn]:
         """Launch some jobs, and note how each ended."""
         assert self.launcher is not None
         started = time.monotonic()
         try:
-            returns = list(self.launcher.launch([sweep.launch(group) for group in batch], initial_job_idx=done))
+            returns = list(self.launcher.launch([sweep.overrides_of(group) for group in batch], initial_job_idx=done))
         except Exception as error:
             if self.one_by_one:
                 raise
             # A worker was killed, and with it the others, or nothing could be submitted.
             line = messages.one_line(error, []) or f"{type(error).__name__}: {error}"
             print(f"failed: {type(self.launcher).__name__}\n  {line}", flush=True)
-            self.failures += sum(not job.ended() for group in batch for job in group)
+            self.failures += sum(not run.ended() for group in batch for run in group)
             return []
         for group, result in zip(batch, returns, strict=True):
             result.cfg = result.hydra_cfg = None  # nobody reads them, and there may be thousands
             if why := error_of(result):
                 self._not_ended(group, why)
-            elif self.one_by_one and result.return_value != "skipped":
-                self.seconds[group[0].kind] = (time.monotonic() - started) / len(group)
+            elif self.one_by_one and result.return_value != cli.SKIPPED:
+                self.seconds[group[0].cost_key] = (time.monotonic() - started) / len(group)
         return returns
 
-    def _not_ended(self, group: list[Job], error: Exception) -> None:
+    def _not_ended(self, group: list[SweepRun], error: Exception) -> None:
         """Note why the runs of a job have not ended: another process trains them, or they failed."""
-        left = [job for job in group if not job.ended()]
+        left = [run for run in group if not run.ended()]
         if isinstance(error, lock.RunningElsewhere):
             print(f"left to another process: {error}", flush=True)
             self.elsewhere += left
         else:
-            self._failed(sweep.launch(group), error, max(1, len(left)), group[0].directory)
+            self._failed(sweep.overrides_of(group), error, max(1, len(left)), group[0].directory)
 
-    def _analyse(self, jobs: list[Job]) -> None:
+    def _analyse(self, runs: list[SweepRun]) -> None:
         """Make the analyses that the table asks for, of those of its runs that do not have them yet."""
-        for job in jobs if self.analyses else []:
-            for name in sweep.missing_analyses(job.directory, self.analyses):
+        for run in runs if self.analyses else []:
+            for name in sweep.missing_analyses(run.directory, self.analyses):
                 from timescales import analysis
 
                 try:
-                    with lock.hold(job.directory):
-                        if name in sweep.missing_analyses(job.directory, self.analyses):
-                            print(f"{name} of {job.directory}", flush=True)
-                            analysis.measure_run(job.directory, name)
+                    with lock.hold(run.directory):
+                        if name in sweep.missing_analyses(run.directory, self.analyses):
+                            print(f"{name} of {run.directory}", flush=True)
+                            analysis.measure_run(run.directory, name)
                 except lock.RunningElsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
                 except Exception as error:
-                    self._failed(job.overrides, error)
+                    self._failed(run.overrides, error)
 
     def _failed(
         self, overrides: Overrides, error: Exception, runs: int = 1, directory: Path | None = None, more: int = 0

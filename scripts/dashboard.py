@@ -32,7 +32,7 @@ from timescales.reports.report import Report  # noqa: E402
 def groups(table: Table, profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
     runs = {group(run.axes): run for run in expand(table, profile)}
-    return list(dict.fromkeys(identity.group(identity.resolved(composer(run.overrides))) for run in runs.values()))
+    return list(dict.fromkeys(identity.family(identity.resolved(composer(run.overrides))) for run in runs.values()))
 
 
 def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:

@@ -53,14 +53,14 @@ TIMED = {
     "gated": ("fused UR",),
 }
 VARIANTS = {
-    "fused LSTM": "C++ engine",
-    "eager LSTM": "eager engine",
-    "loop LSTM": "plain time loop in Python",
-    "fused UR": "C++ engine, gate=ur",
-    "fused coupled": "C++ engine",
-    "fused separate": "C++ engine, coupled=false",
-    "eager coupled": "eager engine",
-    "loop pLSTM": "plain time loop in Python",
+    "fused LSTM": "C++ (`engine=fused`)",
+    "eager LSTM": "PyTorch (`engine=eager`)",
+    "loop LSTM": "LSTM, Python loop",
+    "fused UR": "C++ (`engine=fused`), `gate=ur`",
+    "fused coupled": "C++ (`engine=fused`)",
+    "fused separate": "C++ (`engine=fused`), `coupled=False`",
+    "eager coupled": "PyTorch (`engine=eager`)",
+    "loop pLSTM": "pLSTM, Python loop",
 }
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 
@@ -171,7 +171,11 @@ def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:
         if fits(table["runs"]):
             name = table["name"]
             body.append([f"[{name}](../../results/{name}/table.md)", table["title"], table["source"]])
-    return "\n".join(grid(["table", "shows", "printed in"], body)) if body else "No table of the papers has it."
+    return (
+        "\n".join(grid(["table", "task and metric", "in the paper"], body))
+        if body
+        else "No table of the papers uses it."
+    )
 
 
 @functools.cache
@@ -196,23 +200,25 @@ def speed(name: str) -> str:
     """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
     if name not in TIMED:
         return "Not measured. The model has no C++ kernel and runs on the eager engine."
-    body, shapes = [], {}
+    body = []
     for path in sorted((ROOT / "results" / "bench").glob("*-threads.csv")):
         machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
-        ratios: dict[str, dict[str, str]] = {}
-        for row in csv_rows(path):
-            if row["section"] == "layer" and (row["loss"], row["flush"]) == ("all", "0") and row["config"] in CONFIGS:
-                shapes[row["config"]] = f"{row['config']} {row['S']}x{row['B']}x{row['I']}x{row['H']}"
-                ratios.setdefault(row["variant"], {})[row["config"]] = f"{float(row['ratio']):.2f}"
-        for variant in TIMED[name]:
-            if found := ratios.get(variant):
-                link = f"[{machine.replace(' 1 threads', ' 1 thread')}](../../results/bench/{path.stem}.md)"
-                body.append([VARIANTS[variant], link, *(found.get(config, "") for config in CONFIGS)])
-    lines = [
-        "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run; below 1 is faster.",
-        f"Steps x batch x input x units: {', '.join(shapes[config] for config in CONFIGS)}.",
-    ]
-    return "\n".join([*lines, "", *grid(["", "processor", *CONFIGS], body)])
+        link = f"[{machine.replace(' 1 threads', ' 1 thread')}](../../results/bench/{path.stem}.md)"
+        rows = [row for row in csv_rows(path) if (row["section"], row["loss"], row["flush"]) == ("layer", "all", "0")]
+        for config in CONFIGS:
+            own = {row["variant"]: row for row in rows if row["config"] == config}
+            if own.keys() & set(TIMED[name]):
+                sizes = [next(iter(own.values()))[key] for key in ("S", "B", "I", "H")]
+                ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
+                body.append([link, *sizes, *ratios])
+    head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
+    return "\n".join([SPEED_TEXT, "", *grid(head, body)])
+
+
+SPEED_TEXT = """\
+Time of one training step of one layer (forward and backward), divided by that of `torch.nn.LSTM` in the same benchmark
+run. Below 1 is faster than `torch.nn.LSTM`. A *Python loop* is a simple implementation that loops over the time steps
+in Python, as most public ones do. [train.md](../train.md) describes the engines."""
 
 
 def command(task: str) -> list[str]:
@@ -242,13 +248,13 @@ def facts(task: str) -> str:
     """What a model must know of a task at its defaults, and the loss at chance."""
     made, _ = examples.make_task([f"task={task}"])
     spec = made.spec
-    kind = {"real": "real numbers", "one_hot": "symbols, one-hot", "tokens": "tokens"}[spec.input]
+    kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
     body = [
-        ["input of a step", f"{spec.input_size} {kind.removesuffix('s') if spec.input_size == 1 else kind}"],
+        ["input per step", kinds[spec.input].format(spec.input_size)],
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
-        ["horizon (`T_max=auto`)", f"{spec.horizon} steps"],
+        ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
-        ["best step by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
+        ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
     return "\n".join(grid(["at the defaults", ""], body))
 

@@ -78,6 +78,25 @@ def test_no_module_needs_an_optional_package_when_it_is_imported():
     assert {path.name for path in MODULES if optional & distributions(path, at_top=True)} == set()
 
 
+def modules_imported_by(folder):
+    """Modules of the package that the files of a folder import, each as (file, module)."""
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
+        for name in imports(path):
+            if name.startswith("timescales."):
+                yield path.name, name
+
+
+def test_cells_know_no_engine_and_no_layer():
+    allowed = ("timescales.nn.cells", "timescales.nn.inits", "timescales.errors")
+    assert [found for found in modules_imported_by("nn/cells") if not found[1].startswith(allowed)] == []
+
+
+def test_engines_know_cells_and_files_only():
+    allowed = ("timescales.nn.cells", "timescales.nn.engine", "timescales.files")
+    modules = [(path, name) for path, name in modules_imported_by("nn/engine") if name != "timescales.nn"]
+    assert [found for found in modules if not found[1].startswith(allowed)] == []
+
+
 def test_library_import_is_lazy():
     code = "import sys, timescales; assert 'torch' not in sys.modules; timescales.PLSTM; assert 'torch' in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

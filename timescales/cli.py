@@ -22,6 +22,8 @@ from timescales.config.identity import NOT_IDENTITY
 from timescales.config.messages import one_line
 from timescales.errors import ConfigError
 
+SKIPPED = "skipped"  # what train.main returns if no run was left to train
+
 
 class SweepFailed(Exception):
     """Some jobs of a sweep did not finish; each has been named already."""
@@ -84,7 +86,7 @@ def continuing(arguments: list[str]) -> str:
 
 
 def table_arguments(arguments: list[str]) -> list[str]:
-    """The arguments; with table=NAME those of a sweep, whose `narrow` gets what narrows the table: keys of its runs."""
+    """The arguments; with table=NAME those of a sweep: overrides of its runs are moved into hydra.sweeper.narrow."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
     shared = (*NOT_IDENTITY, "hydra")
@@ -127,7 +129,7 @@ def _output_is_closed() -> bool:
 
 
 def _below_hydra(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from where Hydra called our function, if it came so far: Hydra's own frames explain nothing."""
+    """A traceback from `guarded` (in `job`) on, if it came so far: Hydra's own frames before it explain nothing."""
     below = trace
     while below is not None and below.tb_frame.f_code.co_name != "guarded":
         below = below.tb_next

@@ -1,4 +1,4 @@
-"""The jobs of a sweep: which runs are asked for, which of them are to be trained, in which order. Imports no torch."""
+"""The runs of a sweep: which are asked for, which of them are to be trained, in which order. Imports no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Status(enum.Enum):
     COMMITTED = "committed"  # skipped: it lies in results/
 
 
-class Job(NamedTuple):
+class SweepRun(NamedTuple):
     """One run of a sweep."""
 
     overrides: Overrides
@@ -39,7 +39,7 @@ class Job(NamedTuple):
     seed: int
     seeds: int  # how many runs that differ in their seed alone may be launched together
     family: str  # the same for all such runs
-    kind: str  # the same for runs that cost the same
+    cost_key: str  # the same for runs that cost the same
     status: Status
     stale: bool  # whether what is skipped has numbers that have changed since
     seconds: float | None  # what it took, if it is finished
@@ -64,7 +64,7 @@ def key_of(override: str) -> str:
 # --- which runs are asked for -----------------------------------------------------------------------------------------
 
 
-def each_seed(overrides: Sequence[str], compose: Composer) -> list[Overrides]:
+def overrides_of_each_seed(overrides: Sequence[str], compose: Composer) -> list[Overrides]:
     """The overrides of each of the seeds that `seeds` asks for."""
     values = {o.key_or_group: o.value() for o in map(compose.parse, overrides)}
     seed, seeds = values.get("seed", 0), values.get("seeds", 1)
@@ -124,23 +124,23 @@ class Wrong(NamedTuple):
     more: int  # how many more runs have the same error
 
 
-def plan(requests: Sequence[Overrides], compose: Composer, skip: str) -> tuple[list[Job], list[Wrong]]:
-    """The job of each run, a run that is asked for twice once; and what cannot be planned, each error once."""
+def plan(requests: Sequence[Overrides], compose: Composer, skip: str) -> tuple[list[SweepRun], list[Wrong]]:
+    """Each run, one that is asked for twice once; and what cannot be planned, each error once."""
     committed = store.committed()
-    jobs: dict[Path, Job] = {}
+    runs: dict[Path, SweepRun] = {}
     wrong: dict[str, Wrong] = {}
     for overrides in requests:
         try:
-            job = _job(overrides, compose, committed, skip)
-            jobs[job.directory] = job
+            run = _sweep_run(overrides, compose, committed, skip)
+            runs[run.directory] = run
         except Exception as error:
             first = wrong.get(str(error))
             wrong[str(error)] = Wrong(overrides, error, 0) if first is None else first._replace(more=first.more + 1)
-    return list(jobs.values()), list(wrong.values())
+    return list(runs.values()), list(wrong.values())
 
 
-def _job(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], skip: str) -> Job:
-    """The job of one run. committed: the rows of results/ by id; skip: whether they count ("committed")."""
+def _sweep_run(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], skip: str) -> SweepRun:
+    """One run and its status. committed: the rows of results/ by id; skip: whether they count ("committed")."""
     cfg = compose(overrides)
     run_id, directory = identity.identity(cfg), Path(cfg.run_dir)
     if any(key_of(override) == "run_dir" for override in overrides):
@@ -153,13 +153,13 @@ def _job(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], 
         check.check(cfg)
     saved = record.read(directory)
     outcome = saved if record.state(saved).ended else row
-    return Job(
+    return SweepRun(
         overrides,
         directory,
         seed=cfg.seed,
         seeds=cfg.seeds,
         family=identity.identity(identity.with_seed(cfg, 0)) if cfg.seeds > 1 else run_id,
-        kind=identity.kind(cfg),
+        cost_key=identity.cost_key(cfg),
         status=status,
         stale=stale,
         seconds=None if outcome is None else outcome["seconds"],
@@ -179,21 +179,21 @@ def _status(cfg: Any, directory: Path, run_id: str, row: Mapping[str, Any] | Non
     return Status.TO_RUN, False
 
 
-def in_order(jobs: Sequence[Job], seconds: Mapping[str, float]) -> list[Job]:
-    """The jobs to be trained: seed by seed, the longest first, as do those of which nothing is known."""
-    todo = [job for job in jobs if job.status is Status.TO_RUN]
-    return sorted(todo, key=lambda job: (job.seed, -seconds.get(job.kind, float("inf"))))
+def in_order(runs: Sequence[SweepRun], seconds: Mapping[str, float]) -> list[SweepRun]:
+    """The runs to be trained: seed by seed, the longest first, as do those of which nothing is known."""
+    todo = [run for run in runs if run.status is Status.TO_RUN]
+    return sorted(todo, key=lambda run: (run.seed, -seconds.get(run.cost_key, float("inf"))))
 
 
-def counts(jobs: Sequence[Job], requested: int, failed: int) -> str:
+def counts(runs: Sequence[SweepRun], requested: int, failed: int) -> str:
     """What a sweep is about to do, in one line. requested: the runs asked for; failed: those that cannot be planned."""
-    count = Counter(job.status for job in jobs)
-    elsewhere = sum(lock.owner(job.directory) is not None for job in jobs if job.status is Status.TO_RUN)
+    count = Counter(run.status for run in runs)
+    elsewhere = sum(lock.owner(run.directory) is not None for run in runs if run.status is Status.TO_RUN)
     to_run = count[Status.TO_RUN] - elsewhere
     parts = [f"{requested} runs: {count[Status.FINISHED]} finished, skipped", f"{to_run} to run"]
     if elsewhere:
         parts.append(f"{elsewhere} running elsewhere")
-    if same := requested - len(jobs) - failed:
+    if same := requested - len(runs) - failed:
         parts.append(f"{same} the same as another of them (engine, device, logger and the like make no other run)")
     if count[Status.COMMITTED]:
         parts.append(f"{count[Status.COMMITTED]} committed, skipped")
@@ -203,34 +203,34 @@ def counts(jobs: Sequence[Job], requested: int, failed: int) -> str:
 # --- what is launched together, and how long it takes -----------------------------------------------------------------
 
 
-def launches(todo: Sequence[Job]) -> list[list[Job]]:
-    """Jobs by launch: up to `seeds` that differ in their seed alone, with consecutive seeds, go together."""
-    groups: list[list[Job]] = []
-    newest: dict[str, list[Job]] = {}
-    for job in todo:
-        group = newest.get(job.family)
-        if group is not None and len(group) < job.seeds and job.seed == group[-1].seed + 1:
-            group.append(job)
+def launch_groups(todo: Sequence[SweepRun]) -> list[list[SweepRun]]:
+    """Runs by launch: up to `seeds` of one family, with consecutive seeds, go together."""
+    groups: list[list[SweepRun]] = []
+    newest: dict[str, list[SweepRun]] = {}
+    for run in todo:
+        group = newest.get(run.family)
+        if group is not None and len(group) < run.seeds and run.seed == group[-1].seed + 1:
+            group.append(run)
         else:
-            newest[job.family] = [job]
-            groups.append(newest[job.family])
+            newest[run.family] = [run]
+            groups.append(newest[run.family])
     return groups
 
 
-def launch(jobs: Sequence[Job]) -> Overrides:
-    """The overrides that train some runs which differ in their seed alone."""
-    first = jobs[0].overrides
-    if len(jobs) == 1:
+def overrides_of(group: Sequence[SweepRun]) -> Overrides:
+    """The overrides of the launch that trains these runs, which differ in their seed alone."""
+    first = group[0].overrides
+    if len(group) == 1:
         return [o for o in first if key_of(o) != "seeds"]
     rest = [o for o in first if key_of(o) not in ("seed", "seeds", "run_dir")]
     if any(key_of(o) == "run_dir" for o in first):
-        rest.append(f"run_dir={spell(str(jobs[0].directory.parent))}")
-    return [*rest, f"seed={jobs[0].seed}", f"seeds={len(jobs)}"]
+        rest.append(f"run_dir={spell(str(group[0].directory.parent))}")
+    return [*rest, f"seed={group[0].seed}", f"seeds={len(group)}"]
 
 
-def minutes_left(todo: Sequence[Job], seconds: Mapping[str, float]) -> str:
-    """ " (about 12 min left)" from what runs of the same kind took; an unknown kind counts as the mean of the known."""
-    known = [seconds[job.kind] for job in todo if job.kind in seconds]
+def minutes_left(todo: Sequence[SweepRun], seconds: Mapping[str, float]) -> str:
+    """ " (about 12 min left)" from what runs of the same cost_key took; any other run counts as the mean of these."""
+    known = [seconds[run.cost_key] for run in todo if run.cost_key in seconds]
     if not known:
         return ""
     mean = sum(known) / len(known)
@@ -273,23 +273,23 @@ def missing_analyses(directory: Path, names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in done]
 
 
-def outcomes(jobs: Sequence[Job]) -> list[str]:
+def outcomes(runs: Sequence[SweepRun]) -> list[str]:
     """For each setting of a sweep, in the order asked for, a line: its tests, mean and, in brackets, spread over seeds.
 
     Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
     """
-    axes = [{key_of(text): text.partition("=")[2] for text in job.overrides} for job in jobs]
+    axes = [{key_of(text): text.partition("=")[2] for text in run.overrides} for run in runs]
     differ = [key for key in varying(axes) if key not in ("run_dir", "seeds")]
     finished: dict[str, list[dict[str, float]]] = {}
     requested: Counter[str] = Counter()
-    for job, values in zip(jobs, axes, strict=True):
+    for run, values in zip(runs, axes, strict=True):
         setting = " ".join(f"{key}={values[key]}" for key in differ if key in values)
         metrics = finished.setdefault(setting, [])
         requested[setting] += 1
-        saved = record.read(job.directory) if job.ended() else None
+        saved = record.read(run.directory) if run.ended() else None
         if saved is not None and record.state(saved) is record.State.FINISHED:
             metrics.append(saved["metrics"])
-    return [f"{setting or 'all'}: {_outcome(runs, requested[setting])}" for setting, runs in finished.items()]
+    return [f"{setting or 'all'}: {_outcome(metrics, requested[setting])}" for setting, metrics in finished.items()]
 
 
 def _outcome(runs: Sequence[Mapping[str, float | None]], requested: int) -> str:

@@ -115,7 +115,7 @@ shell(f"python scripts/report.py --config-dir {FOLDER} decay_waves")
 
 # %%
 report = (FOLDER / "results" / "decay_waves" / "table.md").read_text()
-print(report[report.index("## Small-scale result") :])
+print(report[report.index("## Small-scale version") :])
 
 # %% [markdown]
 # Two seeds of a small network are an indication, not more. Without `profile=tiny` the table has three seeds at the

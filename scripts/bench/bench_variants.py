@@ -204,7 +204,7 @@ def training_step(config: Config, make: Any) -> Callable[[], None]:
 
 def endless_run(model: SequenceModel, task: Task, optimizer: Optimizer, config: dict[str, Any]) -> TrainingRun:
     """A run that trains as configured, but neither validates nor saves."""
-    settings = dataclasses.replace(schema.Loop(**config["loop"]), max_steps=None, eval_every=10**9)
+    settings = dataclasses.replace(schema.LoopSettings(**config["loop"]), max_steps=None, eval_every=10**9)
     return TrainingRun(model, task, optimizer, lambda values, step: None, settings, directory=None)
 
 

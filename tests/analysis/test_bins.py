@@ -140,7 +140,7 @@ def test_intervals_of_ten_thousand_resamples():
 
 
 def test_the_slow_bootstrap_of_python_says_the_same():
-    """Python's own random numbers, block after block as in the authors' description: the same law."""
+    """Python's own random numbers, block after block as in the authors' description: the same distribution."""
     which, baseline, other = corpus(n=3000, seed=2)
     blocks = [bins.block_sums(losses, which) for losses in (baseline, other)]
     fast = bins.summary(bins.differences(*blocks))

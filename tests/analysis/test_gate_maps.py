@@ -89,7 +89,7 @@ def test_gate_maps_read_the_first_test_sequence(tmp_path, name):
 
 @pytest.mark.parametrize("pad", ["end", "front"])
 def test_padding_of_reviews_is_no_text(tmp_path, monkeypatch, pad):
-    """The model reads it, up to the last step; questions of the text leave it out."""
+    """The model reads it, up to the last step; analyses of the text leave it out."""
     synthetic.stand_alone(monkeypatch, tmp_path)
     synthetic.write_corpora(tmp_path)
     task = IMDB(data_root=str(tmp_path), allow_partial=True, steps=50, valid_size=40, pad=pad)

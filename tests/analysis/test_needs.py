@@ -35,7 +35,7 @@ def test_cells_without_a_forget_gate_are_refused():
 
 
 @pytest.mark.parametrize("module", [reference_times, reset_units, decay_factors])
-def test_questions_for_power_laws_are_asked_of_them_alone(module):
+def test_analyses_of_power_laws_refuse_other_models(module):
     task = copy_task()
     model = model_for(task, LSTM)
     with pytest.raises(ConfigError, match="for power-law LSTMs and GRUs: LSTMCell has no reference time"):

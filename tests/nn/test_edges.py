@@ -118,7 +118,7 @@ def trained(task, model, name, corpora, directory):
         *small,
     )
     network, job, optimizer = build.build(plain)
-    run = fit(network, job, optimizer, quiet, schema.Loop(**plain["loop"]), directory)
+    run = fit(network, job, optimizer, quiet, schema.LoopSettings(**plain["loop"]), directory)
     return run.progress, checkpoint.load(directory / "last.pt")
 
 

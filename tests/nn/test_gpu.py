@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 
 from timescales import LSTM, PLSTM, URLSTM, paths
 from timescales.config import folders, identity
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager, graph, programs
 from timescales.nn.engine.buffers import Buffers
@@ -72,7 +72,7 @@ def test_interrupted_run_goes_on(tmp_path):
             if step == stop_after:
                 signal.raise_signal(signal.SIGINT)
 
-        return trainings.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
+        return trainings.fit(network, job, optimizer, log, LoopSettings(max_epochs=1), tmp_path / folder)
 
     whole = fit("whole")
     with pytest.raises(KeyboardInterrupt):
@@ -243,7 +243,7 @@ def test_deterministic_runs_are_bitwise_equal(model, task, tmp_path):
         chosen = config(DEVICE, f"model={model}", "deterministic=true", task=task)
         network, job, optimizer = build.build(chosen)
         curve = trainings.fit(
-            network, job, optimizer, lambda v, s: None, Loop(max_epochs=2), tmp_path / folder
+            network, job, optimizer, lambda v, s: None, LoopSettings(max_epochs=2), tmp_path / folder
         ).progress.curve
         return curve, [p.detach().clone() for p in network.parameters()]
 
@@ -265,7 +265,9 @@ def test_memory_is_flat_over_many_steps(tmp_path):
         if step % (steps // 10) == 0:
             seen[step] = allocated()
 
-    trainings.fit(network, job, optimizer, log, Loop(max_epochs=10**6, max_steps=steps, eval_every=10**9), tmp_path)
+    trainings.fit(
+        network, job, optimizer, log, LoopSettings(max_epochs=10**6, max_steps=steps, eval_every=10**9), tmp_path
+    )
     assert len(seen) == 10
     assert len({round(value / 2**20) for value in list(seen.values())[1:]}) == 1, seen
 
@@ -280,7 +282,7 @@ def test_a_failed_job_leaves_nothing_on_the_device(tmp_path):
 
         (tmp_path / folder).mkdir()
         with pytest.raises(RuntimeError, match="as a job fails"):
-            trainings.fit(network, job, optimizer, log, Loop(max_epochs=1), tmp_path / folder)
+            trainings.fit(network, job, optimizer, log, LoopSettings(max_epochs=1), tmp_path / folder)
 
     fail("first", 6)  # what the libraries keep, they keep from here on
     before = allocated()
@@ -301,7 +303,7 @@ def test_no_step_waits_for_the_gpu(model, task, tmp_path):
         torch.cuda.set_sync_debug_mode("error" if 3 <= step < 9 else "default")
 
     try:
-        trainings.fit(network, job, optimizer, log, Loop(max_steps=10, eval_every=10), tmp_path)
+        trainings.fit(network, job, optimizer, log, LoopSettings(max_steps=10, eval_every=10), tmp_path)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

@@ -1,4 +1,4 @@
-"""Laws for the forget bias against their distributions and the papers' printed values."""
+"""Initializers of the forget bias against their distributions and the papers' printed values."""
 
 import math
 

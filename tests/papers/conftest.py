@@ -45,7 +45,7 @@ def table_text():
 
 @pytest.fixture
 def quick(tmp_path, monkeypatch):
-    """A table `quick` beside the others, results/ in an empty folder, and one question to its runs."""
+    """A table `quick` beside the others, results/ in an empty folder, and one analysis of its runs."""
     shutil.copytree(paths.conf(), tmp_path / "conf")
     (tmp_path / "conf" / "table" / "quick.yaml").write_text(YAML)
     monkeypatch.setattr(paths, "conf", lambda: tmp_path / "conf")

@@ -154,7 +154,7 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
     assert {size: len(axes) for size, axes in found.planned.items()} == {"paper": 4, "tiny": 0}
     assert (len(found.rows["paper"]), found.rows["tiny"]) == (2, [])
     text = markdown.table(found)
-    assert "Small-scale result: **no small-scale version**" in text
+    assert "Small-scale version: **no small-scale version**" in text
     assert "make tiny" not in text
     assert "is assumed" not in text
 

@@ -45,6 +45,7 @@ def test_a_table_is_whole(name):
     assert table.name == name
     assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
     assert table.tiny is not None
+    assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.tiny)
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"

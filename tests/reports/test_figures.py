@@ -87,7 +87,7 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
     each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
     assert drawn == [pytest.approx(numbers) for numbers in (*each, mean, (2.06, 95))]
-    assert "means of\n2 runs " in readme.picture(found)
+    assert "mean of 2 runs " in readme.picture(found)
     assert "power-law LSTM 92 % (95.0 %)" in readme.picture(found)
 
 

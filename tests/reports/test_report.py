@@ -25,7 +25,7 @@ def test_what_another_selection_would_give_stands_beside_it():
     a, b = (row | ORIGIN for row in rows([0.5, 0.5]))
     runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
     text = markdown.table(report_of(table, runs))
-    assert "| verdict | ours if select=best | open |" in text
+    assert "| verdict | ours if select=best | missing runs |" in text
     assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
     assert "select=" not in markdown.table(report_of(TABLE, runs))
     failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
@@ -56,7 +56,7 @@ def test_report_says_what_the_records_hold(made):
     found = made()
     write.write(found)
     text = (found.folder / "table.md").read_text()
-    assert "At paper size: **reproduced**. Small-scale result: **order shown**." in text
+    assert "At paper size: **reproduced**. Small-scale version: **order shown**." in text
     assert "| plstm | 90.0 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match |" in text
     assert "| plstm > lstm | holds |" in text
     assert "| plstm > lstm | in order (n=1) |  | 90.1 (n=1) against 60 (n=1) |" in text
@@ -69,7 +69,7 @@ def test_report_says_what_the_records_hold(made):
         "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |  |"
         in index
     )
-    assert "- At paper size: 1 reproduced.\n- Small-scale result: 1 order shown.\n" in index
+    assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *order shown*.\n" in index
     assert "make tiny TABLE=made_up " in text
     own = markdown.table(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own

@@ -62,7 +62,7 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
             axes = (run.axes["seed"], run.axes["model"], 0.9)
             made_record(tmp_path / "runs" / slug, identity.id_of(slug), *axes, status=state, seconds=seconds)
         paper, tiny = status.status("chien_copy", composer, *places, absent=["ptb"])
-        kinds = [identity.kind(cfg) for _, cfg in runs]
+        kinds = [identity.cost_key(cfg) for _, cfg in runs]
     fetch = "python scripts/fetch_data.py ptb"
     assert paper.line() == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
     assert tiny.line() == ["chien_copy", "tiny", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]

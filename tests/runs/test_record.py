@@ -141,8 +141,8 @@ def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
 
 
 def test_a_shortened_evaluation_is_part_of_the_record():
-    assert record.partial({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
-    assert record.partial({"loop": {"max_eval_batches": None}}) == []
+    assert record.shortened({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
+    assert record.shortened({"loop": {"max_eval_batches": None}}) == []
     assert record.missing_data({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
 
 

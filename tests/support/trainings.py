@@ -63,7 +63,7 @@ def parts(overrides, seed, corpora="nowhere", double=True):
         cfg = compose("config", [*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"])
     config = identity.resolved(cfg)
     model, task, optimizer = build.build(config)
-    return model.double() if double else model, task, optimizer, schema.Loop(**config["loop"])
+    return model.double() if double else model, task, optimizer, schema.LoopSettings(**config["loop"])
 
 
 class Job:

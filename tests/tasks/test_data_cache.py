@@ -34,7 +34,7 @@ def test_made_once_per_key(cache):
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"", lambda data: b"<html>" + data])
-def test_a_damaged_cache_is_made_anew(cache, damage):
+def test_a_damaged_cache_is_made_again(cache, damage):
     make, calls = counting({"x": torch.ones(1000)})
     cached("toy", {}, make)
     (path,) = cache.glob("*")

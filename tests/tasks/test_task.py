@@ -8,7 +8,7 @@ from small_tasks import COPIES, SAME_SET, answer, each_task, epoch_of, equal, jo
 
 import timescales
 from timescales.tasks.copy import DUMMY
-from timescales.tasks.task import SPLITS
+from timescales.tasks.data.text import SPLITS
 from timescales.tasks.variable_copy import PAD
 from timescales.training.model import SequenceModel
 

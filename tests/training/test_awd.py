@@ -9,7 +9,7 @@ from language import characters, model_for, words
 from torch.nn import functional as F
 
 from timescales import LSTM, MTSLSTM
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.optim import NTASGD
 from timescales.tasks import AWD, Spec
 from timescales.training import loop
@@ -110,7 +110,7 @@ def test_reading_time_scales_changes_no_numbers(text_root, tmp_path):
                 model.rnn.timescales()
 
         (directory := tmp_path / str(reads)).mkdir()
-        settings = Loop(max_steps=8, log_every=2, eval_every=2)
+        settings = LoopSettings(max_steps=8, log_every=2, eval_every=2)
         curves.append(
             trainings.fit(model, task, NTASGD(model.parameters(), lr=5.0), log, settings, directory).progress.curve
         )
@@ -173,7 +173,7 @@ def test_a_step_uses_the_learning_rate_of_its_window_and_the_penalties(text_root
     model, reference = model_for(task), model_for(task)
     batch = next(batch for batch in task.batches("train") if batch.lr_scale != 1.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    run = TrainingRun(model, task, optimizer, trainings.quiet, Loop(), directory=None)
+    run = TrainingRun(model, task, optimizer, trainings.quiet, LoopSettings(), directory=None)
     run.batch = batch
     loop.fit_single(run, until=1)
     output = reference(batch)

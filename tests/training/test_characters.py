@@ -10,7 +10,7 @@ from language import characters, model_for
 from torch.nn import functional as F
 
 from timescales import LSTM, PLSTM
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.tasks import Batch
 from timescales.tasks.characters import IGNORED, streams
 from timescales.tasks.data.text import SPLITS
@@ -80,7 +80,7 @@ def test_training_carries_the_state_between_segments(text_root, tmp_path):
     task = characters(text_root, embedding=5)
     model = model_for(task)
     losses = []
-    settings = Loop(max_epochs=2, log_every=1)
+    settings = LoopSettings(max_epochs=2, log_every=1)
 
     def log(values, step):
         losses.append(values["train/loss_nats"])

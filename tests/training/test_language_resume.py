@@ -9,7 +9,7 @@ import trainings
 from language import characters, model_for, words
 
 from timescales import PLSTM
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.optim import NTASGD
 from timescales.training import loop
 from timescales.training.outcome import outcome
@@ -28,7 +28,7 @@ def parts(text_root, name):
 
 @pytest.mark.parametrize(("name", "stops"), [("characters", (5, 20, 33)), ("words", (3, 25, 50))])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(text_root, tmp_path, name, stops):
-    settings = Loop(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.25)
+    settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.25)
 
     def fit(place, stop=None):
         def log(values, step):
@@ -64,7 +64,7 @@ def test_averaged_weights_are_validated_saved_and_tested(text_root, tmp_path):
     model = model_for(task)
     optimizer = NTASGD(model.parameters(), lr=5.0)
     optimizer.param_groups[0]["averaging"] = True
-    settings = Loop(max_epochs=1, clip_norm=0.25)
+    settings = LoopSettings(max_epochs=1, clip_norm=0.25)
     run = trainings.fit(model, task, optimizer, trainings.quiet, settings, tmp_path)
     raw = {key: value.clone() for key, value in model.state_dict().items()}
     with optimizer.eval_weights():

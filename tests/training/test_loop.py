@@ -13,7 +13,7 @@ from trainings import fit_small as fit
 from trainings import quiet, same_weights, small_parts
 
 from timescales import LSTM
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
@@ -23,7 +23,7 @@ from timescales.training.run import better
 
 
 def test_two_runs_are_bitwise_equal(tmp_path):
-    a, b = (fit(tmp_path / name, Loop(max_epochs=2)) for name in "ab")
+    a, b = (fit(tmp_path / name, LoopSettings(max_epochs=2)) for name in "ab")
     assert same_weights(a.model, b.model)
     assert a.progress.curve == b.progress.curve
     assert [row["step"] for row in a.progress.curve] == [5, 10]
@@ -33,14 +33,14 @@ def test_a_task_that_selects_by_no_metric_of_its_own_is_told(tmp_path):
     model, job, optimizer = small_parts()
     job.spec = dataclasses.replace(job.spec, select=("acuracy", "max"))
     with pytest.raises(ConfigError, match="selects by acuracy; its metrics are loss, accuracy, sequence_accuracy"):
-        trainings.fit(model, job, optimizer, quiet, Loop(max_epochs=1), tmp_path)
+        trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
 
 
 def test_test_split_is_untouched_until_fitting_has_ended(tmp_path, monkeypatch):
     seen = []
     original = Copy.batches
     monkeypatch.setattr(Copy, "batches", lambda self, split, *a: seen.append(split) or original(self, split, *a))
-    run = fit(tmp_path / "run", Loop(max_epochs=2))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=2))
     assert set(seen) == {"train", "valid"}
     outcome(run)
     assert seen[-1] == "test"
@@ -59,7 +59,7 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
         return [found]
 
     monkeypatch.setattr(loop, "evaluate_all", evaluate)
-    run = fit(tmp_path / "run", Loop(max_epochs=4))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=4))
     assert run.progress.best == {"metric": "valid/accuracy", "value": 0.4, "step": 10}  # the first of equals
     result = outcome(run)
     assert result["metrics"]["valid/accuracy"] == 0.4
@@ -82,7 +82,7 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
         return [found]
 
     monkeypatch.setattr(loop, "evaluate_all", evaluate)
-    run = fit(tmp_path / "run", Loop(max_epochs=2))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=2))
     assert (run.progress.stopped, run.progress.best["step"]) == ("diverged", 5)
     outcome(run)
     assert torch.equal(run.model.readout.bias, weights[0])
@@ -94,7 +94,7 @@ def test_patience_ends_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
         loop, "evaluate_all", lambda *a: [{"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}]
     )
-    run = fit(tmp_path / "run", Loop(max_epochs=20, patience=2))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=2))
     assert run.progress.stopped == "patience"
     assert len(run.progress.curve) == 5
 
@@ -102,16 +102,19 @@ def test_patience_ends_training(tmp_path, monkeypatch):
 def test_task_ends_training(tmp_path, monkeypatch):
     solved = {"accuracy": 1.0, "sequence_accuracy": 0.9995, "loss": 0.0}
     monkeypatch.setattr(loop, "evaluate_all", lambda *a: [solved])
-    run = fit(tmp_path / "run", Loop(max_epochs=20))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=20))
     assert run.progress.stopped == "solved"
     assert run.progress.step == 5
 
 
-@pytest.mark.parametrize(("settings", "step", "word"), [
-    (Loop(max_epochs=2), 10, "max_epochs"),
-    (Loop(max_epochs=2, max_steps=3), 3, "max_steps"),
-    (Loop(max_epochs=2, max_steps=99), 10, "max_epochs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "step", "word"),
+    [
+        (LoopSettings(max_epochs=2), 10, "max_epochs"),
+        (LoopSettings(max_epochs=2, max_steps=3), 3, "max_steps"),
+        (LoopSettings(max_epochs=2, max_steps=99), 10, "max_epochs"),
+    ],
+)
 def test_ends(tmp_path, settings, step, word):
     run = fit(tmp_path / "run", settings)
     assert (run.progress.step, run.progress.stopped) == (step, word)
@@ -119,7 +122,7 @@ def test_ends(tmp_path, settings, step, word):
 
 
 def test_eval_every(tmp_path):
-    run = fit(tmp_path / "run", Loop(max_epochs=2, eval_every=4))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=2, eval_every=4))
     assert [row["step"] for row in run.progress.curve] == [4, 8, 10]
     assert [row["epoch"] for row in run.progress.curve] == [0.8, 1.6, 2.0]
 
@@ -133,7 +136,7 @@ def test_the_logged_loss_is_the_mean_since_the_last_one(tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(Copy, "loss", loss)
-    fit(tmp_path / "run", Loop(max_epochs=1, log_every=2), lambda v, s: logged.append(v.get("train/loss_nats")))
+    fit(tmp_path / "run", LoopSettings(max_epochs=1, log_every=2), lambda v, s: logged.append(v.get("train/loss_nats")))
     assert logged == [None, math.fsum(losses[:2]) / 2, None, math.fsum(losses[2:4]) / 2, losses[4]]
 
 
@@ -145,7 +148,7 @@ def test_every_evaluation_is_shortened_alike(tmp_path, monkeypatch):
         return [{"accuracy": next(values), "sequence_accuracy": 0.0, "loss": 1.0}]
 
     monkeypatch.setattr(loop, "evaluate_all", evaluate)
-    settings = Loop(max_epochs=2, max_eval_batches=3)
+    settings = LoopSettings(max_epochs=2, max_eval_batches=3)
     run = fit(tmp_path / "run", settings)
     outcome(run)
     assert calls == [("valid", 3), ("valid", 3), ("test", 3), ("test", 3)]
@@ -160,7 +163,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
         return original(self, logits, batch) * (math.nan if torch.is_grad_enabled() and len(trained) == bad_step else 1)
 
     monkeypatch.setattr(Copy, "loss", loss)
-    run = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=3))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=3))
     assert run.progress.stopped == "diverged"
     assert (run.progress.step, run.progress.diverged_at) == (noticed, bad_step)
     result = outcome(run)
@@ -184,7 +187,7 @@ def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, m
 
     monkeypatch.setattr(Copy, "loss", loss)
     monkeypatch.setattr(loop, "evaluate_all", validated)
-    run = fit(tmp_path / "run", Loop(max_epochs=9, eval_every=5, log_every=log_every))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=9, eval_every=5, log_every=log_every))
     assert (run.progress.stopped, run.progress.step, run.progress.diverged_at) == ("diverged", 10, found)
 
 
@@ -224,9 +227,9 @@ def test_seconds_are_of_the_training_without_its_checkpoints(tmp_path, monkeypat
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "run", Loop(max_epochs=2), log)
+        fit(tmp_path / "run", LoopSettings(max_epochs=2), log)
     clock[0] += 1000
-    assert fit(tmp_path / "run", Loop(max_epochs=2, checkpoint_every=0), log).progress.seconds == 10
+    assert fit(tmp_path / "run", LoopSettings(max_epochs=2, checkpoint_every=0), log).progress.seconds == 10
 
 
 def test_better():
@@ -250,6 +253,6 @@ def test_learns_a_short_copy(tmp_path):
     job = Copy(T=0, batch_size=32, train_size=6400, valid_size=200, test_size=100)
     model = SequenceModel(LSTM(10, 64), job.spec)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
-    run = trainings.fit(model, job, optimizer, quiet, Loop(max_epochs=2, clip_norm=1.0), tmp_path)
+    run = trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=2, clip_norm=1.0), tmp_path)
     assert run.progress.curve[-1]["valid/loss"] < 0.95 * job.chance()
     assert run.progress.curve[-1]["valid/accuracy"] > 1.5 / 8

@@ -10,7 +10,7 @@ import torch
 from trainings import fit_small as fit
 from trainings import quiet, same_weights, signal_at, small_parts
 
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.training import checkpoint, loop
 from timescales.training.interrupt import Interrupt
@@ -19,7 +19,7 @@ from timescales.training.run import TrainingRun
 
 @pytest.mark.parametrize("stop_after", [1, 4, 5, 7, 12])
 def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(tmp_path, stop_after):
-    settings = Loop(max_epochs=3, log_every=2, checkpoint_every=1e9)
+    settings = LoopSettings(max_epochs=3, log_every=2, checkpoint_every=1e9)
     whole_log, parts_log = [], []
     whole = fit(tmp_path / "whole", settings, lambda v, s: whole_log.append((s, v)))
 
@@ -51,34 +51,34 @@ def test_patience_goes_on_counting_after_an_interruption(tmp_path, monkeypatch):
     worst = {"sequence_accuracy": 0.0, "loss": 1.0}
     monkeypatch.setattr(loop, "evaluate_all", lambda *a: [{"accuracy": next(values), **worst}])
     with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path / "run", Loop(max_epochs=20, patience=3), signal_at(15))
-    run = fit(tmp_path / "run", Loop(max_epochs=20, patience=3))
+        fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=3), signal_at(15))
+    run = fit(tmp_path / "run", LoopSettings(max_epochs=20, patience=3))
     assert (run.progress.stopped, run.progress.step) == ("patience", 20)
 
 
 def test_a_run_that_ends_as_a_signal_comes_has_ended(tmp_path):
     try:
-        run = fit(tmp_path / "run", Loop(max_epochs=2), signal_at(10))
+        run = fit(tmp_path / "run", LoopSettings(max_epochs=2), signal_at(10))
     except KeyboardInterrupt:
         pytest.fail("nothing was left to interrupt")
     assert (run.progress.stopped, run.progress.step) == ("max_epochs", 10)
 
 
 def test_a_finished_fit_resumes_to_nothing(tmp_path):
-    before = fit(tmp_path / "run", Loop(max_epochs=1))
-    after = fit(tmp_path / "run", Loop(max_epochs=1), lambda *a: pytest.fail("a step was taken"))
+    before = fit(tmp_path / "run", LoopSettings(max_epochs=1))
+    after = fit(tmp_path / "run", LoopSettings(max_epochs=1), lambda *a: pytest.fail("a step was taken"))
     assert same_weights(before.model, after.model)
     assert before.progress.curve == after.progress.curve
 
 
 def test_a_checkpoint_does_not_choose_how_the_optimizer_is_computed(tmp_path):
     """A run begun on a GPU, in one kernel, goes on on a CPU as its optimizer was built there; and the other way."""
-    fit(tmp_path, Loop(max_epochs=1))
+    fit(tmp_path, LoopSettings(max_epochs=1))
     content = checkpoint.load(tmp_path / "last.pt")
     content["optimizer"]["param_groups"][0] |= {"fused": True, "foreach": False}
     checkpoint.save(tmp_path / "last.pt", content)
     model, job, optimizer = small_parts()
-    TrainingRun(model, job, optimizer, quiet, Loop(max_epochs=1), tmp_path)
+    TrainingRun(model, job, optimizer, quiet, LoopSettings(max_epochs=1), tmp_path)
     (group,) = optimizer.param_groups
     assert (group["fused"], group["foreach"], group["lr"]) == (None, None, 1e-2)
     assert optimizer.state_dict()["state"][0]["step"] == 5
@@ -111,7 +111,7 @@ def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(checkpoint, "save", save)
-    fit(tmp_path / "run", Loop(max_epochs=12, eval_every=100, checkpoint_every=10), log)
+    fit(tmp_path / "run", LoopSettings(max_epochs=12, eval_every=100, checkpoint_every=10), log)
     assert saved == [10, 35, 60]
 
 
@@ -142,19 +142,32 @@ def test_a_checkpoint_is_whole_or_the_old_one(tmp_path, monkeypatch):
 
 
 def test_what_is_not_this_runs_checkpoint_is_named(tmp_path):
-    fit(tmp_path / "run", Loop(max_epochs=1))
+    fit(tmp_path / "run", LoopSettings(max_epochs=1))
     path = tmp_path / "run" / "last.pt"
     found = checkpoint.load(path)
     for wrong in ({"model": {}}, [1, 2], found | {"model": {"other": torch.zeros(2)}}):
         checkpoint.save(path, wrong)
         with pytest.raises(ConfigError, match=r"last\.pt is .*: start over with resume=false"):
-            fit(tmp_path / "run", Loop(max_epochs=2))
+            fit(tmp_path / "run", LoopSettings(max_epochs=2))
 
 
 def test_kill_9_and_resume_is_bitwise_equal(tmp_path, train, train_process):
-    overrides = ["model=plstm", "task=copy", "task.T=5", "model.hidden_size=8", "task.batch_size=8", "seed=3",
-                 "task.train_size=400", "task.valid_size=50", "task.test_size=50", "logger=csv", "loop.log_every=5",
-                 "loop.max_steps=260", "loop.eval_every=40", "loop.checkpoint_every=0"]  # fmt: skip
+    overrides = [
+        "model=plstm",
+        "task=copy",
+        "task.T=5",
+        "model.hidden_size=8",
+        "task.batch_size=8",
+        "seed=3",
+        "task.train_size=400",
+        "task.valid_size=50",
+        "task.test_size=50",
+        "logger=csv",
+        "loop.log_every=5",
+        "loop.max_steps=260",
+        "loop.eval_every=40",
+        "loop.checkpoint_every=0",
+    ]
     killed = tmp_path / "killed"
     process = train_process(*overrides, f"run_dir={killed}")
     for patience in (12, 35):  # twice, at other places

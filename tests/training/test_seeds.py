@@ -91,7 +91,7 @@ def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("error", [None, OSError("this one's checkpoint is damaged")], ids=str)
-def test_what_may_be_batched_is_asked_of_the_first_that_trains(tmp_path, capsys, error):
+def test_the_first_run_that_trains_decides_whether_seeds_are_batched(tmp_path, capsys, error):
     class First(Job):  # its training has ended before, or fails as it begins
         def begin(self):
             if error is not None:
@@ -197,9 +197,9 @@ def full(original, call):
     return function
 
 
-@pytest.mark.parametrize(("module", "name", "call"), [
-    (stack, "clip", 1), (stack, "clip", 7), (loop, "evaluate_all", 2)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "name", "call"), [(stack, "clip", 1), (stack, "clip", 7), (loop, "evaluate_all", 2)]
+)
 def test_seeds_that_are_too_large_together_go_on_one_after_another(tmp_path, monkeypatch, capsys, module, name, call):
     overrides = [*COPY, "model=gru", "loop.max_epochs=3", "loop.clip_norm=1", "optimizer=adam"]
     ones = single(overrides, tmp_path / "single", (0, 1, 2))

@@ -16,10 +16,30 @@ from timescales.runs import cost, lock, record
 from timescales.training import checkpoint, seeds
 from timescales.training.run import resume_step
 
-QUICK = [*COPY, "model=gru", "model.hidden_size=6", "task.batch_size=8", "logger=csv", "loop.max_epochs=2",
-         "loop.log_every=3"]  # fmt: skip
-KEYS = ("id", "status", "stopped", "steps", "seed", "metrics", "last", "best", "curve", "parameters", "timescales",
-        "partial", "golden")  # fmt: skip
+QUICK = [
+    *COPY,
+    "model=gru",
+    "model.hidden_size=6",
+    "task.batch_size=8",
+    "logger=csv",
+    "loop.max_epochs=2",
+    "loop.log_every=3",
+]
+KEYS = (
+    "id",
+    "status",
+    "stopped",
+    "steps",
+    "seed",
+    "metrics",
+    "last",
+    "best",
+    "curve",
+    "parameters",
+    "timescales",
+    "partial",
+    "golden",
+)
 
 
 def test_every_seed_leaves_the_record_of_its_single_run(train, tmp_path):
@@ -49,9 +69,14 @@ def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, plac
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir() if d.is_dir()) == ["copy-gru-s0-", "copy-gru-s1-"]
 
 
-@pytest.mark.parametrize(("seeds", "words"), [
-    ("0", "seeds must be at least 1"), ("-2", "seeds must be at least 1"), ("many", "seeds: Value 'many'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ("0", "seeds must be at least 1"),
+        ("-2", "seeds must be at least 1"),
+        ("many", "seeds: Value 'many'"),
+    ],
+)
 def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):
     outcome = train(*QUICK, f"seeds={seeds}")
     assert outcome.status == 1
@@ -103,30 +128,31 @@ def test_a_sweep_groups_runs_that_differ_in_their_seed_alone(train, tmp_path, mo
 
 def test_no_launch_has_more_seeds_than_were_asked_for(train, monkeypatch):
     planned = sweep_plan(train, monkeypatch, "seed=0,1,2,3,4", "seeds=2")
-    together = [[job.seed for job in jobs] for jobs in sweep.launches(planned)]
+    together = [[run.seed for run in group] for group in sweep.launch_groups(planned)]
     assert together == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_a_sweep_goes_seed_by_seed_and_the_longest_first(train, monkeypatch):
     sweep = ("model=lstm,gru,janet", "seed=1,0")
-    kinds = {job.directory.name.split("-")[1]: job.kind for job in sweep_plan(train, monkeypatch, *sweep)}
-    monkeypatch.setattr(cost, "known", lambda: {kinds["lstm"]: 10.0, kinds["gru"]: 20.0})  # of janet nothing is known
-    order = [job.directory.name[:-13] for job in sweep_plan(train, monkeypatch, *sweep)]
+    keys = {run.directory.name.split("-")[1]: run.cost_key for run in sweep_plan(train, monkeypatch, *sweep)}
+    monkeypatch.setattr(cost, "known", lambda: {keys["lstm"]: 10.0, keys["gru"]: 20.0})  # of janet nothing is known
+    order = [run.directory.name[:-13] for run in sweep_plan(train, monkeypatch, *sweep)]
     assert order == [f"copy-{model}-s{seed}" for seed in (0, 1) for model in ("janet", "gru", "lstm")]
 
 
-def test_what_is_left_counts_unknown_kinds_as_the_mean_of_the_known():
-    todo = [SimpleNamespace(kind=kind) for kind in "aabc"]
+def test_what_is_left_counts_runs_of_unknown_cost_as_the_mean_of_the_known():
+    todo = [SimpleNamespace(cost_key=key) for key in "aabc"]
     assert sweep.minutes_left(todo, {"a": 60.0, "b": 300.0}) == " (about 9 min left)"
     assert sweep.minutes_left(todo[3:], {"a": 60.0, "b": 300.0}) == ""
 
 
 def sweep_plan(train, monkeypatch, *sweep):
-    """The jobs of a sweep in their order, none of which is launched."""
+    """The runs of a sweep in their order, none of which is launched."""
     Plugins.instance()  # which runs the sweeper's file again, and its class is another one then
     planned = []
-    monkeypatch.setattr(timescales_sweeper.TimescalesSweeper, "_launch_all",
-                        lambda self, jobs, *_: planned.extend(jobs) or [])  # fmt: skip
+    monkeypatch.setattr(
+        timescales_sweeper.TimescalesSweeper, "_launch_all", lambda self, runs, *_: planned.extend(runs) or []
+    )
     outcome = train("-m", *QUICK, *sweep)
     assert outcome.status == 0, outcome
     return planned

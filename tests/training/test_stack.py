@@ -31,10 +31,16 @@ CASES = {
     "uneven lengths, all read": ["task=variable_copy", "model=lstm", *SMALL["variable_copy"], *sizes("", 40, 16, 16)],
     "strings": ["task=dyck2", "model=gru", *sizes("dyck2", 40, 16, 16)],
     "vectors": ["task=imdb", "model=gru", "task.dropout=0", *SMALL["imdb"], *sizes("imdb", 40, 16, 16)],
-    "vectors, mask": ["task=imdb", "model=plstm", "task.dropout=0", "task.readout=true_length", *SMALL["imdb"],
-                      *sizes("imdb", 40, 16, 16)],
+    "vectors, mask": [
+        "task=imdb",
+        "model=plstm",
+        "task.dropout=0",
+        "task.readout=true_length",
+        *SMALL["imdb"],
+        *sizes("imdb", 40, 16, 16),
+    ],
     "carried state": ["task=ptb_char", "model=plstm", "loop.max_steps=12", "loop.eval_every=6", *SMALL["ptb_char"]],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -93,14 +99,17 @@ class Careless(Cell):
         return self.scale
 
 
-@pytest.mark.parametrize(("overrides", "reason"), [
-    ([*COPY, "model=gru", "+model.head_size=4", "+model.head_dropout=0.5"], "draws random numbers"),
-    ([*COPY, "model=gated", "model.zoneout_h=0.1"], "draws random numbers"),
-    ([*COPY, "model=gru", "model.dropout=0.3", "model.num_layers=2"], "draws random numbers"),
-    (["task=imdb", "model=gru", *SMALL["imdb"], *sizes("imdb", 40, 16, 16)], "draws random numbers"),
-    ([*COPY, "model=gru", "optimizer=nt_asgd", "optimizer.lr=0.1"], "NTASGD cannot be batched"),
-    (["task=ptb_word", "model=lstm", "loop.max_steps=2", *SMALL["ptb_word"]], "AWDModel cannot be batched"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ([*COPY, "model=gru", "+model.head_size=4", "+model.head_dropout=0.5"], "draws random numbers"),
+        ([*COPY, "model=gated", "model.zoneout_h=0.1"], "draws random numbers"),
+        ([*COPY, "model=gru", "model.dropout=0.3", "model.num_layers=2"], "draws random numbers"),
+        (["task=imdb", "model=gru", *SMALL["imdb"], *sizes("imdb", 40, 16, 16)], "draws random numbers"),
+        ([*COPY, "model=gru", "optimizer=nt_asgd", "optimizer.lr=0.1"], "NTASGD cannot be batched"),
+        (["task=ptb_word", "model=lstm", "loop.max_steps=2", *SMALL["ptb_word"]], "AWDModel cannot be batched"),
+    ],
+)
 def test_what_cannot_be_batched_runs_one_after_another(tmp_path, corpora, capsys, overrides, reason):
     overrides = ["loop.max_epochs=1", *overrides]
     both = batched(overrides, tmp_path / "batched", (0, 1), corpora=str(corpora))

@@ -5,14 +5,30 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RUN = ["model=plstm", "task=copy", "task.T=2", "task.train_size=4", "task.valid_size=4", "task.test_size=4",
-       "task.batch_size=4", "model.hidden_size=4", "loop.max_steps=1", "engine=eager", "device=cpu",
-       "logger=none"]  # fmt: skip
+RUN = [
+    "model=plstm",
+    "task=copy",
+    "task.T=2",
+    "task.train_size=4",
+    "task.valid_size=4",
+    "task.test_size=4",
+    "task.batch_size=4",
+    "model.hidden_size=4",
+    "loop.max_steps=1",
+    "engine=eager",
+    "device=cpu",
+    "logger=none",
+]
 # Where the way leads: the cell is built, a batch is drawn, a step of the equations is taken, and its loss.
 CELL, TASK = "timescales/nn/cells/plstm.py", "timescales/tasks/copy.py"
-ENDS = {("timescales/nn/cells/cell.py", "Cell.__init__"), (TASK, "Copy.symbols"), (CELL, "PowerLawCell.forgetting"),
-        ("timescales/nn/cells/cell.py", "Cell.weights"), (TASK, "Copy.loss"),
-        ("timescales/nn/cells/cell.py", "Cell.initial_state")}  # fmt: skip
+ENDS = {
+    ("timescales/nn/cells/cell.py", "Cell.__init__"),
+    (TASK, "Copy.symbols"),
+    (CELL, "PowerLawCell.forgetting"),
+    ("timescales/nn/cells/cell.py", "Cell.weights"),
+    (TASK, "Copy.loss"),
+    ("timescales/nn/cells/cell.py", "Cell.initial_state"),
+}
 
 
 def the_way(train):
@@ -54,8 +70,11 @@ def lines_of(path, qualname):
     documented = [n.body[0] for n in ast.walk(node) if isinstance(n, ast.FunctionDef) and ast.get_docstring(n)]
     hidden = {k for doc in documented for k in range(doc.lineno, doc.end_lineno + 1)}
     lines = text.splitlines()
-    return {k for k in range(node.lineno, node.end_lineno + 1)
-            if k not in hidden and lines[k - 1].strip() and not lines[k - 1].strip().startswith("#")}  # fmt: skip
+    return {
+        k
+        for k in range(node.lineno, node.end_lineno + 1)
+        if k not in hidden and lines[k - 1].strip() and not lines[k - 1].strip().startswith("#")
+    }
 
 
 def test_from_train_py_to_a_cell_is_under_500_lines(train):
@@ -76,7 +95,17 @@ def test_a_training_step_stands_in_the_loop_itself():
         (ROOT / "timescales/training/loop.py").read_text().splitlines()[k - 1]
         for k in sorted(lines_of("timescales/training/loop.py", "fit"))
     )
-    words = ["while ", "draw_batch", "zero_grad(", "model(batches", ".task.loss(", "backward(", "clip_gradients(",
-             "optimizers.step(", "record_step", "finish_step("]  # fmt: skip
+    words = [
+        "while ",
+        "draw_batch",
+        "zero_grad(",
+        "model(batches",
+        ".task.loss(",
+        "backward(",
+        "clip_gradients(",
+        "optimizers.step(",
+        "record_step",
+        "finish_step(",
+    ]
     places = [text.rindex(word) for word in words]
     assert places == sorted(places)

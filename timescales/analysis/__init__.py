@@ -74,7 +74,7 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     and task.
     """
     run = load(directory, weights_for(name))
-    if run.record["status"] == "interrupted":  # the values would stay when the weights have changed
+    if run.record["status"] not in record.ENDED:  # the values would stay when the weights have changed
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
     values = _module(name).measure(run.model, run.task)
     for file, text in getattr(values, "files", {}).items():
@@ -89,7 +89,7 @@ def study_run(run: Run, name: str) -> Study:
     Raises ConfigError if the analysis is not made for the run's model and task.
     """
     study = _module(name).study(run)
-    if run.record["status"] != "interrupted":  # a run that goes on writes its record itself
+    if run.record["status"] in record.ENDED:  # a run that goes on writes its record itself
         _keep(run.directory, name, study.values)
     return replace(study, title=f"{study.title}\n{run.title}")
 

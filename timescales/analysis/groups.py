@@ -50,13 +50,13 @@ def line_of(run: Run, data: Any) -> Line:
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Runs grouped by `identity.group`. A directory that is given twice counts once.
+    """Runs grouped by `identity.family`. A directory that is given twice counts once.
 
     The name of a group has the model and the settings in which the groups of this model differ.
     """
     members: dict[str, list[Run]] = {}
     for run in {run.directory.resolve(): run for run in runs}.values():
-        members.setdefault(identity.group(run.config), []).append(run)
+        members.setdefault(identity.family(run.config), []).append(run)
     settings = {key: _settings(group[0].config) for key, group in members.items()}
     lines_of_colour: dict[str, int] = {}
     result = []
@@ -81,7 +81,7 @@ def _name(settings: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that belong to a run's identity, without the seed: values by dotted name."""
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
-    parts["loop"] = vars(schema.Loop()) | config["loop"]
+    parts["loop"] = vars(schema.LoopSettings()) | config["loop"]
     settings = {f"{part}.{key}": value for part, values in parts.items() for key, value in values.items()}
     settings |= {key: config.get(key, getattr(schema.BaseConfig, key)) for key in ("precision", "deterministic")}
     settings["paper"] = config.get("paper", {}).get("name")

@@ -9,7 +9,7 @@ from dataclasses import fields
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
-from timescales.config.schema import MOST_SEEDS, BaseConfig, Loop
+from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError, nearest
 
 CHOICES = {
@@ -45,7 +45,7 @@ def check(cfg: DictConfig) -> None:
 
 def _check_keys(cfg: DictConfig) -> None:
     """The keys are those of the schema, all of them."""
-    for schema, part, prefix in ((BaseConfig, cfg, ""), (Loop, cfg.loop, "loop.")):
+    for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
         names = [f.name for f in fields(schema)]
         if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
             raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")

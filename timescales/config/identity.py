@@ -1,4 +1,7 @@
-"""A run's id, slug and group. Imports no torch: a finished run is skipped without it."""
+"""A run's id and slug, and what runs share: `family` (its seeds) and `cost_key` (runs that cost the same).
+
+Imports no torch: a finished run is skipped without it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config.schema import MOST_SEEDS, BaseConfig, Loop
+from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
@@ -47,7 +50,7 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
-    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, Loop), "task": task}
+    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, LoopSettings), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -69,14 +72,12 @@ def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-def kind(cfg: DictConfig) -> str:
+def cost_key(cfg: DictConfig) -> str:
     """The same for all runs that cost the same: the identity without the seed and the learning rate."""
-    with open_dict(cfg):
-        seed, rate = cfg.seed, cfg.optimizer.lr
-        cfg.seed, cfg.optimizer.lr = 0, 0.0
-        shared = identity(cfg)
-        cfg.seed, cfg.optimizer.lr = seed, rate
-    return shared
+    other = with_seed(cfg, 0)
+    with open_dict(other):
+        other.optimizer.lr = 0.0
+    return identity(other)
 
 
 def slug(cfg: DictConfig) -> str:
@@ -89,7 +90,7 @@ def id_of(slug: str) -> str:
     return slug.rpartition("-")[2]
 
 
-def group(config: Mapping[str, Any]) -> str:
+def family(config: Mapping[str, Any]) -> str:
     """The name that the seeds of a resolved configuration share: task, model, identity of seed 0."""
     words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
     return "-".join(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,7 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 
 
 @dataclass
-class Loop:
+class LoopSettings:
     """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""
 
     max_epochs: int = 100
@@ -27,8 +28,12 @@ class Loop:
     max_eval_batches: int | None = None
     log_every: int = 50
 
-    def last_step(self, by_epochs: int) -> int:
-        """The step at which training ends if nothing ends it before; by_epochs: the steps of max_epochs epochs."""
+    def last_step(self, start_of: Callable[[int], int]) -> int:
+        """The step at which training ends if nothing ends it before.
+
+        start_of: the number of training steps before an epoch (`Task.start_of`).
+        """
+        by_epochs = start_of(self.max_epochs)
         return by_epochs if self.max_steps is None else min(by_epochs, self.max_steps)
 
 
@@ -41,7 +46,7 @@ class BaseConfig:
     optimizer: Any = MISSING
     task: Any = MISSING
     logger: Any = MISSING
-    loop: Loop = field(default_factory=Loop)
+    loop: LoopSettings = field(default_factory=LoopSettings)
     seed: int = 0
     seeds: int = 1
     device: str = "auto"

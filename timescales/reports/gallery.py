@@ -50,7 +50,8 @@ PAGE = """<!doctype html>
 <header>
 <h1>timescales: results</h1>
 <p>Recurrent networks whose memory has a controlled time scale: the papers' tables, printed and measured.
-{summary} The <em>small-scale result</em> is of a version for a CPU, judged by the order of the models.</p>
+{summary} The <em>small-scale version</em> of a table runs on a CPU; its verdict is about the ranking of the models
+alone.</p>
 </header>
 <search class="bar">
 <label>Filter <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
@@ -158,7 +159,7 @@ def _judged(report: Report) -> list[Verdict]:
 
 
 def _whole(report: Report) -> str:
-    return f"paper size {badge(report.verdict)} small-scale result {badge(report.small_verdict)}"
+    return f"paper size {badge(report.verdict)} small-scale version {badge(report.small_verdict)}"
 
 
 def _words(report: Report) -> list[str]:

@@ -43,7 +43,7 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Plann
 
 
 def _planned(run: Run, cfg: Any) -> Planned:
-    return Planned(run.axes, identity.slug(cfg), identity.kind(cfg))
+    return Planned(run.axes, identity.slug(cfg), identity.cost_key(cfg))
 
 
 def gather(

@@ -117,7 +117,7 @@ def table(report: Report) -> str:
 def _head(report: Report) -> list[str]:
     table = report.table
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
-    lines += [f"At paper size: **{text(report.verdict)}**. Small-scale result: **{text(report.small_verdict)}**."]
+    lines += [f"At paper size: **{text(report.verdict)}**. Small-scale version: **{text(report.small_verdict)}**."]
     lines += ["", "```bash", *_commands(report), "```", ""]
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
@@ -150,7 +150,16 @@ def _cells(report: Report) -> list[str]:
     labelled = any(result.cell.label for result in report.cells)
     others = report.other_selections
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
-    head += ["paper", "ours", "n", "median", "every seed", "verdict", *(f"ours if select={o}" for o in others), "open"]
+    head += [
+        "paper",
+        "ours",
+        "n",
+        "median",
+        "every seed",
+        "verdict",
+        *(f"ours if select={o}" for o in others),
+        "missing runs",
+    ]
     body = []
     for k, result in enumerate(report.cells):
         row = [result.cell.label] if labelled else []
@@ -222,8 +231,8 @@ def _small(report: Report) -> list[str]:
     head = [*(key.split(".")[-1] for key in rows[0].axes), f"{small.metric} ({small.unit})"]
     head += ["n", "every seed", "", "minutes a run"]
     return [
-        *("## Small-scale result", ""),
-        "The same at a size for a CPU: an indication of the order, no reproduction of values.",
+        *("## Small-scale version", ""),
+        "The small-scale version runs on a CPU. It checks the ranking of the models, not the values.",
         *(f"({settings(report.small_shared)})", ""),
         *(*grid(head, [_setting(row) for row in rows]), ""),
         *_claims("The order expected at this size", report.small_claims),
@@ -244,7 +253,7 @@ def _about_the_paper(report: Report) -> list[str]:
         body = [[cited.label, printed(cited), cited.source] for cited in table.cited]
         lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
     if table.assumed:
-        lines += ["## What the paper leaves open, and what is assumed", ""]
+        lines += ["## What the paper does not state, and what is assumed", ""]
         lines += [f"- `{key}`: {assumption.said}" for key, assumption in table.assumed.items()] + [""]
     if table.notes:
         lines += ["## Notes", "", *(f"- {note}" for note in table.notes), ""]
@@ -263,20 +272,21 @@ def _origin(origin: Origin) -> list[str]:
 
 INDEX = """\
 Written by `make report` from the records.
-*Paper size* is the paper's protocol. The *small-scale result* is of a version for a CPU, judged by the order of the
-models, in claims of its own, often fewer than the paper's.
-*Open* is the price of the runs that are missing at paper size (in each table: of its cells): by finished
-runs of their kind, else by a few steps on the fastest machine that was timed ([speed.csv](speed.csv)); at
-most, since tasks may stop early. A run that several tables share is counted in each.
-Each cell is judged by itself at 5 %: where all 18 of a table's are as printed, one or more still come out as
-better or worse in six tables of ten (1 - .95^18).
-Dated notes, also on what went wrong: [LOG.md](LOG.md). Speed: [bench](bench).
+At *paper size*, runs use the paper's settings. The *small-scale version* of a table runs on a CPU in minutes. Its
+verdict is about the ranking of the models alone, and it has its own claims, often fewer than the paper has.
+[docs/reproduce.md](../docs/reproduce.md) defines the verdicts.
+The column *missing runs* gives the hours that the missing runs at paper size need. They are estimated from finished
+runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
+are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
+There is no correction for multiple comparisons: each printed value is tested at 5 %. If all 18 values of a table are
+reproduced in truth, at least one is still judged better or worse with probability 0.6 (1 - .95^18).
+[LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
 
 def index(reports: Sequence[Report]) -> str:
     """results/README.md: every table with its verdicts."""
-    head = ["table", "source", "paper size", "cells", "claims", "small-scale result (tiny)", "open"]
+    head = ["table", "source", "paper size", "cells", "claims", "small-scale version", "missing runs"]
     body = [_index_row(report) for report in reports]
     return "\n".join(["# Results", "", *outcome(reports), "", INDEX, *grid(head, body), ""])
 
@@ -308,13 +318,13 @@ def outcome_lines(reports: Sequence[Report]) -> list[str]:
     """The lines of `outcome`: how many tables have which verdict at each size."""
     sizes = {
         "At paper size": [report.verdict for report in reports],
-        "Small-scale result": [report.small_verdict for report in reports],
+        "Small-scale version": [report.small_verdict for report in reports],
     }
     return [f"{size}: {_most_common(verdicts)}." for size, verdicts in sizes.items()]
 
 
 def _most_common(verdicts: Sequence[Verdict]) -> str:
-    return "; ".join(f"{n} {words}" for words, n in Counter(map(word, verdicts)).most_common())
+    return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:

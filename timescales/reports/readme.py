@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ WHERE = {"task.sampling": "async", "task.time_input": False}
 PICTURE_TEXT = """\
 [![Validation accuracy of three networks on irregularly sampled waves](results/front.png)](results/{table}/table.md)
 
-*Is the period of a wave, seen at irregular moments, between 5 and 6? None of the three has the time as an
-input; only the power-law gate uses the gaps between the points. Test accuracy at the paper's size, means of
-{runs} runs (in brackets as printed by Chien et al. 2021, table 3, of 5):
-{values}.*"""
+*Task: is the period of an irregularly sampled sine wave between 5 and 6 (frequency discrimination)? The networks do
+not receive the sampling times as inputs; only the forget gate of the power-law LSTM uses the time between samples.
+The curves show the validation accuracy. Test accuracy at paper size, mean of {runs} runs (in brackets: the value in
+table 3 of Chien et al. 2021): {values}.*"""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
@@ -84,11 +84,13 @@ def draw(report: Report) -> Path:
         for model, result in cells(report).items():
             rows = [row for row in report.rows["paper"] if row["axes"].items() >= {**WHERE, "model": model}.items()]
             _draw_model(ax, model, [_curve(report, row) for row in rows], result)
-        ax.set(xlabel="epoch (thin: one seed; diamonds: test accuracy as printed)", ylabel="validation accuracy (%)")
+        ax.set(
+            xlabel="epoch (thin line: one seed; diamond: test accuracy in the paper)", ylabel="validation accuracy (%)"
+        )
         ax.set(xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(0.97, 0.66))
 
-    title = "Irregularly sampled waves: is the period between 5 and 6?"
+    title = "Irregularly sampled sine waves: is the period between 5 and 6?"
     return plotting.write(fill, report.results / "front.png", title)[0]
 
 
@@ -118,53 +120,44 @@ def tables(reports: Sequence[Report]) -> str:
     for report in reports:
         name = report.table.name
         link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
-        runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs"
-        paper, small = f"{markdown.text(report.verdict)}, {runs}", markdown.text(report.small_verdict)
-        body.append([link, report.table.title, paper, small])
-    grid = markdown.grid(["table or figure", "what", "paper size", "small-scale result"], body)
+        runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])}"
+        verdicts = [markdown.text(report.verdict), runs, markdown.text(report.small_verdict)]
+        body.append([link, report.table.title, *verdicts])
+    head = ["table or figure", "task and metric", "verdict at paper size", "runs", "verdict of the small-scale version"]
+    grid = markdown.grid(head, body)
     return "\n".join([" ".join(markdown.outcome_lines(reports)), "", *grid])
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
-NAMES = {
+LAYERS = {
     "fused coupled": "pLSTM",
-    "fused separate": "pLSTM, own input gate",
+    "fused separate": "pLSTM, `coupled=False`",
     "fused UR": "UR-LSTM",
     "fused LSTM": "LSTM",
-    "loop LSTM": "*loop*, LSTM",
-    "loop pLSTM": "*loop*, pLSTM",
+    "loop LSTM": "LSTM, Python loop",
+    "loop pLSTM": "pLSTM, Python loop",
 }
+MEASURED = {"layer": "time", "memory": "peak memory"}  # sections of a benchmark, and what each one compares
+SPEED_TEXT = """\
+Time or peak memory of one training step of one layer (forward and backward), divided by that of `torch.nn.LSTM` in
+the same benchmark run. Below 1 is better than `torch.nn.LSTM`. A *Python loop* loops over the time steps in Python,
+as most public implementations do."""
 
 
 def speed(results: Path) -> str:
     """Ratios of a layer's training step, and of its memory, to torch.nn.LSTM on every processor that was measured."""
-    files = sorted((results / "bench").glob("*-threads.csv"))
-    ratios: dict[str, dict[str, str]] = {name: {} for name in NAMES}
-    shapes: dict[str, str] = {}
-    for k, path in enumerate(files, 1):
-        for head, row in _measured(path):
-            ratios[row["variant"]][head + (f" ({k})" if k > 1 else "")] = f"{float(row['ratio']):.2f}"
-            shapes[row["config"]] = f"{row['config']} {row['S']}x{row['B']}x{row['I']}x{row['H']}"
-    heads = list(dict.fromkeys(head for values in ratios.values() for head in values))
-    body = [[NAMES[name], *(values.get(head, "") for head in heads)] for name, values in ratios.items() if values]
-    machines = ", ".join(f"({k}) {_machine(path)}" if k > 1 else _machine(path) for k, path in enumerate(files, 1))
-    lines = [
-        "A training step of one layer as a ratio to `torch.nn.LSTM` in the same run: below 1 is faster.",
-        f"*loop* is a time loop in Python, the usual public code. {machines}.",
-        f"Steps x batch x input x units: {', '.join(shapes.values())}.",
-        "",
-    ]
-    return "\n".join([*lines, *markdown.grid(["", *heads], body)])
-
-
-def _measured(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """The rows of a benchmark that the README shows, each with the head of its column."""
-    rows = [row for row in csv_rows(path) if row["variant"] in NAMES]
-    for config in CONFIGS:
-        for section, unit in (("layer", ""), ("memory", ", memory")):
-            for row in rows:
-                if (row["section"], row["config"], row["loss"], row["flush"]) == (section, config, "all", "0"):
-                    yield f"{config}{unit}", row
+    body = []
+    for path in sorted((results / "bench").glob("*-threads.csv")):
+        rows = [row for row in csv_rows(path) if (row["loss"], row["flush"]) == ("all", "0")]
+        for config in CONFIGS:
+            for section, measured in MEASURED.items():
+                own = {row["variant"]: row for row in rows if (row["section"], row["config"]) == (section, config)}
+                if own.keys() & LAYERS.keys():
+                    sizes = [next(iter(own.values()))[key] for key in ("S", "B", "I", "H")]
+                    ratios = [f"{float(own[layer]['ratio']):.2f}" if layer in own else "" for layer in LAYERS]
+                    body.append([_machine(path), measured, *sizes, *ratios])
+    head = ["processor", "measured", "steps", "batch", "input", "hidden", *LAYERS.values()]
+    return "\n".join([SPEED_TEXT, "", *markdown.grid(head, body)])
 
 
 def _machine(path: Path) -> str:

@@ -89,7 +89,7 @@ class Report:
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
     dropped: int = 0  # committed runs that are not the table's any more
-    kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.kind`)
+    kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.cost_key`)
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
 

@@ -118,7 +118,7 @@ def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs_dir: Path) -> 
     elif row is not None:
         word = "stale" if store.stale(row) else "committed"
         outcome = row if row["status"] in record.ENDED else None
-    return State(run, cfg, slug, identity.kind(cfg), word, outcome)
+    return State(run, cfg, slug, identity.cost_key(cfg), word, outcome)
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:

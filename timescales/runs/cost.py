@@ -1,4 +1,4 @@
-"""What a run will cost before it is begun: from a few measured steps. Results in results/speed.csv, by kind of run."""
+"""What a run will cost before it is begun, from a few measured steps; results/speed.csv has it by cost_key ("kind")."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def rows(results: Path | None = None) -> list[dict[str, str]]:
 
 
 def known() -> dict[str, float]:
-    """Seconds that a run takes at most, by kind (`schema.kind`): as measured on this machine, else on another."""
+    """Seconds that a run takes at most, by `identity.cost_key`: as measured on this machine, else on another."""
     here = provenance.processor()
     ordered = sorted(rows(), key=lambda row: row["machine"] == here)
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
 def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None = None) -> dict[str, float]:
-    """Seconds that a run takes, by kind: of the longest of `runs` that finished on the whole data, else an upper bound
-    from a few steps on the fastest machine that was timed. runs: kind and row (or record) of each.
+    """Seconds that a run takes, by cost_key: of the longest of `runs` that finished on the whole data, else an upper
+    bound from a few steps on the fastest machine that was timed. runs: cost_key and row (or record) of each.
     """
     ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
-    found = {row["kind"]: float(row["seconds"]) for row in ordered}
+    bounds = {row["kind"]: float(row["seconds"]) for row in ordered}
     spent: dict[str, float] = {}
-    for kind, row in runs:
+    for cost_key, row in runs:
         if row["status"] == "finished" and not row["partial"]:
-            spent[kind] = max(row["seconds"], spent.get(kind, 0.0))
-    return found | spent
+            spent[cost_key] = max(row["seconds"], spent.get(cost_key, 0.0))
+    return bounds | spent
 
 
-def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 
     `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
@@ -53,7 +53,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     from timescales.training.run import TrainingRun
 
     model, task, optimizer = build.build(config)
-    settings = schema.Loop(**config["loop"])
+    settings = schema.LoopSettings(**config["loop"])
     few = dataclasses.replace(settings, max_epochs=STEPS + 2, max_steps=None, eval_every=10**9)
     run = TrainingRun(model, task, optimizer, lambda values, step: None, few, directory=None)
     seconds: list[float] = []
@@ -68,11 +68,11 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * task.n_batches("valid")
     step = sum(seconds[1:]) / len(seconds[1:])  # the first one warms up
-    steps = settings.last_step(task.start_of(settings.max_epochs))
+    steps = settings.last_step(task.start_of)
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = provenance.provenance(config["device"])
     return {
-        "kind": kind,
+        "kind": cost_key,
         "run": f"{config['task']['name']}/{config['model']['name']}",
         "machine": origin["machine"],
         "threads": origin["threads"],
@@ -84,7 +84,7 @@ def measure(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:
-    """Add rows to speed.csv; a kind measured again on the same machine and threads replaces its older row."""
+    """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
     same = ("kind", "machine", "threads")
     kept = {tuple(str(row[k]) for k in same): row for row in [*rows(results), *measured]}
     lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))

@@ -32,7 +32,7 @@ def decide(
         run_id: the id of the configuration (`identity.identity`).
         force: as in conf/config.yaml: True restarts any run, "stale" one whose golden curve has changed since.
         resume: as in conf/config.yaml: False restarts a run that has not ended.
-        allow_partial: whether a run on a part of the data will do (`task.allow_partial`).
+        allow_partial: whether a run on a part of the data counts (`task.allow_partial`).
 
     Raises:
         ConfigError: the record is damaged; the directory holds the run of another configuration, or one on a part of

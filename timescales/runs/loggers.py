@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.files import append, write_atomic
 from timescales.runs.wandb_run import Timescales, Wandb
 
@@ -145,18 +145,17 @@ def open_all(
     config: dict[str, Any],
     directory: Path,
     step: int,
-    settings: Loop,
+    settings: LoopSettings,
     task: Any,
     chance: float,
-    timescales: Timescales,
+    unit_timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
     """The bar, and what the configuration's `logger` asks for; values of an earlier process after `step` are dropped.
 
     `check` is called before anything is logged or saved: it raises if another process has taken over the run.
     """
-    by_epochs = task.start_of(settings.max_epochs)
-    last_step = settings.last_step(by_epochs)
+    per_epoch = task.start_of(settings.max_epochs) / settings.max_epochs
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
     opened: list[Any] = []
     choice = config["logger"]["name"]
@@ -164,9 +163,9 @@ def open_all(
         opened.append(Curve(directory / "curve.csv", step, settings.log_every))
     if choice == "wandb":
         try:
-            opened.append(Wandb(directory, task.spec.select, timescales, step))
+            opened.append(Wandb(directory, task.spec.select, unit_timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     shown = f"valid/{task.spec.select[0]}"
-    opened.append(Bar(step, last_step, by_epochs / settings.max_epochs, label, shown, chance))
+    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance))
     return Loggers(opened, check)

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from timescales.config.schema import LoopSettings
+
 
 class Censored(int):
     """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
@@ -23,7 +25,7 @@ def is_steps(name: str) -> bool:
     return name.startswith(STEPS_TO)
 
 
-def metric(found: Mapping[str, Any], name: str) -> float | None:
+def metric(record: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
     None if it has none. A run that never reaches the threshold has all the steps that it might have taken, `Censored`,
@@ -31,32 +33,32 @@ def metric(found: Mapping[str, Any], name: str) -> float | None:
     """
     if is_steps(name):
         key, there = threshold(name.removeprefix(STEPS_TO))
-        points = (point for point in found["curve"] if point.get(key) is not None)
+        points = (point for point in record["curve"] if point.get(key) is not None)
         reached = next((point["step"] for point in points if there(point[key])), None)
-        steps = allowed(found)
+        steps = allowed(record)
         return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):
-        return found.get("probes", {}).get(name.removeprefix("probe/"))
+        return record.get("probes", {}).get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)
-    return found["metrics" if which == "best" else "last"].get(key)
+    return record["metrics" if which == "best" else "last"].get(key)
 
 
-def allowed(found: Mapping[str, Any]) -> int | None:
+def allowed(record: Mapping[str, Any]) -> int | None:
     """The steps that a record's run takes if nothing ends it before; those it took if it has no curve to tell by."""
-    if not found["curve"]:
-        return found.get("steps")
-    loop, last = found["config"]["loop"], found["curve"][-1]
-    by_epochs = round(last["step"] / last["epoch"] * loop["max_epochs"])
-    return by_epochs if loop.get("max_steps") is None else min(by_epochs, loop["max_steps"])
+    if not record["curve"]:
+        return record.get("steps")
+    loop, last = record["config"]["loop"], record["curve"][-1]
+    settings = LoopSettings(max_epochs=loop["max_epochs"], max_steps=loop.get("max_steps"))
+    return settings.last_step(lambda epochs: round(last["step"] / last["epoch"] * epochs))
 
 
 SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 
 
-def threshold(said: str) -> tuple[str, Callable[[float], bool]]:
+def threshold(text: str) -> tuple[str, Callable[[float], bool]]:
     """ "valid/accuracy >= 0.99" as the metric and a test of its value; ValueError or KeyError for what is none."""
-    name, sign, value = said.split()
+    name, sign, value = text.split()
     compare, number = SIGNS[sign], float(value)
     if math.isnan(number):
-        raise ValueError(said)
+        raise ValueError(text)
     return name, lambda reached: bool(compare(reached, number))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from timescales.config.identity import group
+from timescales.config.identity import family
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import provenance
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
     ABSENT = "absent"  # there is no record
     INTERRUPTED = "interrupted"  # being trained, or stopped before its end
-    FAILED = "failed"
+    FAILED = "failed"  # an exception ended it; not a run whose task stopped it as "failed", which is FINISHED
     FINISHED = "finished"
     DIVERGED = "diverged"
 
@@ -109,10 +109,10 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         "seconds": 0.0,
         "stopped": None,
         "error": None,
-        "partial": partial(config),
+        "partial": shortened(config),
         "device": config["device"],
         "golden": provenance.golden(config["task"]["name"], config["model"]["name"]),
-        "group": group(config),
+        "group": family(config),
         "parameters": None,
         "chance": None,
         "timescales": None,
@@ -123,7 +123,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:
-    """Change a run's record; returns it. A run that has none yet, having failed before, gets none."""
+    """Change a run's record; returns it. Writes nothing if there is none: the run failed before `start`."""
     record = read(directory)
     if record is None:
         return changes
@@ -138,8 +138,8 @@ def failed(directory: Path, error: Exception) -> None:
             update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
 
 
-def partial(config: dict[str, Any]) -> list[str]:
-    """What makes a run's numbers those of a smaller experiment than its configuration names."""
+def shortened(config: dict[str, Any]) -> list[str]:
+    """[CUT] if the configuration shortens evaluations, for the record's "partial"; else []."""
     return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 
 

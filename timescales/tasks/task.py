@@ -1,4 +1,4 @@
-"""The base class of all tasks: data, loss, metrics and the loss at chance. A task knows no model, optimizer or clock.
+"""The base class of all tasks: data, loss, metrics and the loss at chance. A task does not know the model or the loop.
 
 Shapes: S steps, B sequences of a batch, I numbers per input step, C classes. Sequences are time-major, (S, B, ...).
 """
@@ -15,13 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-SPLITS = ("train", "valid", "test")
 EVAL_BATCH = 500  # sequences of a validation or test batch; texts are read in streams instead
 
 
 @dataclass(frozen=True)
 class AWD:
-    """Settings of the word-level language model `timescales.training.awd.AWDModel`.
+    """What a word-level task asks of its model, `timescales.training.awd.AWDModel`: dropout and tied weights.
 
     embedding, input, hidden, output, weight: dropout rates, each at least 0 and below 1.
     recurrent: "trained", or "frozen" for recurrent weights that stay as initialised.
@@ -171,7 +170,7 @@ class Task:
         raise NotImplementedError
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """The scalar that training minimises: cross-entropy in nats here."""
+        """The scalar that training minimises, without `penalty`: cross-entropy in nats here."""
         return F.cross_entropy(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:

@@ -28,7 +28,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     """Task, model and optimizer of a resolved configuration, on its device. Sets torch's seed and precision.
 
     The model is built on the CPU and moved, so the same seed gives the same weights everywhere. "auto" in
-    config["device"] and config["model"]["T_max"] is replaced by what it came to.
+    config["device"] and config["model"]["T_max"] is replaced, in `config` itself, by what it came to.
     Raises ConfigError.
     """
     config["device"] = pick_device(config["device"])
@@ -38,8 +38,8 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     task = construct("task", config["task"], **shared)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     model = build_model(config, task)
-    fused = config["device"].startswith("cuda") and "fused" not in config["optimizer"]  # one kernel for all parameters
-    more = {"fused": True} if fused else {}
+    fused_optimizer = config["device"].startswith("cuda") and "fused" not in config["optimizer"]
+    more = {"fused": True} if fused_optimizer else {}  # torch updates all parameters in one kernel
     optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **more)
     return model, task, optimizer
 
@@ -58,6 +58,7 @@ def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
     """The model of a configuration, sized by the task, on the configuration's device."""
     fill_horizon(config["model"], task.spec.horizon)
     of_rnn = {key: value for key, value in config["model"].items() if key not in HEAD}
+    # Keys at their defaults are left out: AWDModel has no head, and takes none of these keys.
     of_head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
     rnn = construct("model", of_rnn, input_size=task.spec.width, engine=config["engine"])
     kind = AWDModel if task.spec.awd else SequenceModel

@@ -71,10 +71,10 @@ def for_each(runs: Sequence[TrainingRun], action: Callable[..., Any], *arguments
     An error or interruption ends that run alone.
     """
     results = []
-    for run, *own in zip(runs, *arguments, strict=True):
+    for run, *own_arguments in zip(runs, *arguments, strict=True):
         if run.error is None:
             try:
-                results.append(action(run, *own))
+                results.append(action(run, *own_arguments))
             except (Exception, KeyboardInterrupt) as error:
                 run.error = error
     return results

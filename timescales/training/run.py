@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.config.schema import Loop
+from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Task
 from timescales.training import checkpoint, optimizers
@@ -32,7 +32,7 @@ class Progress:
     curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
     seconds: float = 0.0  # its share of steps taken together with other runs; neither waiting nor checkpoints
     diverged_at: int | None = None  # the first step whose loss was not finite
-    stopped: str | None = None  # why training ended: "max_steps", "patience", the task's word, "diverged"
+    stopped: str | None = None  # why training ended: "max_epochs", "max_steps", "patience", "diverged", or `Task.stop`
 
 
 class TrainingRun:
@@ -50,16 +50,16 @@ class TrainingRun:
         task: Task,
         optimizer: torch.optim.Optimizer,
         log: Log,
-        settings: Loop,
+        settings: LoopSettings,
         directory: Path | None,
     ) -> None:
         self.model, self.task, self.optimizer = model, task, optimizer
         self.log, self.settings, self.directory = log, settings, directory
-        self.last_step = settings.last_step(task.start_of(settings.max_epochs))
+        self.last_step = settings.last_step(task.start_of)
         self.progress = Progress()
         self.state: State = None  # what the next batch begins with
-        self.batch: Batch | None = None  # the next one, when it is drawn
-        self.batches: Iterator[Batch] = iter(())  # those of the epoch after it
+        self.batch: Batch | None = None  # that of the next step, once it is drawn
+        self.batches: Iterator[Batch] = iter(())  # the rest of its epoch
         self.losses: list[Tensor] = []  # since the last log step; on the device: no step waits for its loss
         self.values: dict[str, float] = {}  # to be logged after this step
         self.best_weights: dict[str, Tensor] | None = None

@@ -82,11 +82,13 @@ def train(jobs: Sequence[Job]) -> None:
     that have begun have saved.
     """
     members = [Member(job) for job in jobs]
-    # A single run is interrupted at once while it is built and tested; several meet the request between two steps.
-    interruptible = Interrupt() if len(jobs) > 1 else contextlib.nullcontext(Interrupt())
+    # Several runs are interrupted between two steps; a single one also at once, while it is built and tested.
+    catching = Interrupt() if len(jobs) > 1 else contextlib.nullcontext(Interrupt())
     try:
-        with interruptible as interrupt:
-            reason = begin(members, interrupt) or train_side_by_side(members)
+        with catching as interrupt:
+            reason = begin(members, interrupt)
+            if reason is None:
+                reason = train_side_by_side(members)
             if reason is not None:
                 print(f"{len(jobs)} seeds, one after another: {reason}", file=sys.stderr)
                 train_one_after_another(members, interrupt)
@@ -98,7 +100,10 @@ def train(jobs: Sequence[Job]) -> None:
 
 
 def begin(members: Sequence[Member], interrupt: Interrupt) -> str | None:
-    """Begin all jobs; returns why they cannot be batched, when those after the first that trains are not begun yet."""
+    """Begin the jobs, and return None if they can be batched, else the reason.
+
+    The first one that trains may show that they cannot be: the later ones are then not begun yet.
+    """
     first = None
     for member in members:
         if interrupt.requested:
@@ -165,6 +170,6 @@ def raise_first_error(members: Sequence[Member]) -> None:
         errors.append(KeyboardInterrupt("before all seeds had begun"))
     try:
         if errors:
-            raise min(errors, key=lambda error: isinstance(error, Exception))
+            raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
     finally:
         errors.clear()  # an error remembers this frame

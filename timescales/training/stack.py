@@ -76,10 +76,10 @@ class StackedOptimizer:
 
     def __init__(self, stack: Stack, models: Sequence[SequenceModel], optimizers: Sequence[Optimizer]) -> None:
         assert all(len(optimizer.param_groups) == 1 for optimizer in optimizers), "see reason_not_batched"
-        kind, defaults = type(optimizers[0]), optimizers[0].defaults
-        known = inspect.signature(kind).parameters
+        optimizer_class, defaults = type(optimizers[0]), optimizers[0].defaults
+        known = inspect.signature(optimizer_class).parameters
         settings = {key: value for key, value in defaults.items() if key in known}
-        self.optimizer = kind(stack.parameters.values(), **settings)
+        self.optimizer = optimizer_class(stack.parameters.values(), **settings)
         self.optimizers = optimizers
         self.singles = {p: [m.get_parameter(name) for m in models] for name, p in stack.parameters.items()}
         for stacked, singles in self.singles.items():
@@ -175,7 +175,7 @@ def reason_not_batched(model: SequenceModel, optimizer: Optimizer, batch: Batch)
     if batch.lr_scale is not None:
         return "every batch has a learning rate of its own (lr_scale)"
     try:
-        if faster_alone(model):
+        if faster_alone(model, batch):
             return "the engine of one seed is faster than the eager one for all; engine=eager batches them"
     except ValueError as error:
         return str(error)
@@ -185,12 +185,13 @@ def reason_not_batched(model: SequenceModel, optimizer: Optimizer, batch: Batch)
         return f"the model does not take stacked parameters: {str(error).splitlines()[0]}"
 
 
-def faster_alone(model: SequenceModel) -> bool:
+def faster_alone(model: SequenceModel, batch: Batch) -> bool:
     """Whether a single model has a faster engine than a stack. Raises ValueError if its engine takes no stack."""
+    steps, batch_size = batch.x.shape[:2]
     for cell in model.rnn.layers:
-        x = cell.weight_ih.new_zeros(2, 2, 2, cell.input_size)
-        stacked = engine.pick(model.rnn.engine, cell, x)
-        if stacked is eager.run and engine.pick(model.rnn.engine, cell, x[:, 0]) is not eager.run:
+        x = cell.weight_ih.new_zeros(()).expand(steps, batch_size, cell.input_size)  # of the real size, in no memory
+        stacked = engine.pick(model.rnn.engine, cell, x.unsqueeze(1).expand(-1, 2, -1, -1))
+        if stacked is eager.run and engine.pick(model.rnn.engine, cell, x) is not eager.run:
             return True
     return False
 
@@ -198,14 +199,15 @@ def faster_alone(model: SequenceModel) -> bool:
 @torch.no_grad()
 def reason_from_trial(model: SequenceModel, batch: Batch) -> str | None:
     """Compare the outputs of two models alone and batched; why they cannot be batched, or None if they can."""
-    x, _, mask, dt, _ = batch
-    short = Batch(x[:TRIED], x, None if mask is None else mask[:TRIED], None if dt is None else dt[:TRIED])
+    x = batch.x[:TRIED]
+    mask, dt = (None if part is None else part[:TRIED] for part in (batch.mask, batch.dt))
+    short = Batch(x, batch.target, mask, dt)
     one = {name: value.detach() for name, value in [*model.named_parameters(), *model.named_buffers()]}
     # Other weights for the second one, or a parameter that is read along the wrong dimension would go unnoticed.
     other = {name: 1.5 * value if value.is_floating_point() else value for name, value in one.items()}
     state = random_state(x)
     alone = [functional_call(model, weights, (short,)).logits for weights in (one, other)]
-    if not all(map(torch.equal, state, random_state(x))):
+    if not all(map(torch.equal, state, random_state(x))):  # the models have drawn: put the generators back
         torch.set_rng_state(state[0])
         if x.is_cuda:
             torch.cuda.set_rng_state(state[1], x.device)

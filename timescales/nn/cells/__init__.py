@@ -4,7 +4,8 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.exprnn import ExpRNNCell
 from timescales.nn.cells.gated import GatedGRUCell, GatedLSTMCell
 from timescales.nn.cells.gates import URLSTMCell
-from timescales.nn.cells.gru import GRUCell, JANETCell
+from timescales.nn.cells.gru import GRUCell
+from timescales.nn.cells.janet import JANETCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
 

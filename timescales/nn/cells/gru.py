@@ -1,14 +1,13 @@
-"""The GRU, and JANET: a GRU without the reset gate."""
+"""The GRU."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell
-from timescales.nn.inits import ForgetInit, forget_initializer, is_number, timescale_of_bias
+from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
 
 
 class GRUCell(Cell):
@@ -55,59 +54,6 @@ class GRUCell(Cell):
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         _, f, u = self.act(gx, gh, state, dt)
         return self.State(f * state.h + (1.0 - f) * u)
-
-    def timescales(self) -> Tensor:
-        return timescale_of_bias(self.bias_total("forget"))
-
-
-class JANETCell(Cell):
-    """JANET ("just another network"): an LSTM with only a forget gate. The cell is the output.
-
-        s  = gx + gh (forget rows)      u = tanh(gx + gh) (cell rows)
-        h' = sigmoid(s) h + sigmoid(beta - s) u
-
-    Arguments:
-        input_size, hidden_size: sizes I and H.
-        forget_init: initializer of the forget bias (see `timescales.nn.inits`; the paper uses chrono). Default:
-            torch's.
-        beta: offset of the input. With 1 (default) a unit accepts a little more than it forgets; with 0 the two sum to
-            1.
-
-    Init: weights U(-1/sqrt(H), 1/sqrt(H)). An initializer writes its bias to the forget rows and zeros to the cell
-    rows.
-    Source: van der Westhuizen & Lasenby 2018 ("The unreasonable effectiveness of the forget gate").
-    Differs: the released code draws the weights by Glorot initialisation and the bias from ln U[1, T_max], not
-    ln U[1, T_max - 1].
-    """
-
-    gates = ("forget", "cell")
-
-    class State(NamedTuple):
-        h: Tensor
-
-    class Act(NamedTuple):
-        forget: Tensor
-        input: Tensor
-        cell: Tensor
-
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, beta: float = 1.0) -> None:
-        super().__init__(input_size, hidden_size)
-        if not is_number(beta):
-            raise ValueError(f"beta must be a finite number, not {beta!r}")
-        self.beta = float(beta)
-        init = forget_initializer(forget_init)
-        if init is not None:
-            b = init.bias(hidden_size)
-            self.set_bias("forget", b)
-            self.set_bias("cell", torch.zeros_like(b))
-
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        s, u = (gx + gh).chunk(2, -1)
-        return self.Act(s.sigmoid(), (self.beta - s).sigmoid(), u.tanh())
-
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        f, i, u = self.act(gx, gh, state, dt)
-        return self.State(f * state.h + i * u)
 
     def timescales(self) -> Tensor:
         return timescale_of_bias(self.bias_total("forget"))

@@ -85,7 +85,7 @@ def _initial_power(n: int, interval: Sequence[float]) -> Tensor:
 
 
 class PLSTMCell(PowerLawCell):
-    """Power-law LSTM, written with the age d of a unit: the time since its last reset.
+    """Power-law LSTM. The state has the age d of each unit: the time since its last reset.
 
         r, o = sigmoid(gx + gh)     g = tanh(gx + gh)     p = sigmoid(power), one exponent per unit
         d' = (1 - r)(d + dt)
@@ -95,22 +95,23 @@ class PLSTMCell(PowerLawCell):
         c' = f c + i g
         h' = o tanh(c')
 
-    With dt = 1 this is f = ((d' + 1) / (d' + epsilon))^-p. A full reset (r = 1) gives f = epsilon^p, not 0.
+    gx and gh are each gate's rows of the input projection and of the recurrent projection, with biases. With dt = 1
+    this is f = ((d' + 1) / (d' + epsilon))^-p. A full reset (r = 1) gives f = epsilon^p, not 0.
 
     Arguments:
         input_size, hidden_size: sizes I and H.
         coupled: whether the input gate is 1 - f. Default: True.
         epsilon: between 0 and 1. Default: 0.001.
-        power: "learned" (default), or one number above 0 for all units. It is used as it is and may exceed 1.
+        power: "learned" (default), or one number above 0, the fixed exponent p of all units. It may exceed 1.
         power_init: (low, high), the interval of the initial p. Default: (0, 1).
         epsilon_form: "paper" (default) or "authors", see below.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); p uniform on `power_init`, clamped to [1e-4, 1 - 1e-4].
     Source: Chien, Turek, Beckage, Vo, Honey & Willke 2021 ("Slower is Better"), Eqs. 4-8; appendix A.1 for variable
     dt. The paper uses the reference time k_t = r t + (1 - r) k_{t-1}; here the state is the age d = t - k. The two
-    forms are equal, and the absolute time t cancels.
-    Differs: epsilon_form="authors" is the released code, which resets the age to epsilon and also adds epsilon to the
-    ratio. L is held at 0 where dt < epsilon would give f > 1.
+    forms are equivalent, since the absolute time t cancels.
+    Differences from the paper: epsilon_form="authors" is the released code, which resets the age to epsilon and also
+    adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
     """
 
     class State(NamedTuple):

@@ -203,9 +203,8 @@ def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
 
 def _download_ptb(base: Path) -> None:
     splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
-    for name, rows in reversed(
-        list(zip(SPLITS, splits, strict=True))
-    ):  # `find` looks for the training file: it comes last
+    by_name = dict(zip(SPLITS, splits, strict=True))
+    for name, rows in reversed(by_name.items()):  # the training file comes last: `find` looks for it
         _write(base / "ptb" / f"ptb.{name}.txt", rows)
 
 
