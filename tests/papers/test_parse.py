@@ -230,7 +230,7 @@ def test_a_table_that_cannot_be_reported_is_not_trained(quick, train, table_text
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"probe": ["stops"]}, "table.probe: no measurement stops; did you mean steps?"),
+        ({"probe": ["stops"]}, "table.probe: no analysis stops; did you mean steps?"),
         (
             {"cells": [{"value": 1, "compute": "reset_units.nope"}]},
             "no function reset_units.nope in ",

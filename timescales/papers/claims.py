@@ -49,9 +49,9 @@ class Values:
     """What is compared of one side of a claim."""
 
     rows: list[Row]
-    values: list[float]  # in the printed unit, the second side's times what the claim asks for
-    times: float  # what they were multiplied with
-    mean: float  # or the best
+    values: list[float]  # in the printed unit, times `factor`
+    factor: float  # 1, but for the second side of a claim that says `times`
+    mean: float  # of the values; with reduce: max the best one
     censored: list[bool]  # whether each value (with reduce: max only the best) is only known to be larger
     diverged: int  # of the runs that count, those that diverged and have no value
     n: int  # its runs; with reduce: max those of all learning rates
@@ -59,7 +59,7 @@ class Values:
     @property
     def side(self) -> Side:
         """The side as its runs have it, without the factor."""
-        return Side(self.mean / self.times, self.n, any(self.censored))
+        return Side(self.mean / self.factor, self.n, any(self.censored))
 
 
 def judge_claim(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
@@ -151,13 +151,15 @@ def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
     if not kept:
         return None
     diverged = sum(row["status"] != "finished" and None in map(row.get, claim.columns) for row in counted)
-    column, times = claim.columns[k], (claim.times if claim.higher else 1.0 / claim.times) if k else 1.0
-    values = [row[column] * claim.scale * times for row in kept]
+    column, factor = claim.columns[k], 1.0
+    if k == 1:  # the first side must be better than this many times the second
+        factor = claim.times if claim.higher else 1.0 / claim.times
+    values = [row[column] * claim.scale * factor for row in kept]
     censored = [isinstance(row[column], Censored) for row in kept]
     if claim.reduce != "max":
-        return Values(kept, values, times, statistics.fmean(values), censored, diverged, len(values))
+        return Values(kept, values, factor, statistics.fmean(values), censored, diverged, len(values))
     best = claim.best(values)
-    return Values(kept, values, times, best, [censored[values.index(best)]], diverged, len(rows))
+    return Values(kept, values, factor, best, [censored[values.index(best)]], diverged, len(rows))
 
 
 def _by_maxima(claim: Claim, first: Values, second: Values) -> tuple[Word, None]:

@@ -53,7 +53,7 @@ def _check_analyses(path: Path, table: Table) -> None:
     """Raise ConfigError for an analysis that is not there."""
     known = analysis.names("measure")
     if unknown := [name for name in table.probe if name not in known]:
-        raise ConfigError(f"{path}: table.probe: no measurement {unknown[0]}{nearest(unknown[0], known)}")
+        raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
     for cell in table.cells:
         module, _, function = cell.compute.partition(".")
         if cell.compute and module not in analysis.names(function or "?"):

@@ -68,7 +68,8 @@ class Measure:
     """What is read of a run, and how values are compared. A table says it for its cells and claims."""
 
     # "test/accuracy", a metric of a record; "steps to valid/accuracy >= 0.99", from the curve (a run that never gets
-    # there counts with all steps that it might have taken, as a censored value); or "probe/<analysis>/<value>".
+    # there counts with all steps that it might have taken, as a censored value); or "probe/<analysis>/<value>", from an
+    # analysis.
     metric: str
     select: Select  # the value at the best validation, or the last one
     better: Better  # what `>` of a claim and `reduce` go by
@@ -212,7 +213,7 @@ class Figure:
     kind: Literal["cells", "curves", "line", "probe"]
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
-    probe: str = ""  # kind: probe draws the values "probe/<probe>/<number>" over the number
+    probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number
     x: str = ""  # kind: line draws the metric over this setting
     xlabel: str = ""
     ylabel: str = ""
@@ -239,7 +240,9 @@ class Table(Measure):
     assumed: Mapping[str, Assumption] = field(default_factory=dict, metadata={"yaml": dict})
     notes: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # contradictions in the paper
     needs: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # data sets (scripts/fetch_data.py)
-    probe: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # analyses that measure each finished run
+    probe: tuple[str, ...] = field(
+        default=(), metadata={"yaml": list}
+    )  # analyses whose `measure` is called for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
 
@@ -271,7 +274,7 @@ def column(metric: str, select: Select) -> str:
 
 
 def columns(table: Table) -> list[str]:
-    """The columns of runs.csv that a table reads, without those of its probes' further values."""
+    """The columns of runs.csv that a table reads, without the further values of its analyses."""
     names: dict[str, None] = {}
     for part in table.by_size.values():
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
