@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from made_up import ORIGIN, TABLE, made_record, report_of, rows
 
 from timescales.config import compose, identity
+from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
@@ -70,6 +72,10 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
     words = ["finished", "diverged", "failed", "interrupted", "missing", "missing"]
     assert [row[2] for row in paper.plan({})] == ["state", *words]
     assert paper.plan({"seed": [0], "model": ["plstm"]})[1][:3] == ["plstm", "0", "interrupted"]
+    with pytest.raises(ConfigError, match=r"sed: no setting of .*; did you mean seed\?"):
+        paper.plan({"sed": [0]})
+    with pytest.raises(ConfigError, match=r"model=lstmm: no such run in .*; there are lstm, plstm"):
+        paper.plan({"model": ["lstmm"]})
 
 
 def listed(*words):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timescales.config import identity
 from timescales.config.compose import Composer
+from timescales.errors import ConfigError, nearest
 from timescales.papers import load
 from timescales.papers.table import SIZES, Row, Run, Table, Where, matches, varying
 from timescales.reports.markdown import say
@@ -71,11 +72,29 @@ class Status:
         return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
 
     def plan(self, where: Where) -> list[list[str]]:
-        """The runs with these settings, a row each below a head: what they differ in, seed, state, directory."""
+        """The runs with these settings, a row each below a head: what they differ in, seed, state, directory.
+
+        Raises ConfigError for a setting or value that no run of the table has.
+        """
+        self._check(where)
         keys = varying([state.run.axes for state in self.states])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
         states = [state for state in self.states if matches(state.run.axes, where)]
         return [head, *([*_settings(state, keys), state.word, state.slug] for state in states)]
+
+    def _check(self, where: Where) -> None:
+        for key, wanted in where.items():
+            axes = {name for state in self.states for name in state.run.axes}
+            if key not in axes:
+                raise ConfigError(f"{key}: no setting of {self.table.name}{nearest(key, axes)}; {_listed(axes)}")
+            values = {str(state.run.axes[key]) for state in self.states if key in state.run.axes}
+            for value in wanted if isinstance(wanted, list) else [wanted]:
+                if str(value) not in values:
+                    raise ConfigError(f"{key}={value}: no such run in {self.table.name}; {_listed(values)}")
+
+
+def _listed(words: Iterable[str]) -> str:
+    return f"there are {', '.join(sorted(words))}"
 
 
 def _settings(state: State, keys: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.runs import provenance
 
@@ -64,6 +65,10 @@ def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         seconds.append(time.monotonic() - begun)
+        if run.progress.stopped:
+            raise ConfigError(
+                f"training ended after {run.progress.step} steps ({run.progress.stopped}): too few to time"
+            )
     begun = time.monotonic()
     loop.evaluate(model, task, "valid", 1)
     validation = (time.monotonic() - begun) * task.n_batches("valid")
