@@ -212,13 +212,14 @@ def speed(name: str) -> str:
                 ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
                 body.append([link, *sizes, *ratios])
     head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
-    return "\n".join([SPEED_TEXT, "", *grid(head, body)])
+    text = SPEED_TEXT.format(loop=LOOP_TEXT if any("Python loop" in column for column in head) else "")
+    return "\n".join([text, "", *grid(head, body)])
 
 
 SPEED_TEXT = """\
 Time of one training step of one layer (forward and backward), divided by that of `torch.nn.LSTM` in the same benchmark
-run. Below 1 is faster than `torch.nn.LSTM`. A *Python loop* is a simple implementation that loops over the time steps
-in Python, as most public ones do. [train.md](../train.md) describes the engines."""
+run. Below 1 is faster than `torch.nn.LSTM`. {loop}[train.md](../train.md) describes the engines."""
+LOOP_TEXT = "A *Python loop* loops over the time steps in Python, as most public\nimplementations do. "
 
 
 def command(task: str) -> list[str]:
@@ -231,8 +232,22 @@ def example(task: str) -> str:
     made, _ = examples.make_task(command(task))
     text = examples.printed(made, examples.examples(made, 3)[0])
     shell = f"python scripts/examples.py {' '.join(command(task))} -n 3 --png docs/tasks/img/{task}.png"
-    picture = f"![Three sequences of {task}](img/{task}.png)"
-    return f"{picture}\n\n```bash\n{shell}\n```\n\nOne of them as text:\n\n```text\n{text}\n```"
+    picture = f"![{caption(task)}](img/{task}.png)"
+    words = f"One of them as text; {scored(task)}:"
+    return f"{picture}\n\n```bash\n{shell}\n```\n\n{words}\n\n```text\n{text}\n```"
+
+
+def caption(task: str) -> str:
+    """The title of a task's picture."""
+    return f"Three example sequences of the {task} task"
+
+
+def scored(task: str) -> str:
+    """Which steps the row `scored` of an example marks; see `examples.scored`."""
+    if task in ("ptb_char", "text8", "ptb_word", "wt2"):
+        return "`scored` marks the steps that count in the loss"
+    more = " (the loss counts every step by default)" if task in ("copy", "variable_copy") else ""
+    return f"`scored` marks the steps that count in the accuracy{more}"
 
 
 def draw(task: str) -> None:
@@ -241,7 +256,7 @@ def draw(task: str) -> None:
     found = examples.examples(made, 3)
     path = DOCS / "tasks" / "img" / f"{task}.png"
     path.parent.mkdir(exist_ok=True)
-    plotting.write(lambda figure: examples.draw(figure, made, node, found), path, f"Three sequences of {task}")
+    plotting.write(lambda figure: examples.draw(figure, made, node, found), path, caption(task))
 
 
 def facts(task: str) -> str:
@@ -256,7 +271,12 @@ def facts(task: str) -> str:
         ["loss at chance", f"{made.chance():.4g}"],
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
-    return "\n".join(grid(["at the defaults", ""], body))
+    return "\n".join([*grid(["at the defaults", ""], body), "", T_MAX_TEXT])
+
+
+T_MAX_TEXT = (
+    "`model.T_max=auto`, the default of `chrono` and `janet`, sets the longest initial time scale to this delay."
+)
 
 
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:

@@ -26,8 +26,8 @@ PICTURE_TEXT = """\
 
 *Task: is the period of an irregularly sampled sine wave between 5 and 6 (frequency discrimination)? The networks do
 not receive the sampling times as inputs; only the forget gate of the power-law LSTM uses the time between samples.
-The curves show the validation accuracy. Test accuracy at paper size, mean of {runs} runs (in brackets: the value in
-table 3 of Chien et al. 2021): {values}.*"""
+The curves show the validation accuracy. Test accuracy with the paper's settings, mean of {runs} runs (in brackets:
+the value in table 3 of Chien et al. 2021): {values}.*"""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
@@ -140,8 +140,9 @@ LAYERS = {
 MEASURED = {"layer": "time", "memory": "peak memory"}  # sections of a benchmark, and what each one compares
 SPEED_TEXT = """\
 Time or peak memory of one training step of one layer (forward and backward), divided by that of `torch.nn.LSTM` in
-the same benchmark run. Below 1 is better than `torch.nn.LSTM`. A *Python loop* loops over the time steps in Python,
-as most public implementations do."""
+the same benchmark run; below 1 is better. pLSTM, UR-LSTM and LSTM are the package's layers with the C++ engine. With
+`coupled=False` the input gate is a separate gate, otherwise it is 1 minus the forget gate. A *Python loop* loops over
+the time steps in Python, as most public implementations do."""
 
 
 def speed(results: Path) -> str:

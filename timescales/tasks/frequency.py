@@ -33,7 +33,7 @@ class Frequency(Task):
     draw their period from [5, 6], uniform.
 
     sampling: "sync_1" (a point every 1 time unit), "sync_01" (every 0.1) or "async" (at random times).
-    time_input: whether the time is a second input number.
+    time_input: whether the time is added as a second input.
     negatives: the distribution of the other periods: "log_uniform" on [1, 100] (the released generator; a period that
         falls in the band is labelled 1), or "uniform" on [1, 100] outside the band (Chien et al.'s text).
     """

@@ -16,7 +16,8 @@ from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Un
 class GatedCell(Cell):
     """Base class of the two gated cells: the gating mechanism, its bias, and zoneout.
 
-    The table shows the pre-activation gx + gh of each gate as `.`.
+    The table shows the pre-activation gx + gh of each gate as `.`, with gx = weight_ih x + bias and gh = weight_hh h;
+    each gate has its own rows of them.
 
         gate    main                                auxiliary                     effective f, i
         -       f = sigmoid(. + 1)                                                f, sigmoid(.)

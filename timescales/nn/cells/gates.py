@@ -66,10 +66,12 @@ class URLSTMCell(LSTMCell):
         c' = g c + (1 - g) u
         h' = o tanh(c')
 
+    gx = weight_ih x + bias and gh = weight_hh h; each gate has its own rows of them.
+
     Arguments:
         input_size, hidden_size: sizes I and H.
-        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: "uniform". "default" gives the
-            paper's R- gate without offsets.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: "uniform". "default" sets b to
+            0; this is the paper's R- gate without a constant bias.
         frozen: names of gates whose biases are not trained. Default: none.
 
     Init: b = `gate_bias` (H,) = logit U[1/H, 1 - 1/H]; it is trained together with the bias of the linear map.

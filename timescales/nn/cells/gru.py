@@ -17,7 +17,8 @@ class GRUCell(Cell):
         u    = tanh(gx + r gh)          the reset gate after the recurrent product, as in torch and cuDNN
         h'   = f h + (1 - f) u
 
-    f is torch's update gate z. It keeps the old state, so it is called "forget", as in the other cells.
+    gx = weight_ih x + bias_ih and gh = weight_hh h + bias_hh; each gate has its own rows of them. f is torch's
+    update gate z. It keeps the old state, so it is called "forget", as in the other cells.
 
     Arguments:
         input_size, hidden_size: sizes I and H.

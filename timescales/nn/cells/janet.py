@@ -17,6 +17,8 @@ class JANETCell(Cell):
         s  = gx + gh (forget rows)      u = tanh(gx + gh) (cell rows)
         h' = sigmoid(s) h + sigmoid(beta - s) u
 
+    gx = weight_ih x + bias and gh = weight_hh h; each gate has its own rows of them.
+
     Arguments:
         input_size, hidden_size: sizes I and H.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`; the paper uses chrono). Default:

@@ -19,6 +19,8 @@ class LSTMCell(Cell):
         c' = f c + i g
         h' = o tanh(c')
 
+    gx = weight_ih x + bias_ih and gh = weight_hh h + bias_hh; each gate has its own rows of them.
+
     Arguments:
         input_size, hidden_size: sizes I and H.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's.

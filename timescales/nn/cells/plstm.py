@@ -170,8 +170,8 @@ class PGRUCell(PowerLawCell):
         u  = tanh(gx + s gh)        the read gate s after the recurrent product
         h' = f h + (1 - f) u
 
-    r resets the age, as in `PLSTMCell`; what is called the reset gate in a GRU is the read gate s here. A unit writes
-    as much as it forgets, so there is no input gate.
+    gx and gh are as in `PLSTMCell`. r resets the age, as there; what is called the reset gate in a GRU is the read gate
+    s here. A unit writes as much as it forgets, so there is no input gate.
 
     Arguments and initialisation: as `PLSTMCell`, without `coupled`.
     Source: the gate of Chien et al. 2021 in the GRU of Cho et al. 2014 (in torch's form).
