@@ -275,7 +275,7 @@ def facts(task: str) -> str:
 
 
 T_MAX_TEXT = (
-    "`model.T_max=auto`, the default of `chrono` and `janet`, sets the longest initial time scale to this delay."
+    "`model.T_max=auto`, the default of `chrono` and `janet`, sets the longest initial time scale to the longest delay."
 )
 
 
