@@ -55,7 +55,7 @@ def successful(table, run):
     """A run that meets the table's success condition, if there is one, as a row without values."""
     row = {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False}
     if table.success is not None:
-        row[column(table.success.metric, table.select)] = 1.0 if table.success.holds(1.0) else 0.0
+        row[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
     return row
 
 

@@ -6,7 +6,7 @@ from scipy import stats
 from small_tasks import answer
 
 from timescales.tasks import Copy
-from timescales.tasks.task import SPLITS
+from timescales.tasks.data.text import SPLITS
 
 
 def test_copy_as_gu_et_al_have_it_ends_by_steps_alone():

@@ -13,8 +13,8 @@ from synthetic import write_mnist
 from timescales.tasks import Digits
 from timescales.tasks.data import mnist
 from timescales.tasks.data.corpus import data_root
+from timescales.tasks.data.text import SPLITS
 from timescales.tasks.digits import bit_reversal, pixel_order
-from timescales.tasks.task import SPLITS
 
 
 def test_bit_reversal_as_printed():
