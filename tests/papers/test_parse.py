@@ -132,6 +132,10 @@ CLAIMS = [
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
     (ALIKE | {"times": 2}, "'plstm ~ lstm' says no difference: leave out times"),
+    (GREATER | {"quote": "pLSTM wins"}, "needs both quote, the words of the paper, and at, where they stand"),
+    (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
+    (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has a quote of the paper and ours: leave out one"),
+    (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
@@ -201,6 +205,14 @@ def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
     assert [claim.column for claim in table.claims] == ["last test/accuracy", "last valid/loss"]
     assert table.claims[1].text == "plstm > lstm (valid/loss, 2 times)"
     assert [claim.column for claim in table.tiny.claims] == ["best test/accuracy"]
+
+
+def test_a_claim_is_the_papers_if_it_quotes_it():
+    quoted = {"claim": "plstm never fails", "quote": "pLSTM never fails", "at": "section 1"}
+    table = parse(changed(success="valid/accuracy > 0.5", claims=[quoted, {"claim": "plstm > lstm", "ours": "to see"}]))
+    assert [claim.of_paper for claim in table.claims] == [True, False]
+    assert (table.claims[0].quote, table.claims[0].at) == ("pLSTM never fails", "section 1")
+    assert [claim.text for claim in table.claims] == ["plstm never fails", "plstm > lstm"]
 
 
 def test_a_line_is_read_into_sides_sign_and_place():

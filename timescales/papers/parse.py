@@ -306,9 +306,13 @@ def _scalar(text: str) -> Any:
 
 def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     """What is wrong with the keys of a claim."""
+    if claim.ours and (claim.quote or claim.at):
+        return "has a quote of the paper and ours: leave out one"
+    if bool(claim.quote) != bool(claim.at):
+        return "needs both quote, the words of the paper, and at, where they stand"
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim"})):
+    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim", "quote", "at", "ours"})):
         return f"goes by the table's success alone: leave out {', '.join(more)}"
     if claim.sign == "~" and "times" in told:
         return "says no difference: leave out times"
