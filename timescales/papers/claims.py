@@ -2,9 +2,9 @@
 
 Each claim has two p values: of what it says, and of the opposite. All the first of a table are one family of tests,
 all the second another, each corrected by Holm's method. A claim holds if the first is significant, and is refuted if
-the second is. Else the means say "in order" or "reversed".
+the second is. Else the means (of times the scores) say "in order" or "reversed".
 
-- `A > B`: two one-sided tests. `A ~ B`: two one-sided tests (TOST) of equivalence within the claim's tolerance, and a
+- `A > B`: a one-sided test each way. `A ~ B`: two one-sided tests (TOST) of equivalence within the tolerance, and a
   test of a difference; else it is "not shown".
 - Means are compared by Welch's test, two metrics of the same runs by the t-test of their differences.
 - Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
@@ -33,6 +33,7 @@ from timescales.papers.significance import (
     Moments,
     Test,
     Time,
+    gehan,
     majority,
     paired_best,
     ranks_of_times,
@@ -151,15 +152,18 @@ def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequ
     if claim.reduce == "max" and (first.n, second.n) == tuple(map(len, wanted)):  # all that there will be
         n = max(n, claim.n_min)
     numbers = Comparison(first.side, second.side, first.diverged + second.diverged)
-    word = Word.NOT_SHOWN if claim.sign == "~" else _order(claim, first.typical, second.typical)
+    word = Word.NOT_SHOWN if claim.sign == "~" else _order(claim, first, second)
     return Ruling(word, *_ps(claim, first, second), numbers, n)
 
 
-def _order(claim: Claim, first: float, second: float) -> Word:
-    """The order of two sides by their means; open where they are equal, or the smaller one may be larger."""
-    if first == second or isinstance(min(first, second), Censored):
+def _order(claim: Claim, first: Values, second: Values) -> Word:
+    """The order of two sides by their means, or of times by the sum of Gehan's scores; open where it is a tie."""
+    lead = first.typical - second.typical
+    if is_steps(claim.column) and claim.reduce != "max":
+        lead = sum(gehan([*_times(first), *_times(second)])[: len(first.values)])
+    if lead == 0:
         return Word.OPEN
-    return Word.IN_ORDER if (first > second) == claim.higher else Word.REVERSED
+    return Word.IN_ORDER if (lead > 0) == claim.higher else Word.REVERSED
 
 
 def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
