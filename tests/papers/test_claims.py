@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from made_up import TABLE, judge, judged, raw, report_of, rows
+from made_up import TABLE, judge, judged, quoted, raw, report_of, rows
 from scipy import stats
 
 from timescales import errors
@@ -202,7 +202,7 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     assert judge(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
     assert judge(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
     assert judge(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
-    assert columns(parse(TABLE | {"claims": [nearer]}))[1:] == ["probe/near", "probe/far"]
+    assert columns(parse(TABLE | {"claims": [quoted(nearer)]}))[1:] == ["probe/near", "probe/far"]
     for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
         with pytest.raises(errors.ConfigError, match="one side alone"):
             judge(nearer | {"claim": line}, TABLE, found)
@@ -349,7 +349,7 @@ def test_the_claims_of_a_table_are_two_families_of_tests():
     lines = ["plstm > lstm", "plstm > chrono", "lstm never fails"]
     table = parse(
         TABLE
-        | {"success": "valid/accuracy > 0.5", "claims": lines}
+        | {"success": "valid/accuracy > 0.5", "claims": [quoted(line) for line in lines]}
         | {"runs": [{"task": "copy", "model": ["lstm", "plstm", "chrono"], "seed": [0, 1, 2]}]}
     )
     ours, theirs = [0.9, 0.91, 0.93], [0.88, 0.885, 0.89]

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from made_up import TABLE
+from made_up import TABLE, quoted
 
 from timescales.papers import verdict
 from timescales.papers.parse import parse
 from timescales.papers.verdict import CellResult, ClaimResult, Counts, Finding, P, Sample, Verdict, Word
 from timescales.reports import markdown
 
-TWO = parse(TABLE | {"claims": [{"claim": "plstm > lstm", "quote": "better", "at": "section 1"}, "lstm > plstm"]})
+TWO = parse(TABLE | {"claims": [quoted("plstm > lstm"), {"claim": "lstm > plstm", "ours": "to see"}]})
 QUOTED, OURS = TWO.claims
 
 

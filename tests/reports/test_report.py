@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, report_of, rows
+from made_up import ORIGIN, TABLE, quoted, report_of, rows
 
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
@@ -184,12 +184,12 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
 
 
 def test_verdicts_are_rows_for_elsewhere():
-    found = report_of(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []})
+    found = report_of(TABLE | {"claims": [quoted("plstm > lstm")]}, {"paper": rows([0.901] * 3), "tiny": []})
     head, body = markdown.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p for", "p against"]
     assert body == [
         ["model=plstm", "90.0", "90.1 (0)", 3, "match", "0 (0)", "0 (0)"],
-        ["plstm > lstm", "", "", 0, "open", "", ""],
+        ["plstm > lstm", '"One is better." (nobody 2021, section 1)', "", 0, "open", "", ""],
     ]
 
 
