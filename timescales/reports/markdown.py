@@ -130,7 +130,8 @@ def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
-    lines += _cells(report) + _of_paper(report.claims) + _of_ours(report.claims) + _bootstrap(report)
+    lines += _cells(report) + _of_paper(report.claims) + _of_ours(report.claims)
+    lines += ([CLAIMS, ""] if report.claims else []) + _bootstrap(report)
     lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
     for origin in report.origins:
         lines += _origin(origin)
@@ -270,7 +271,7 @@ def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
         [result.claim.text, *_verdict(result.verdict), numbers(result), *([_source(result)] if told else [])]
         for result in results
     ]
-    return [f"### {title}", "", *grid(head, body), "", CLAIMS, ""]
+    return [f"### {title}", "", *grid(head, body), ""]
 
 
 def _source(result: ClaimResult) -> str:
