@@ -246,12 +246,15 @@ def _check_runs(file: str, table: Table) -> None:
 
 
 def _check_claims(file: str, table: Table) -> None:
-    """Raise ConfigError for a claim that no run can decide."""
+    """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
     for size, part in table.by_size.items():
         runs = [{"axes": run.axes} for run in expand(table, SIZES[size])]
         for claim in part.claims:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
+                raise ConfigError(f"{file}: {text}")
+            if part is table and not (claim.quote or claim.ours):
+                text = f"the claim {claim.claim!r} has no source: give quote and at, or ours"
                 raise ConfigError(f"{file}: {text}")
 
 
@@ -306,9 +309,13 @@ def _scalar(text: str) -> Any:
 
 def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     """What is wrong with the keys of a claim."""
+    if claim.ours and (claim.quote or claim.at):
+        return "has a quote of the paper and ours: leave out one"
+    if bool(claim.quote) != bool(claim.at):
+        return "needs both quote, the words of the paper, and at, where they stand"
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim"})):
+    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim", "quote", "at", "ours"})):
         return f"goes by the table's success alone: leave out {', '.join(more)}"
     if claim.sign == "~" and "times" in told:
         return "says no difference: leave out times"

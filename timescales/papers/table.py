@@ -148,10 +148,17 @@ class Claim(Measure):
     "plstm > lstm @ task=pmnist": each side names settings of runs, and a bare word is a model. `>` is "better than",
     `~` "no different from" (within the tolerance). Settings after `@` are those of both sides. "lstm fails" (more
     than half of its runs) and "plstm never fails" are about the table's `success`.
+
+    A claim says where it comes from: `quote` and `at`, or `ours`.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("claim", "metric", "than", "unit", "better", "tolerance", "times", "failures")
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("claim", "quote", "at", "ours", "metric", "than", "unit", "better", "tolerance", "times", "failures"),
+    )
     claim: str
+    quote: str = ""  # the words of the paper that state it; [...] for what is left out
+    at: str = ""  # where they stand: paper, and section, caption or appendix
+    ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the paper
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
     # True where the file has `failures: count`: runs that fail `success` are compared, too.
@@ -161,6 +168,11 @@ class Claim(Measure):
     sign: Literal[">", "~", "fails", "never fails"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether it is a conclusion of the paper."""
+        return bool(self.quote)
 
     @property
     def columns(self) -> tuple[str, str]:
