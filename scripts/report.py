@@ -66,8 +66,8 @@ def write_table(found: Report, composer: Composer | None) -> None:
         figures.draw(found)
         if composer is not None:
             publish(found, composer)
-    paper, small = markdown.text(found.verdict), markdown.text(found.small_verdict)
-    print(f"{found.table.name:24} {paper:24} small-scale: {small}")
+    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+    print(f"{found.table.name:24} {paper}; small-scale version: {small}")
     for line in found.missing:
         print(f"  cannot run here: {line}")
     for line in found.unread:
@@ -89,8 +89,8 @@ def publish(found: Report, composer: Composer) -> None:
     from timescales.runs import wandb_run
 
     shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
-    paper, small = markdown.text(found.verdict), markdown.text(found.small_verdict)
-    summary = {"paper size": paper, "small-scale result": small, "source": found.table.source}
+    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+    summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table.name
     there = [path for path in shown if path.is_file()]

@@ -188,7 +188,6 @@ def test_a_grid_over_what_makes_no_other_run_is_refused(grid, words):
         *({"cells": [cell]} for cell in ({"value": 1, "sd": 1.0, "n": None}, {"value": 1, "sd": 0.0, "n": 2})),
         *({"cells": [cell]} for cell in ({"value": 1, "unit": "percentile"}, {"value": -1, "tolerance": 0})),
         {"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1}]},  # they have no n
-        {"reduce": "max", "claims": [quoted({"claim": "plstm > lstm", "tolerance": 2})]},
         {"success": "valid/accuracy > 0.5", "claims": [quoted("lstm never fails")]},
     ],
 )

@@ -87,7 +87,7 @@ def test_each_sign_of_a_condition_means_itself(sign, counts):
     table = parse(NODE | {"success": f"valid/loss {sign} 0.5", "select": "best"})
     found = {
         "curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
-        "config": {"loop": {"max_epochs": 4, "max_steps": None}},
+        "steps": 4,
     }
     for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
         row = {"status": "finished", "best valid/loss": value}

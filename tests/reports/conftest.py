@@ -1,7 +1,7 @@
 """A made-up table with trained runs, and a way to report it."""
 
 import pytest
-from made_up import TABLE, made_record, quoted
+from made_up import TABLE, made_record
 
 from timescales.papers.parse import parse
 from timescales.papers.table import SIZES, expand
@@ -11,7 +11,11 @@ from timescales.runs import provenance
 
 MADE = TABLE | {
     "figure": {"kind": "curves"},
-    "claims": [quoted("plstm > lstm")],
+    "tolerance": 1.0,
+    "claims": [
+        {"claim": "plstm > lstm", "quote": "The power law wins", "at": "nobody 2021, section 1"},
+        {"claim": "lstm never fails", "ours": "to see it"},
+    ],
     "success": "valid/accuracy > 0.2",
     "assumed": {"batch": {"said": "not stated; 128"}},
     "notes": ["The paper contradicts itself."],

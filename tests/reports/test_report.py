@@ -25,12 +25,12 @@ def test_what_another_selection_would_give_stands_beside_it():
     a, b = (row | ORIGIN for row in rows([0.5, 0.5]))
     runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
     text = markdown.table(report_of(table, runs))
-    assert "| verdict | ours if select=best | missing runs |" in text
-    assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
+    assert "| verdict | p equal | p different | ours if select=best | missing runs |" in text
+    assert "| 0.5 | 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 1 (1) | 0 (0) | 90.2: compatible (n=1) |" in text
     assert "select=" not in markdown.table(report_of(TABLE, runs))
     failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
     text = markdown.table(report_of(failing, runs))
-    assert "| 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 90.2: match (n=1) |" in text
+    assert "| 50 50 | worse (n=2) | 1 (1) | 0 (0) | 90.2: compatible (n=1) |" in text
 
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
@@ -56,20 +56,24 @@ def test_report_says_what_the_records_hold(made):
     found = made()
     write.write(found)
     text = (found.folder / "table.md").read_text()
-    assert "At paper size: **reproduced**. Small-scale version: **order shown**." in text
-    assert "| plstm | 90.0 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match |" in text
-    assert "| plstm > lstm | holds |" in text
-    assert "| plstm > lstm | in order (n=1) |  | 90.1 (n=1) against 60 (n=1) |" in text
+    counts = "1 of 1 conclusions hold; 1 of 1 values agree"
+    assert f"At paper size: **reproduced** ({counts}).\nSmall-scale version: **in order**." in text
+    # 90.4 (.1) of three runs: (1 - .4) / (.1 / sqrt 3) = 10.4 and .4 / (.1 / sqrt 3) = 6.9 with 2 degrees of freedom.
+    assert (
+        "| plstm | 90.0 | 1 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match | 0.0046 (0.0046) | 0.02 (0.02) |" in text
+    )
+    conclusions, ours = text.split("### What the paper does not conclude, and we look at")
+    assert "| plstm > lstm | holds | " in conclusions
+    assert '| 90.4 (n=3) against 60.1 (n=3) | "The power law wins" (nobody 2021, section 1) |' in conclusions
+    assert "| lstm never fails | holds |  |  | 0 of 3 runs fail | to see it |" in ours
+    assert "| plstm > lstm | in order (n=1) |  |  | 90.1 (n=1) against 60 (n=1) |" in text
     assert "- `batch`: not stated; 128" in text
     assert "- The paper contradicts itself." in text
     assert "| uRNN | 1.0 | somebody 2016 |" in text
     assert "- paper: 0.10 h on abacus, 1 thread" in text
     index = markdown.index([found])
-    assert (
-        "| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | 1 match | 1 holds | order shown |  |"
-        in index
-    )
-    assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *order shown*.\n" in index
+    assert f"| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | {counts} | in order |  |" in index
+    assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *in order*.\n" in index
     assert "make tiny TABLE=made_up " in text
     own = markdown.table(made(own=True))  # make knows no table of one's own
     assert "train.py --config-dir FOLDER table=made_up profile=tiny" in own
@@ -107,7 +111,7 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     assert said(found.cells[0].verdict) == "match (part of the data)"
     assert said(found.verdict) == "reproduced (part of the data)"
     assert "paper: not the whole data: half of it" in markdown.table(found)
-    assert all(said(c.verdict).endswith(" (part of the data)") for c in found.claims)
+    assert said(found.claims[0].verdict) == "holds (part of the data)"
     write.write(found)
     assert not store.counts(store.committed(found.results)[whole["id"]], allow_partial=False)
     assert store.counts(store.committed(found.results)[whole["id"]], allow_partial=True)
@@ -148,7 +152,7 @@ def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     found = made()
     assert [said(c.verdict) for c in found.cells] == ["missing"]
     assert said(found.verdict) == "open"
-    assert said(found.small_verdict) == "order shown"
+    assert said(found.small_verdict) == "in order"
     table, rows = found.table, found.rows["tiny"]
     # The size may be the reason: a small-scale version contradicts nobody.
     assert judge_small(table, [Verdict(Word.REFUTED)], rows, complete=True).word == "not in order"
@@ -182,15 +186,25 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
 def test_verdicts_are_rows_for_elsewhere():
     found = report_of(TABLE | {"claims": [quoted("plstm > lstm")]}, {"paper": rows([0.901] * 3), "tiny": []})
     head, body = markdown.verdicts(found)
-    assert head == ["what", "paper", "ours", "n", "verdict", "p"]
-    assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
+    assert head == ["what", "paper", "ours", "n", "verdict", "p for", "p against"]
+    assert body == [
+        ["model=plstm", "90.0", "90.1 (0)", 3, "match", "0 (0)", "0 (0)"],
+        ["plstm > lstm", '"One is better." (nobody 2021, section 1)', "", 0, "open", "", ""],
+    ]
 
 
-def test_a_claim_on_a_part_of_the_runs_holds_so_far():
-    table = TABLE | {"claims": [quoted("plstm > lstm")]}
-    found = rows([0.9, 0.91, 0.92]) + rows([0.5, 0.51, 0.52], "lstm")
-    for there, words in ((found[:5], "1 holds so far |"), (found, "1 holds |")):
-        assert words in markdown.index([report_of(table, {"paper": there, "tiny": []})])
+def test_times_are_reported_as_medians():
+    """Three runs that got there after 100 and 140 steps, and not within 412,114: the median is 140."""
+    name = "steps to valid/accuracy >= 0.99"
+    steps = {"metric": name, "better": "lower", "unit": "steps"}
+    table = TABLE | steps | {"cells": [], "tiny": {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}}
+    values = [100, 140, metrics.Censored(412114)]
+    found = [row | ORIGIN | {name: v} for row, v in zip(rows([0.9] * 3, **{"task.T": 5}), values, strict=True)]
+    text = markdown.table(report_of(table, {"paper": [], "tiny": found}))
+    assert "| 140 | 3 | 100 140 >412114 |  | 0.1 |" in text
+    assert "`>N`: a run that never reached the threshold, and took N steps." in text
+    text = markdown.table(report_of(table, {"paper": [], "tiny": found[1:]}))
+    assert "| >206127 | 2 | 140 >412114 |  | 0.1 |" in text
 
 
 def test_committed_reports_are_what_their_runs_give():

@@ -29,7 +29,7 @@ def test_sensitivity_judges_a_setting_that_one_model_alone_has(tmp_path, monkeyp
         assert all(row["stale"] for rows in old.values() for row in rows)
     assert {"model.forget_init=1.0", "model.epsilon_form=authors"} < set(found)
     for words, rows in found.items():
-        judged = [claims.judge_claim(claim, rows) for claim in table.claims]
+        judged = claims.judge_claims(table.claims, rows)
         assert [result.claim.text for result in judged if result.verdict.word == "open"] == [], words
     head = ["setting", "runs", *(claim.text for claim in table.claims)]
     assert f"| {' | '.join(head)} |" in sensitivity.page(table, found).splitlines()

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from timescales.papers import claims, verdict
+from timescales.papers import cells, claims, verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
 from timescales.papers.table import Measure, Table, Threshold, expand
 from timescales.reports import markdown
@@ -63,7 +63,7 @@ def measure_of(table: dict[str, Any]) -> dict[str, Any]:
 
 
 class Said(NamedTuple):
-    """A claim's verdict in the words of a report, with its p and its numbers."""
+    """A claim's verdict in the words of a report, with the p of what it says, its numbers, and the verdict itself."""
 
     verdict: str
     p: float | None
@@ -72,25 +72,34 @@ class Said(NamedTuple):
     value: verdict.Verdict
 
 
+def raw(p: verdict.P | None) -> float | None:
+    """A p value without the correction."""
+    return None if p is None else p.raw
+
+
 def judge(claim, table, found, planned=None) -> Said:
-    """Judge a claim of a table, as it stands in a file."""
-    result = claims.judge_claim(parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table)), found, planned)
-    numbers = markdown.numbers(result)
-    return Said(markdown.text(result.verdict), result.verdict.p, numbers, result.claim.text, result.verdict)
+    """Judge a claim of a table, as it stands in a file; it is the only one, so that nothing is corrected."""
+    parsed = parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table))
+    (result,) = claims.judge_claims([parsed], found, planned)
+    about, numbers = result.verdict, markdown.numbers(result)
+    return Said(markdown.text(about), raw(about.p_for), numbers, result.claim.text, about)
 
 
 class Judged(NamedTuple):
-    """A cell's verdict in the words of a report, with its p and its sample."""
+    """A cell's verdict in the words of a report, with its p of equivalence and of a difference, and its sample."""
 
     verdict: str
-    p: float | None
+    equal: float | None
+    different: float | None
     sample: verdict.Sample
 
 
 def cell(printed, table, found) -> Judged:
-    """Judge a cell of a table, as it stands in a file."""
-    result = verdict.judge_cell(parse_cell("table/made_up.yaml: cells[0]", printed, measure_of(table)), found)
-    return Judged(markdown.text(result.verdict), result.verdict.p, result.sample)
+    """Judge a cell of a table, as it stands in a file; it is the only one, so that nothing is corrected."""
+    parsed = parse_cell("table/made_up.yaml: cells[0]", printed, measure_of(table))
+    (result,) = cells.judge_cells([parsed], found)
+    about = result.verdict
+    return Judged(markdown.text(about), raw(about.p_for), raw(about.p_against), result.sample)
 
 
 def judged(found, printed=None, **table) -> Judged:

@@ -137,16 +137,16 @@ def differences(baseline: Blocks, other: Blocks, resamples: int = RESAMPLES, see
     return of_baseline - of_other
 
 
-def p_lower(first: str, second: str, name: str) -> float | None:
-    """The p value of "the first run has a lower perplexity" in a bin (or of "all" words): the share of resamples in
-    which it does not.
+def p_lower(first: str, second: str, name: str, shift: float = 0.0) -> float | None:
+    """The p value of "the first run's perplexity plus `shift` is below the second's" in a bin (or of "all" words): the
+    share of resamples in which it is not.
 
     first, second: contents of blocks.csv. None for a bin without words and for runs measured on different words.
     """
     if not same_words(from_text(first), from_text(second)):
         return None
     gains = resampled(second, first)[:, (*NAMES, "all").index(name)]
-    return float((gains <= 0.0).mean()) if np.isfinite(gains).all() else None
+    return float((gains <= shift).mean()) if np.isfinite(gains).all() else None
 
 
 @functools.lru_cache(maxsize=16)  # claims and reports need the five bins of the same two runs

@@ -1,102 +1,146 @@
 """What runs say of a paper's claims (`table.Claim` has their grammar).
 
-In comparisons runs that fail the table's `success` are left out, unless the claim says `failures: count` or compares
-steps to a threshold (`Censored`). Where runs differ in more than the seed, the claim must hold in each group of them.
-Runs that diverged, or never reached the threshold, leave a comparison uncertain: what a test says is then "in order"
-instead of "holds", "reversed" instead of "refuted".
+Each claim has two p values: of what it says, and of the opposite. All the first of a table are one family of tests,
+all the second another, each corrected by Holm's method. A claim holds if the first is significant, and is refuted if
+the second is. Else the means (of times the scores) say "in order" or "reversed".
 
-Two single runs that were measured on the same words (`bins`) are compared by a bootstrap over blocks of words, as in
-the paper. It knows nothing of seeds, so it refutes nothing.
+- `A > B`: a one-sided test each way. `A ~ B`: two one-sided tests (TOST) of equivalence within the tolerance, and a
+  test of a difference; else it is "not shown".
+- Means are compared by Welch's test, two metrics of the same runs by the t-test of their differences.
+- Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
+- Best values (reduce: max) are compared by a paired permutation test over runs with the same learning rate and seed.
+- "A fails", more than half of its runs: exact binomial tests. "A never fails" needs no test: one failure refutes it,
+  and it holds if all planned runs have ended and none failed.
+- Two single runs that were measured on the same words (`bins`) are compared by a bootstrap over blocks of words, as in
+  the paper. Other single runs allow no test.
+
+Where runs differ in more than the seed, the claim must hold in each group of them: its p is the largest of the groups;
+that of the opposite the smallest, times the number of groups (Bonferroni).
+
+Runs that fail the table's `success` are left out, unless the claim says `failures: count` or compares steps to a
+threshold. Where runs diverged that have no value, their side cannot be shown to be the better one.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from timescales.papers.cells import at_best_rate, typical
+from timescales.papers.significance import (
+    Alternative,
+    Moments,
+    Test,
+    Time,
+    gehan,
+    majority,
+    paired_best,
+    ranks_of_times,
+    two_one_sided,
+    welch,
+)
 from timescales.papers.table import FAILING, Claim, Row
 from timescales.papers.verdict import (
-    ALPHA,
     ClaimResult,
     Comparison,
     Failures,
+    Finding,
     Side,
     Verdict,
     Word,
-    at_best_rate,
+    decide,
     partial,
-    welch,
 )
 from timescales.runs.metrics import Censored, is_steps
 
-ORDER = (Word.REFUTED, Word.REVERSED, Word.OPEN, Word.IN_ORDER, Word.HOLDS)  # the weakest first
+# Of a group of runs, without a test; the weakest first.
+ORDER = (Word.REFUTED, Word.REVERSED, Word.OPEN, Word.NOT_SHOWN, Word.IN_ORDER, Word.HOLDS)
+Ps = tuple[float | None, float | None]  # of what a claim says, and of the opposite
 
 
-@dataclass(frozen=True)
-class Ruling:
-    """What one group of runs says of a claim; n: the fewest runs of a side, compared with n_min."""
+class Ruling(NamedTuple):
+    """What one group of runs says of a claim."""
 
-    word: Word
-    p: float | None
+    word: Word  # if no test decides
+    p_for: float | None
+    p_against: float | None
     numbers: Comparison | Failures
-    n: int
+    n: int  # the fewest runs of a side, compared with n_min
 
 
 @dataclass(frozen=True)
 class Values:
     """What is compared of one side of a claim."""
 
-    rows: list[Row]
-    values: list[float]  # in the printed unit, times `factor`
+    ended: Sequence[Row]  # all runs of the side
+    rows: list[Row]  # those that have a value
+    values: list[float]  # in the printed unit, times `factor`; those of times may be `Censored`
     factor: float  # 1, but for the second side of a claim that says `times`
-    mean: float  # of the values; with reduce: max the best one
-    censored: list[bool]  # whether each value (with reduce: max only the best) is only known to be larger
+    typical: float  # their mean; with reduce: max the best one, of times the median
     diverged: int  # of the runs that count, those that diverged and have no value
     n: int  # its runs; with reduce: max those of all learning rates
 
     @property
     def side(self) -> Side:
         """The side as its runs have it, without the factor."""
-        return Side(self.mean / self.factor, self.n, any(self.censored))
+        return Side(self.typical if self.factor == 1 else self.typical / self.factor, self.n)
 
 
-def judge_claim(claim: Claim, rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None) -> ClaimResult:
-    """Judge a claim by the runs that have ended; planned: the axes of all that there will be (None: no more)."""
+def judge_claims(
+    claims: Sequence[Claim], rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None
+) -> list[ClaimResult]:
+    """Judge all claims of a table by the runs that have ended.
+
+    planned: the axes of all runs that there will be (None: no more).
+    """
+    expected = None if planned is None else [{"axes": axes} for axes in planned]
+    found = [_finding(claim, rows, expected) for claim in claims]
+    verdicts = decide([finding for finding, _ in found])
+    return [ClaimResult(claim, v, numbers) for claim, v, (_, numbers) in zip(claims, verdicts, found, strict=True)]
+
+
+def _finding(
+    claim: Claim, rows: Sequence[Row], planned: Sequence[Row] | None
+) -> tuple[Finding, Comparison | Failures | None]:
+    """What runs say of a claim, and the numbers of the group that supports it least."""
     groups = claim.groups(rows)
-    wanted = groups if planned is None else claim.groups({"axes": axes} for axes in planned)
+    wanted = groups if planned is None else claim.groups(planned)
     own = [row for sides in groups.values() for side in sides for row in side]
     if any(row["stale"] for row in own):
-        return ClaimResult(claim, Verdict(Word.STALE))
+        return Finding(Verdict(Word.STALE)), None
     rule = _failures if claim.sign in FAILING else _compare
     each = [rule(claim, sides, wanted.get(shared, sides)) for shared, sides in groups.items()]
     rulings = [ruling for ruling in each if ruling is not None]
     if not rulings:
-        return ClaimResult(claim, Verdict(Word.OPEN))
-    # Of equal words the weakest is, for "no different", that with the smallest p; for "better", that with the largest.
-    sign = 1.0 if claim.sign == "~" else -1.0
-    weakest = min(rulings, key=lambda ruling: (ORDER.index(ruling.word), sign * (ruling.p or 0.0)))
+        return Finding(Verdict(Word.OPEN)), None
+    weakest = min(rulings, key=lambda ruling: (ORDER.index(ruling.word), -(ruling.p_for or 0.0)))
     n = min(ruling.n for ruling in rulings)
-    verdict = Verdict(weakest.word, weakest.p, n, n < claim.n_min, (len(rulings), len(wanted)), partial=partial(own))
-    return ClaimResult(claim, verdict, weakest.numbers)
+    verdict = Verdict(weakest.word, n=n, few=n < claim.n_min, groups=(len(rulings), len(wanted)), partial=partial(own))
+    if claim.sign == "never fails" and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
+        verdict = replace(verdict, word=Word.IN_ORDER)  # of all planned runs none may fail
+    return Finding(verdict, *_over_groups(rulings)), weakest.numbers
+
+
+def _over_groups(rulings: Sequence[Ruling]) -> Ps:
+    """The p values of a claim from those of its groups."""
+    p_for = [ruling.p_for for ruling in rulings]
+    p_against = [ruling.p_against for ruling in rulings if ruling.p_against is not None]
+    largest = max(p for p in p_for if p is not None) if None not in p_for else None
+    return largest, min(1.0, len(rulings) * min(p_against)) if p_against else None
 
 
 def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
-    """Whether these runs "fails", more than half of all that there will be, or "never fails"."""
+    """Whether these runs "fails", more than half of them, or "never fails"."""
     known = [outcome for row in sides[0] if (outcome := claim.succeeded(row)) is not None]
-    failed, ended, in_all = known.count(False), len(known), len(wanted[0])
+    failed, ended = known.count(False), len(known)
     if not ended:
         return None
+    numbers = Failures(failed, ended)
     if claim.sign == "never fails":
-        word = Word.REFUTED if failed else Word.HOLDS
-    elif 2 * failed > in_all:
-        word = Word.HOLDS
-    elif 2 * (failed + in_all - ended) <= in_all:  # no majority fails, even if all runs that are still open do
-        word = Word.REVERSED if failed else Word.REFUTED
-    else:
-        word = Word.IN_ORDER if 2 * failed > ended else Word.REVERSED
-    return Ruling(word, None, Failures(failed, ended), ended)
+        so_far = Word.HOLDS if ended == len(wanted[0]) else Word.IN_ORDER
+        return Ruling(Word.REFUTED if failed else so_far, None, None, numbers, ended)
+    return Ruling(Word.IN_ORDER if 2 * failed > ended else Word.REVERSED, *majority(failed, ended), numbers, ended)
 
 
 def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
@@ -108,115 +152,119 @@ def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequ
     if claim.reduce == "max" and (first.n, second.n) == tuple(map(len, wanted)):  # all that there will be
         n = max(n, claim.n_min)
     numbers = Comparison(first.side, second.side, first.diverged + second.diverged)
-    if _nobody_knows(claim, first, second):
-        return Ruling(Word.OPEN, None, numbers, n)
-    word, p = (_by_maxima if claim.reduce == "max" else _by_test)(claim, first, second)
-    better = [first if _right_way(claim, first, second) else second] if claim.sign == ">" else [first, second]
-    if any(_censored(claim, first, second)) or any(side.diverged for side in better):
-        word = {Word.HOLDS: Word.IN_ORDER, Word.REFUTED: Word.REVERSED}.get(word, word)
-    return Ruling(word, p, numbers, n)
+    word = Word.NOT_SHOWN if claim.sign == "~" else _order(claim, first, second)
+    return Ruling(word, *_ps(claim, first, second), numbers, n)
 
 
-def _right_way(claim: Claim, first: Values, second: Values) -> bool:
-    """Whether the first side's mean is the better one."""
-    return first.mean > second.mean if claim.higher else first.mean < second.mean
-
-
-def _censored(claim: Claim, first: Values, second: Values) -> list[bool]:
-    """Whether each value is censored, of the side whose true values could change the verdict.
-
-    A censored value is only known to be larger. So for an order that is the side with the smaller mean: its true mean
-    may be the larger one. For "no different from" it is both sides.
-    """
-    if claim.sign == ">":
-        return (second if first.mean > second.mean else first).censored
-    return [*first.censored, *second.censored]
-
-
-def _nobody_knows(claim: Claim, first: Values, second: Values) -> bool:
-    """Whether the values say nothing of the claim."""
-    if all(_censored(claim, first, second)):
-        return True
-    if claim.sign == ">":
-        return first.mean == second.mean  # a tie says nothing of an order
-    return all(first.censored) or all(second.censored)
+def _order(claim: Claim, first: Values, second: Values) -> Word:
+    """The order of two sides by their means, or of times by the sum of Gehan's scores; open where it is a tie."""
+    lead = first.typical - second.typical
+    if is_steps(claim.column) and claim.reduce != "max":
+        lead = sum(gehan([*_times(first), *_times(second)])[: len(first.values)])
+    if lead == 0:
+        return Word.OPEN
+    return Word.IN_ORDER if (lead > 0) == claim.higher else Word.REVERSED
 
 
 def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
     """What is compared of the runs of a claim's first side, k = 0, or of its second; None if there are no values."""
-    # Steps to a threshold: a run that never reaches it has a value, too, all steps that it might have taken (censored).
+    # Steps to a threshold: a run that never reaches it has a value, too, the last step that it took (censored).
     everyone = claim.failures or is_steps(claim.column)
     counted = [row for row in at_best_rate(claim, rows) if everyone or claim.succeeded(row)]
     kept = [row for row in counted if None not in map(row.get, claim.columns)]
     if not kept:
         return None
     diverged = sum(row["status"] != "finished" and None in map(row.get, claim.columns) for row in counted)
-    column, factor = claim.columns[k], 1.0
+    factor = 1.0
     if k == 1:  # the first side must be better than this many times the second
         factor = claim.times if claim.higher else 1.0 / claim.times
-    values = [row[column] * claim.scale * factor for row in kept]
-    censored = [isinstance(row[column], Censored) for row in kept]
-    if claim.reduce != "max":
-        return Values(kept, values, factor, statistics.fmean(values), censored, diverged, len(values))
-    best = claim.best(values)
-    return Values(kept, values, factor, best, [censored[values.index(best)]], diverged, len(rows))
+    values = [_scaled(row[claim.columns[k]], claim.scale * factor) for row in kept]
+    n = len(rows) if claim.reduce == "max" else len(values)
+    return Values(rows, kept, values, factor, typical(claim, values), diverged, n)
 
 
-def _by_maxima(claim: Claim, first: Values, second: Values) -> tuple[Word, None]:
-    """Maxima have no spread: the tolerance decides."""
-    alike = claim.near(first.mean, second.mean)
+def _scaled(value: float, factor: float) -> float:
+    return Censored(value * factor) if isinstance(value, Censored) else value * factor
+
+
+def _ps(claim: Claim, first: Values, second: Values) -> Ps:
+    """The p values of a claim for two sides."""
+    test = _test(claim, first, second)
+    if test is None:
+        return None, None
+    better: Alternative = "greater" if claim.higher else "less"
+    worse: Alternative = "less" if claim.higher else "greater"
     if claim.sign == "~":
-        return (Word.HOLDS if alike else Word.REVERSED), None
-    if not _right_way(claim, first, second):
-        return Word.REVERSED, None
-    return (Word.IN_ORDER if alike else Word.HOLDS), None
+        p_for, p_against = two_one_sided(test, claim.tolerance), test(0.0, "two-sided")
+        unsure = first.diverged + second.diverged, first.diverged + second.diverged
+    else:
+        p_for, p_against = test(0.0, better), test(0.0, worse)
+        unsure = first.diverged, second.diverged
+    if single_runs(first, second):  # they know nothing of seeds
+        p_against = None
+    return None if unsure[0] else p_for, None if unsure[1] else p_against
 
 
-def _by_test(claim: Claim, first: Values, second: Values) -> tuple[Word, float | None]:
-    """The word for two sides' values, all of them known, and p of its test if there is one."""
-    single = len(first.values) == len(second.values) == 1  # else a single run is one draw against the other's spread
-    p = _p_of_single_runs(claim, first, second) if single else _p(claim, first, second)
-    # Of single runs the interval of 95 % that a report prints beside it decides, and nothing is refuted.
-    alpha, against = (ALPHA / 2, Word.REVERSED) if single else (ALPHA, Word.REFUTED)
-    if claim.sign == "~":
-        if claim.near(first.mean, second.mean):
-            return (Word.IN_ORDER if p is None else Word.HOLDS), p
-        return (against if p is not None and p < ALPHA else Word.OPEN), p
-    if p is not None and p < alpha:
-        return Word.HOLDS, p
-    if _right_way(claim, first, second):
-        return Word.IN_ORDER, p
-    # p is one-sided: near 1 it says that the other order is significant.
-    return (Word.REVERSED if p is None or p < 1 - alpha else against), p
+def single_runs(first: Values, second: Values) -> bool:
+    """Whether each side has a single run."""
+    return len(first.values) == len(second.values) == 1
 
 
-def _p(claim: Claim, first: Values, second: Values) -> float | None:
-    """p of a t-test of the two sides; of two metrics of the same runs that of their differences."""
-    way = "two-sided" if claim.sign == "~" else "greater" if claim.higher else "less"
+def _test(claim: Claim, first: Values, second: Values) -> Test | None:
+    """The test of two sides, if they allow one."""
+    if claim.reduce == "max":
+        return _test_of_best(claim, first, second)
+    if single_runs(first, second):
+        return _bootstrap(claim, first.rows[0], second.rows[0])
     if claim.than:
-        # Paired: Welch's test of the differences against as many zeros, which have no spread.
         differences = [x - y for x, y in zip(first.values, second.values, strict=True)]
-        return welch(_moments(differences), (0.0, 0.0, len(differences)), way)
-    return welch(_moments(first.values), _moments(second.values), way)
+        return welch(Moments.of(differences), Moments.exact(0.0))
+    if is_steps(claim.column):
+        return ranks_of_times(_times(first), _times(second))
+    return welch(Moments.of(first.values), Moments.of(second.values))
 
 
-def _p_of_single_runs(claim: Claim, first: Values, second: Values) -> float | None:
-    """p of a bootstrap over blocks of the same words; None where there are none."""
-    if claim.than or claim.times != 1:
+def _times(side: Values) -> list[Time]:
+    return [Time(value, isinstance(value, Censored)) for value in side.values]
+
+
+def _test_of_best(claim: Claim, first: Values, second: Values) -> Test:
+    """The paired test of the best values: a pair has the same learning rate and seed.
+
+    A run that failed has no value; in its pair it counts as the worst of all runs, so that it is never the best one.
+    """
+    every = [*first.values, *second.values]
+    lost = min(every) if claim.higher else max(every)
+    runs = sorted({_key(row) for row in first.ended} & {_key(row) for row in second.ended}, key=str)
+    values = [dict(zip(map(_key, side.rows), side.values, strict=True)) for side in (first, second)]
+    pairs = [[of_side.get(run, lost) for run in runs] for of_side in values]
+    return paired_best(pairs[0], pairs[1], largest=claim.higher)
+
+
+def _key(row: Row) -> tuple[Any, Any]:
+    return row["axes"].get("optimizer.lr"), row["seed"]
+
+
+def _bootstrap(claim: Claim, first: Row, second: Row) -> Test | None:
+    """The bootstrap over blocks of the same words, for the perplexities of two runs; None where there are no blocks.
+
+    Its p is twice the share of resamples that say otherwise: it is below .05 if the interval of 95 % that a report
+    prints says so.
+    """
+    name = claim.column
+    if claim.than or claim.times != 1 or not name.startswith("probe/bins/") or "/train/" in name:
         return None
-    p = _bootstrap(first.rows[0], second.rows[0], claim.column)
-    return 2.0 * min(p, 1.0 - p) if p is not None and claim.sign == "~" else p
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float, int]:
-    """Mean, standard deviation and number of values."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values)
-
-
-def _bootstrap(first: Row, second: Row, name: str) -> float | None:
-    """p that a run's perplexity is not lower than another's, block by block of the same words; None without blocks."""
-    if not name.startswith("probe/bins/") or "/train/" in name or not (first.get("blocks") and second.get("blocks")):
+    if not (first.get("blocks") and second.get("blocks")):
         return None
     from timescales.analysis import bins
 
-    return bins.p_lower(first["blocks"], second["blocks"], name.rpartition("/")[2])
+    def test(shift: float, alternative: Alternative) -> float | None:
+        if alternative == "two-sided":
+            return None  # single runs refute nothing
+        sides, shifted = (first["blocks"], second["blocks"]), shift
+        if alternative == "greater":
+            sides, shifted = (second["blocks"], first["blocks"]), -shift
+        share = bins.p_lower(sides[0], sides[1], name.rpartition("/")[2], shifted)
+        return None if share is None else min(1.0, 2.0 * share)
+
+    return test

@@ -319,7 +319,7 @@ def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
         return f"goes by the table's success alone: leave out {', '.join(more)}"
     if claim.sign == "~" and "times" in told:
         return "says no difference: leave out times"
-    if claim.sign == ">" and "tolerance" in told and claim.reduce != "max":
+    if claim.sign == ">" and "tolerance" in told:
         return "is decided by a test: leave out tolerance"
     if claim.sign == "~" and "metric" in told and "tolerance" not in told:
         return "has a metric of its own: say in its unit which difference is none, tolerance: ..."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -68,14 +69,13 @@ class Measure:
     """What is read of a run, and how values are compared. A table says it for its cells and claims."""
 
     # "test/accuracy", a metric of a record; "steps to valid/accuracy >= 0.99", from the curve (a run that never gets
-    # there counts with all steps that it might have taken, as a censored value); or "probe/<analysis>/<value>", from an
-    # analysis.
+    # there has the last step that it took, as a censored value); or "probe/<analysis>/<value>", from an analysis.
     metric: str
     select: Select  # the value at the best validation, or the last one
     better: Better  # what `>` of a claim and `reduce` go by
     unit: str  # percent (records hold fractions), or the metric's own, for people
     n_min: int  # a verdict on fewer seeds says so: "(n=2)"
-    tolerance: Number  # in the printed unit: values this near are equal where the paper prints no spread
+    tolerance: Number  # in the printed unit: a difference this small is none
     # Over the runs of a cell; best_lr is the mean at the best of the learning rates at which all runs
     # succeeded and have a value.
     reduce: Literal["mean", "max", "best_lr"] = "mean"
@@ -100,10 +100,6 @@ class Measure:
     def best(self, items: Iterable[Any], key: Callable[[Any], float] = float) -> Any:
         """The item with the best value; key: gives the value of an item."""
         return max(items, key=key) if self.higher else min(items, key=key)
-
-    def near(self, a: float, b: float) -> bool:
-        """Whether two values, in the printed unit, differ by no more than the tolerance."""
-        return abs(a - b) <= self.tolerance + 1e-9
 
     def succeeded(self, row: Row) -> bool | None:
         """Whether a run finished and reached `success`, if there is one; None if its value is unknown."""
@@ -135,6 +131,18 @@ class Cell(Measure):
     # In the file: `better` may be neither. Then a value is no score, and the table says which runs are chosen.
     better: Better = field(metadata={"yaml": Literal["higher", "lower", "neither"]})
     score: bool = True
+
+    @property
+    def spread(self) -> float | None:
+        """The printed standard deviation; from a standard error that of its n runs."""
+        if self.se is not None and self.n is not None:
+            return self.se * math.sqrt(self.n)
+        return self.sd
+
+    @property
+    def margin(self) -> float:
+        """How near a mean must be to the printed one to be equivalent: the tolerance, or the spread if it is larger."""
+        return max(self.tolerance, self.spread or 0.0)
 
     def selected(self, select: Select) -> Cell:
         """This cell with the values of its runs selected in another way; which runs succeed does not change."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timescales.files import write_atomic
+from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
-from timescales.papers.verdict import in_unit
 from timescales.plotting import STYLES, band, colour, panels
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
@@ -170,7 +170,7 @@ def _curves(ax: Any, panel: Panel) -> None:
 
 
 def _line(ax: Any, panel: Panel) -> None:
-    """The metric over one of the table's settings: means, and every seed as a dot."""
+    """The metric over one of the table's settings: means (of times medians), and every seed as a dot."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
     scale = table.scale if name == table.column else 1.0
@@ -184,7 +184,8 @@ def _line(ax: Any, panel: Panel) -> None:
         if not points:
             continue
         xs = sorted({x for x, _ in points})
-        means = [statistics.fmean(y for x, y in points if x == place) for place in xs]
+        average = statistics.median if is_steps(name) else statistics.fmean
+        means = [average([y for x, y in points if x == place]) for place in xs]
         shade = colour(rows[0]["axes"])
         ax.plot(xs, means, "-", color=shade, lw=1.5, label=label)
         ax.plot([x for x, _ in points], [y for _, y in points], "o", color=shade, ms=4, alpha=0.6)

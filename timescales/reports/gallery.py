@@ -25,11 +25,11 @@ HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
 # How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
 TONES = {
-    "good": (Word.MATCH, Word.BETTER, Word.HOLDS, Word.REPRODUCED, Word.ORDER_SHOWN),
-    "partly": (Word.IN_ORDER, Word.ORDER_NOT_SIGNIFICANT, Word.REPRODUCED_IN_ORDER, Word.UNSTABLE),
+    "good": (Word.MATCH, Word.HOLDS, Word.REPRODUCED, Word.CONCLUSIONS_HOLD, Word.ORDER_SHOWN),
+    "partly": (Word.COMPATIBLE, Word.BETTER, Word.IN_ORDER, Word.PARTLY_REPRODUCED),
     "bad": (
-        *(Word.WORSE, Word.DIFFERENT, Word.REFUTED, Word.REVERSED),
-        *(Word.CONTRADICTED, Word.NOT_IN_ORDER, Word.NOT_REPRODUCED),
+        *(Word.WORSE, Word.DIFFERENT, Word.UNSTABLE, Word.REFUTED, Word.REVERSED),
+        *(Word.CONTRADICTED, Word.VALUES_DIFFER, Word.NOT_IN_ORDER),
     ),
 }
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -85,8 +85,8 @@ def page(reports: Sequence[Report], results: Path, runs: Sequence[Path] = ()) ->
 
 
 def _summary(reports: Sequence[Report]) -> str:
-    verdicts = Counter(markdown.text(report.verdict) for report in reports).most_common()
-    whole = ", ".join(f"{n} {text}" for text, n in verdicts)
+    verdicts = Counter(report.verdict.word for report in reports).most_common()
+    whole = ", ".join(f"{n} {word}" for word, n in verdicts)
     count = sum(len({row["id"] for row in report.all_rows}) for report in reports)
     return f"{len(reports)} tables at paper size: {escape(whole)}; {count} runs."
 
@@ -146,12 +146,7 @@ def _badge(text: str, word: Word) -> str:
 def _badges(report: Report) -> dict[str, str]:
     """The badges of a report's verdicts, by their texts in table.md."""
     verdicts = [*_judged(report), *(result.verdict for result in report.small_claims)]
-    badges = {markdown.text(verdict): badge(verdict) for verdict in verdicts}
-    space = "\N{NO-BREAK SPACE}"
-    for verdict in verdicts:
-        if verdict.p is not None:
-            badges[markdown.text_with_p(verdict)] = f"{badge(verdict)} p{space}={space}{verdict.p:.2g}"
-    return badges
+    return {markdown.text(verdict): badge(verdict) for verdict in verdicts}
 
 
 def _judged(report: Report) -> list[Verdict]:
@@ -159,13 +154,14 @@ def _judged(report: Report) -> list[Verdict]:
 
 
 def _whole(report: Report) -> str:
-    return f"paper size {badge(report.verdict)} small-scale version {badge(report.small_verdict)}"
+    counts = escape(markdown.counts(report.verdict))
+    return f"paper size {badge(report.verdict)} {counts} small-scale version {badge(report.small_verdict)}"
 
 
 def _words(report: Report) -> list[str]:
     """Every verdict of a table, once, without its remarks: what the choice of verdicts finds it by."""
     small = [report.small_verdict, *(result.verdict for result in report.small_claims)]
-    return sorted({markdown.word(verdict) for verdict in [report.verdict, *_judged(report), *small]})
+    return sorted({verdict.word for verdict in [report.verdict, *_judged(report), *small]})
 
 
 def _table(report: Report) -> str:

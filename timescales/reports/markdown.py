@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales.papers.table import Cell, Cited, columns
-from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Failures, Side, Verdict, Word
+from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Counts, Failures, P, Side, Verdict
 from timescales.reports.report import Origin, Price, Report, Setting
 from timescales.runs.metrics import Censored, is_steps
 
@@ -35,14 +35,9 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
     return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
 
 
-def word(verdict: Verdict) -> str:
-    """A verdict without its remarks: "reproduced so far"."""
-    return verdict.word + (" so far" if verdict.so_far else "")
-
-
 def text(verdict: Verdict) -> str:
     """A verdict with its remarks: "holds (n=2, 1 of 3 groups)"."""
-    return " ".join([word(verdict), *(f"({remark})" for remark in _remarks(verdict))])
+    return " ".join([verdict.word, *(f"({remark})" for remark in _remarks(verdict))])
 
 
 def _remarks(verdict: Verdict) -> list[str]:
@@ -51,8 +46,6 @@ def _remarks(verdict: Verdict) -> list[str]:
         remarks.append("{} of {} failed".format(*verdict.failed))
     if verdict.censored:
         remarks.append("{} of {} never reached the threshold".format(*verdict.censored))
-    if verdict.spreads:
-        remarks.append("sd {} against {}".format(*map(number, verdict.spreads)))
     few = [f"n={verdict.n}"] if verdict.few else []
     if verdict.groups and verdict.groups[0] < verdict.groups[1]:
         few.append("{} of {} groups".format(*verdict.groups))
@@ -63,9 +56,39 @@ def _remarks(verdict: Verdict) -> list[str]:
     return remarks
 
 
-def text_with_p(verdict: Verdict) -> str:
-    """A verdict of a cell with the p of its test."""
-    return text(verdict) + ("" if verdict.p is None else f", p = {verdict.p:.2g}")
+def counts(verdict: Verdict) -> str:
+    """What a table's word follows from: "6 of 11 conclusions hold, 2 differ, 3 undecided; 11 of 18 values agree".
+
+    Values that are better, differ or are undecided are named where there are any.
+    """
+    found = verdict.counts
+    return "" if found is None else "; ".join(filter(None, [_conclusions(found), _values(found)]))
+
+
+def _conclusions(found: Counts) -> str:
+    undecided = found.conclusions - found.hold - found.refuted
+    more = _more({"differ": found.refuted, "undecided": undecided})
+    return f"{found.hold} of {found.conclusions} conclusions hold{more}" if found.conclusions else ""
+
+
+def _values(found: Counts) -> str:
+    undecided = found.values - found.agree - found.better - found.differ
+    more = _more({"better": found.better, "differ": found.differ, "undecided": undecided})
+    return f"{found.agree} of {found.values} values agree{more}" if found.values else ""
+
+
+def _more(numbers: Mapping[str, int]) -> str:
+    return "".join(f", {count} {name}" for name, count in numbers.items() if count)
+
+
+def text_with_counts(verdict: Verdict) -> str:
+    """A table's verdict with the counts behind it."""
+    return ": ".join(filter(None, [text(verdict), counts(verdict)]))
+
+
+def p_text(p: P | None) -> str:
+    """A p value, in brackets corrected for the other tests of its family."""
+    return "" if p is None else f"{p.raw:.2g} ({p.corrected:.2g})"
 
 
 def numbers(result: ClaimResult) -> str:
@@ -87,7 +110,7 @@ def _comparison(found: Comparison) -> str:
 
 
 def _side(side: Side) -> str:
-    return f"{'>' if side.censored else ''}{number(side.mean)} (n={side.n})"
+    return f"{number(side.value)} (n={side.n})"
 
 
 def price(runs: Price) -> str:
@@ -107,7 +130,8 @@ def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
-    lines += _cells(report) + _claims("What the paper concludes", report.claims) + _bootstrap(report)
+    lines += _cells(report) + _of_paper(report.claims) + _of_ours(report.claims)
+    lines += ([CLAIMS, ""] if report.claims else []) + _bootstrap(report)
     lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
     for origin in report.origins:
         lines += _origin(origin)
@@ -117,16 +141,21 @@ def table(report: Report) -> str:
 def _head(report: Report) -> list[str]:
     table = report.table
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
-    lines += [f"At paper size: **{text(report.verdict)}**. Small-scale version: **{text(report.small_verdict)}**."]
+    lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict))}."]
+    lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
     lines += ["", "```bash", *_commands(report), "```", ""]
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
     if any(map(is_steps, columns(table))):
         lines += [
-            "`>N`: a run that never reached the threshold; it counts as all of the N steps that it might have taken.",
+            "`>N`: a run that never reached the threshold, and took N steps. Of steps the median is shown.",
             "",
         ]
     return lines
+
+
+def _in_brackets(words: str) -> str:
+    return f" ({words})" if words else ""
 
 
 def _commands(report: Report) -> list[str]:
@@ -151,12 +180,7 @@ def _cells(report: Report) -> list[str]:
     others = report.other_selections
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
     head += [
-        "paper",
-        "ours",
-        "n",
-        "median",
-        "every seed",
-        "verdict",
+        *("paper", "margin", "ours", "n", "median", "every seed", "verdict", "p equal", "p different"),
         *(f"ours if select={o}" for o in others),
         "missing runs",
     ]
@@ -166,7 +190,16 @@ def _cells(report: Report) -> list[str]:
         row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
         row += [_other(results[k]) for results in others.values()]
         body.append([*row, price(report.price_of(result.cell.where))])
-    return [*grid(head, body), ""]
+    return [*grid(head, body), "", CELLS, ""]
+
+
+CELLS = """\
+*p equal*: two one-sided tests that our mean is within the margin of the printed value (match). *p different*: a
+two-sided test of a difference (better, worse, different). In brackets p corrected for all values of the table (Holm),
+which must be below .05. Neither: compatible."""
+CLAIMS = """\
+*p for* and *p against*: tests of the claim and of its opposite, in brackets corrected for all claims of the table
+(Holm); below .05 the claim holds, or is refuted."""
 
 
 def _cell(result: CellResult) -> list[str]:
@@ -176,7 +209,13 @@ def _cell(result: CellResult) -> list[str]:
     seeds = " ".join(map(number, values)) if len(values) <= 10 else f"{number(min(values))} to {number(max(values))}"
     median = "" if sample.median is None else number(sample.median)
     ours = _with_sd(sample.mean, sample.sd)
-    return [printed(result.cell), ours, str(sample.n or ""), median, seeds, text_with_p(result.verdict)]
+    before = [printed(result.cell), number(result.cell.margin), ours, str(sample.n or ""), median, seeds]
+    return [*before, *_verdict(result.verdict)]
+
+
+def _verdict(verdict: Verdict) -> list[str]:
+    """The columns of a verdict and its two p values."""
+    return [text(verdict), p_text(verdict.p_for), p_text(verdict.p_against)]
 
 
 def _other(result: CellResult) -> str:
@@ -190,12 +229,12 @@ def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
     body: list[list[Any]] = []
     for result in report.cells:
         what = ": ".join(filter(None, [result.cell.label, settings(result.cell.where)]))
-        sample, verdict = result.sample, result.verdict
+        sample = result.sample
         ours = _with_sd(sample.mean, sample.sd)
-        body.append([what, printed(result.cell), ours, sample.n, text(verdict), verdict.p])
+        body.append([what, printed(result.cell), ours, sample.n, *_verdict(result.verdict)])
     for size, results in (("", report.claims), (" (tiny)", report.small_claims)):
-        body += [[c.claim.text + size, "", numbers(c), "", text(c.verdict), c.verdict.p] for c in results]
-    return ["what", "paper", "ours", "n", "verdict", "p"], body
+        body += [[c.claim.text + size, _source(c), numbers(c), c.verdict.n, *_verdict(c.verdict)] for c in results]
+    return ["what", "paper", "ours", "n", "verdict", "p for", "p against"], body
 
 
 def _bootstrap(report: Report) -> list[str]:
@@ -213,14 +252,32 @@ def _interval(ends: tuple[float, float]) -> str:
     return f"[{number(ends[0])}, {number(ends[1])}]"
 
 
+def _of_paper(results: Sequence[ClaimResult]) -> list[str]:
+    """The paper's conclusions, with the words that state them."""
+    return _claims("What the paper concludes", [result for result in results if result.claim.of_paper])
+
+
+def _of_ours(results: Sequence[ClaimResult]) -> list[str]:
+    """Claims that the paper does not make."""
+    return _claims("What the paper does not conclude, and we look at", [r for r in results if not r.claim.of_paper])
+
+
 def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
     if not results:
         return []
-    body = []
-    for result in results:
-        p = "" if result.verdict.p is None else f"{result.verdict.p:.2g}"
-        body.append([result.claim.text, text(result.verdict), p, numbers(result)])
-    return [f"### {title}", "", *grid(["claim", "verdict", "p", "ours"], body), ""]
+    told = any(map(_source, results))
+    head = ["claim", "verdict", "p for", "p against", "ours", *(["source"] if told else [])]
+    body = [
+        [result.claim.text, *_verdict(result.verdict), numbers(result), *([_source(result)] if told else [])]
+        for result in results
+    ]
+    return [f"### {title}", "", *grid(head, body), ""]
+
+
+def _source(result: ClaimResult) -> str:
+    """The paper's words for a claim and their place, or why we look at it."""
+    claim = result.claim
+    return f'"{claim.quote}" ({claim.at})' if claim.of_paper else claim.ours
 
 
 def _small(report: Report) -> list[str]:
@@ -240,7 +297,7 @@ def _small(report: Report) -> list[str]:
 
 
 def _setting(row: Setting) -> list[str]:
-    mean = ((">" if row.censored else "") + _with_sd(row.mean, row.sd)) if row.mean is not None else ""
+    mean = _with_sd(row.mean, row.sd)
     failed = f"{row.failed} failed, not in the mean" if row.failed else ""
     values = " ".join(map(number, row.values))
     return [*map(say, row.axes.values()), mean, str(row.runs), values, failed, f"{row.minutes:.1f}"]
@@ -274,19 +331,21 @@ INDEX = """\
 Written by `make report` from the records.
 At *paper size*, runs use the paper's settings. The *small-scale version* of a table runs on a CPU in minutes. Its
 verdict is about the ranking of the models alone, and it has its own claims, often fewer than the paper has.
-[docs/reproduce.md](../docs/reproduce.md) defines the verdicts.
+[docs/statistics.md](../docs/statistics.md) defines the verdicts.
 The column *missing runs* gives the hours that the missing runs at paper size need. They are estimated from finished
 runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
 are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
-There is no correction for multiple comparisons: each printed value is tested at 5 %. If all 18 values of a table are
-reproduced in truth, at least one is still judged better or worse with probability 0.6 (1 - .95^18).
+*Conclusions* are claims that the paper makes: they hold, differ (refuted by at least the paper's number of runs) or
+are undecided. *Values* are printed ones: they agree, are better, differ or are undecided. Each p is corrected for the
+other tests of its table (Holm's method): if everything in a table is as printed, the probability of a false "better",
+"worse" or "different" among its values is at most 5 %, however many values it has; likewise for its claims.
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
 
 def index(reports: Sequence[Report]) -> str:
     """results/README.md: every table with its verdicts."""
-    head = ["table", "source", "paper size", "cells", "claims", "small-scale version", "missing runs"]
+    head = ["table", "source", "paper size", "conclusions and values", "small-scale version", "missing runs"]
     body = [_index_row(report) for report in reports]
     return "\n".join(["# Results", "", *outcome(reports), "", INDEX, *grid(head, body), ""])
 
@@ -294,19 +353,8 @@ def index(reports: Sequence[Report]) -> str:
 def _index_row(report: Report) -> list[str]:
     name = report.table.name
     link = f"[{name}]({name}/table.md)" if report.all_rows else name
-    cells = _counts([result.verdict for result in report.cells]) or "no printed values"
-    held = [result.verdict for result in report.claims]
-    claims = _counts(held)
-    if any(verdict.word != Word.OPEN for verdict in held) and not report.complete("paper"):
-        claims += " so far"
-    verdict, small = text(report.verdict), text(report.small_verdict)
-    return [link, report.table.source, verdict, cells, claims, small, price(report.price_of({}))]
-
-
-def _counts(verdicts: Sequence[Verdict]) -> str:
-    """How often each word was said: "2 hold, 1 open"."""
-    count = Counter(verdict.word for verdict in verdicts)
-    return ", ".join(f"{n} {'hold' if word == Word.HOLDS and n > 1 else word}" for word, n in sorted(count.items()))
+    verdicts = [text(report.verdict), counts(report.verdict), text(report.small_verdict)]
+    return [link, report.table.source, *verdicts, price(report.price_of({}))]
 
 
 def outcome(reports: Sequence[Report]) -> list[str]:
@@ -324,7 +372,7 @@ def outcome_lines(reports: Sequence[Report]) -> list[str]:
 
 
 def _most_common(verdicts: Sequence[Verdict]) -> str:
-    return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
+    return ", ".join(f"{n} *{words}*" for words, n in Counter(verdict.word for verdict in verdicts).most_common())
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:

@@ -121,9 +121,10 @@ def tables(reports: Sequence[Report]) -> str:
         name = report.table.name
         link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
         runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])}"
-        verdicts = [markdown.text(report.verdict), runs, markdown.text(report.small_verdict)]
-        body.append([link, report.table.title, *verdicts])
-    head = ["table or figure", "task and metric", "verdict at paper size", "runs", "verdict of the small-scale version"]
+        at_paper_size = [runs, markdown.text(report.verdict), markdown.counts(report.verdict)]
+        body.append([link, report.table.title, *at_paper_size, markdown.text(report.small_verdict)])
+    head = ["table or figure", "task and metric", "runs", "at paper size", "conclusions and values"]
+    head += ["small-scale version"]
     grid = markdown.grid(head, body)
     return "\n".join([" ".join(markdown.outcome_lines(reports)), "", *grid])
 

@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from timescales.config.compose import Composer
 from timescales.papers import load
-from timescales.papers.claims import judge_claim
+from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
+from timescales.papers.claims import judge_claims
 from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
-from timescales.papers.verdict import (
-    CellResult,
-    ClaimResult,
-    Verdict,
-    in_unit,
-    judge_cell,
-    judge_selection,
-    judge_small,
-    judge_table,
-)
+from timescales.papers.verdict import CellResult, ClaimResult, Verdict, judge_small, judge_table
 from timescales.reports import gather
-from timescales.runs.metrics import Censored, is_steps
+from timescales.runs.metrics import is_steps
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
     import pandas
@@ -58,9 +50,8 @@ class Setting:
     axes: Mapping[str, Any]
     runs: int
     values: Sequence[float]  # of every run that has one
-    mean: float | None  # of those that count
+    mean: float | None  # of those that count; of steps to a threshold the median
     sd: float | None
-    censored: bool  # the mean is only known to be larger
     failed: int
     minutes: float  # the mean of a run
 
@@ -110,7 +101,7 @@ class Report:
     @functools.cached_property
     def cells(self) -> list[CellResult]:
         """The printed values, judged."""
-        return [judge_cell(cell, self.rows["paper"]) for cell in self.table.cells]
+        return judge_cells(self.table.cells, self.rows["paper"])
 
     @functools.cached_property
     def claims(self) -> list[ClaimResult]:
@@ -123,13 +114,12 @@ class Report:
         return self._judged(self.table.tiny, "tiny") if self.table.tiny else []
 
     def _judged(self, table: Table, size: str) -> list[ClaimResult]:
-        return [judge_claim(claim, self.rows[size], self.planned[size]) for claim in table.claims]
+        return judge_claims(table.claims, self.rows[size], self.planned[size])
 
     @functools.cached_property
     def verdict(self) -> Verdict:
         """The table's verdict, at the paper's size."""
-        cells, claims = ([result.verdict for result in results] for results in (self.cells, self.claims))
-        return judge_table(cells, claims, self.rows["paper"], self.complete("paper"))
+        return judge_table(self.cells, self.claims, self.rows["paper"], self.complete("paper"))
 
     @functools.cached_property
     def small_verdict(self) -> Verdict:
@@ -140,8 +130,8 @@ class Report:
     @functools.cached_property
     def other_selections(self) -> dict[Select, list[CellResult]]:
         """The cells as they are if the runs' values had been selected in another way."""
-        selections, rows = self.table.other_selections(), self.rows["paper"]
-        return {select: [judge_selection(result, select, rows) for result in self.cells] for select in selections}
+        rows = self.rows["paper"]
+        return {select: judge_selection(self.cells, select, rows) for select in self.table.other_selections()}
 
     def price_of(self, where: Where) -> Price:
         """What the open runs with these settings will take on a machine like those that were timed."""
@@ -232,15 +222,13 @@ def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Set
     column = table.column
     everyone = is_steps(column)  # a run that failed has a value, too, as in claims
     counted = [row for row in rows if everyone or table.succeeded(row)]
-    measured = [row[column] for row in counted if row.get(column) is not None]
-    values = [value * table.scale for value in measured]
+    values = [in_unit(table, row[column]) for row in counted if row.get(column) is not None]
     return Setting(
         axes={key: rows[0]["axes"].get(key) for key in keys},
         runs=len(rows),
         values=[in_unit(table, row[column]) for row in rows if row.get(column) is not None],
-        mean=statistics.fmean(values) if values else None,
-        sd=statistics.stdev(values) if len(values) > 1 else None,
-        censored=any(isinstance(value, Censored) for value in measured),
+        mean=typical(table, values) if values else None,
+        sd=spread(table, values),
         failed=len(rows) - len(counted),
         minutes=statistics.fmean(row["seconds"] for row in rows) / 60,
     )

@@ -15,7 +15,7 @@ from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.files import write_atomic
 from timescales.papers import load
-from timescales.papers.claims import judge_claim
+from timescales.papers.claims import judge_claims
 from timescales.papers.table import Row, Run, SmallTable, columns, expand, run_of
 from timescales.reports import markdown
 from timescales.runs import record, store
@@ -100,8 +100,7 @@ def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False
 
 
 def _said(table: SmallTable, rows: Sequence[Row]) -> Iterator[str]:
-    for claim in table.claims:
-        result = judge_claim(claim, rows)
+    for result in judge_claims(table.claims, rows):
         yield f"{markdown.text(result.verdict)}: {markdown.numbers(result)}"
 
 

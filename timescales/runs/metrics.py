@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from timescales.config.schema import LoopSettings
 
 
 class Censored(int):
-    """All the steps that a run might have taken, where it never reached a threshold: ">3000" in files and on pages."""
+    """The last step that a run took, where it never reached a threshold: ">3000" in files and on pages."""
 
     def __str__(self) -> str:
         return f">{int(self)}"
@@ -28,14 +27,14 @@ def is_steps(name: str) -> bool:
 def metric(record: Mapping[str, Any], name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
-    None if it has none. A run that never reaches the threshold has all the steps that it might have taken, `Censored`,
-    also where its task ended it as failed before.
+    None if it has none. A run that never reaches the threshold has the last step that it took, `Censored`, also where
+    its task ended it as failed before.
     """
     if is_steps(name):
         key, there = threshold(name.removeprefix(STEPS_TO))
         points = (point for point in record["curve"] if point.get(key) is not None)
         reached = next((point["step"] for point in points if there(point[key])), None)
-        steps = allowed(record)
+        steps = record.get("steps")
         return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):
         return record.get("probes", {}).get(name.removeprefix("probe/"))
@@ -43,13 +42,14 @@ def metric(record: Mapping[str, Any], name: str) -> float | None:
     return record["metrics" if which == "best" else "last"].get(key)
 
 
-def allowed(record: Mapping[str, Any]) -> int | None:
-    """The steps that a record's run takes if nothing ends it before; those it took if it has no curve to tell by."""
-    if not record["curve"]:
-        return record.get("steps")
-    loop, last = record["config"]["loop"], record["curve"][-1]
-    settings = LoopSettings(max_epochs=loop["max_epochs"], max_steps=loop.get("max_steps"))
-    return settings.last_step(lambda epochs: round(last["step"] / last["epoch"] * epochs))
+def median(values: Sequence[float]) -> float:
+    """The median of values of which some may be `Censored`; it is `Censored` where it may be larger than it seems.
+
+    It may be if a censored value is not above the middle: the true one may be.
+    """
+    middle, upper = statistics.median(values), sorted(values)[len(values) // 2]
+    unsure = any(isinstance(value, Censored) and value <= upper for value in values)
+    return Censored(middle) if unsure else middle
 
 
 SIGNS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}

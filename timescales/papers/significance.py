@@ -1,0 +1,175 @@
+"""The statistical tests behind the verdicts: pure functions of numbers. SciPy does the arithmetic.
+
+Each test of two samples comes as a function `test(shift, alternative)`: the p value of "the first sample, plus `shift`,
+is greater (or less) than the second". `two_one_sided` turns any of them into a test of equivalence. None means that
+the numbers allow no test.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+Alternative = Literal["greater", "less", "two-sided"]
+Test = Callable[[float, Alternative], float | None]
+RESAMPLES = 9999  # of a permutation test; it is exact where there are no more permutations than these
+MIN_PAIRS = 5  # of a test of the best values: with fewer its p cannot be below .05
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and size of a sample."""
+
+    mean: float
+    sd: float
+    n: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Moments:
+        """Those of these values; the standard deviation of a single one is 0 here."""
+        return Moments(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
+
+    @staticmethod
+    def exact(value: float) -> Moments:
+        """A value without error: the mean of infinitely many that are all the same."""
+        return Moments(value, 0.0, math.inf)
+
+
+def welch(first: Moments, second: Moments) -> Test:
+    """Welch's t-test: t = (m1 - m2) / sqrt(s1^2/n1 + s2^2/n2), with the degrees of freedom of Welch and Satterthwaite.
+
+    - Against an exact value it is the one-sample t-test with n1 - 1 degrees of freedom.
+    - A single value on one side is one more draw from the other side's distribution:
+      t = (x - m) / (s sqrt(1 + 1/n)) with n - 1 degrees of freedom.
+    - Two single values, or one and an exact value, allow no test; nor does one beside values without any spread.
+    - Where both sides have no spread, different means are different with p = 0.
+    """
+
+    def test(shift: float, alternative: Alternative) -> float | None:
+        from scipy import stats
+
+        moved = first._replace(mean=first.mean + shift)
+        single = 1 in (first.n, second.n)
+        if first.sd == second.sd == 0.0:
+            return None if single else _without_spread(moved.mean - second.mean, alternative)
+        result = stats.ttest_ind_from_stats(*moved, *second, equal_var=single, alternative=alternative)
+        return float(result.pvalue)
+
+    return test
+
+
+def _without_spread(difference: float, alternative: Alternative) -> float:
+    as_said = {"two-sided": difference != 0.0, "greater": difference > 0.0, "less": difference < 0.0}
+    return 0.0 if as_said[alternative] else 1.0
+
+
+def two_one_sided(test: Test, margin: float) -> float | None:
+    """p of equivalence by two one-sided tests (TOST; Schuirmann 1987): the difference is within +- margin.
+
+    The larger p of "first + margin > second" and "first - margin < second".
+    """
+    above, below = test(margin, "greater"), test(-margin, "less")
+    return None if above is None or below is None else max(above, below)
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """The p values of one family, corrected by Holm (1979), in the order given.
+
+    The k-th smallest of m is multiplied by m - k + 1; a corrected p is never below that of a smaller one, nor above 1.
+    """
+    corrected, largest = [0.0] * len(ps), 0.0
+    for k, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - k) * ps[i]))
+        corrected[i] = largest
+    return corrected
+
+
+class Time(NamedTuple):
+    """A time, or if it is censored the time up to which an event had not come."""
+
+    value: float
+    censored: bool
+
+
+def gehan(times: Sequence[Time]) -> list[int]:
+    """Gehan's (1965) score of each time: how many of the others are surely shorter, minus how many surely longer.
+
+    Of a pair the order is sure unless the smaller value, or one of two equal ones, is censored; an event comes before
+    a censored time of the same value. Without censored times a score is a rank but for a constant.
+    """
+
+    def shorter(a: Time, b: Time) -> bool:
+        return not a.censored and (a.value < b.value or (a.value == b.value and b.censored))
+
+    return [sum(shorter(b, a) - shorter(a, b) for b in times) for a in times]
+
+
+def ranks_of_times(first: Sequence[Time], second: Sequence[Time]) -> Test:
+    """Permutation test of Gehan's scores: is the sum of the first sample's scores larger (its times longer)?
+
+    All ways to deal the scores to the two samples are counted, or RESAMPLES random ones where there are more. Without
+    censored times this is the exact test of Mann and Whitney. Each sample has at least one time.
+    """
+
+    def test(shift: float, alternative: Alternative) -> float:
+        moved = [time._replace(value=time.value + shift) for time in first]
+        scores = gehan([*moved, *second])
+        mine, others = scores[: len(moved)], scores[len(moved) :]
+        return _permuted(mine, others, lambda a, _, axis: a.sum(axis), "independent", alternative)
+
+    return test
+
+
+def paired_best(first: Sequence[float], second: Sequence[float], largest: bool) -> Test:
+    """Paired permutation test of the difference of two best values: each pair may be the other way round.
+
+    All 2^n exchanges are counted, or RESAMPLES random ones where there are more. None for fewer than MIN_PAIRS pairs.
+
+    Args:
+        first, second: first[k] and second[k] are a pair.
+        largest: whether the best value is the largest one, otherwise the smallest.
+    """
+
+    def statistic(a: Any, b: Any, axis: int) -> Any:
+        return a.max(axis) - b.max(axis) if largest else a.min(axis) - b.min(axis)
+
+    def test(shift: float, alternative: Alternative) -> float | None:
+        if len(first) < MIN_PAIRS:
+            return None
+        return _permuted([value + shift for value in first], second, statistic, "samples", alternative)
+
+    return test
+
+
+def _permuted(
+    first: Sequence[float],
+    second: Sequence[float],
+    statistic: Callable[..., Any],
+    kind: Literal["independent", "samples"],
+    alternative: Alternative,
+) -> float:
+    import numpy as np
+    from scipy import stats
+
+    found = stats.permutation_test(
+        (np.asarray(first, float), np.asarray(second, float)),
+        statistic,
+        permutation_type=kind,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        alternative=alternative,
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
+
+
+def majority(count: int, of: int) -> tuple[float, float]:
+    """Exact binomial tests of "more than half": p of it, P(X >= count), and p of the opposite, P(X <= count).
+
+    X is binomial with `of` trials and probability 1/2.
+    """
+    from scipy import stats
+
+    more, fewer = (stats.binomtest(count, of, 0.5, alternative=way).pvalue for way in ("greater", "less"))
+    return float(more), float(fewer)
