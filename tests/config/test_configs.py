@@ -221,12 +221,18 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    ours = {f"chien/{task}_{model}" for task in MATCHED for model in ("gru", "pgru", "janet", "exprnn")}
+    ours = {f"chien/{task}_{model}" for task in MATCHED for model in ("gru", "pgru", "janet", "exprnn")} | {
+        "chien/text8_mts"
+    }
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours
 
 
 FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
-MATCHED = {"ptb_char": (20, 716), "text8": (27, 512), "imdb": (100, 128)}  # by parameters: input and units of the LSTM
+MATCHED = {
+    "ptb_char": (20, 716, 50),
+    "text8": (27, 512, 27),
+    "imdb": (100, 128, 1),
+}  # inputs, units of the LSTM, outputs
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -244,13 +250,15 @@ def test_like_is_compared_with_like(task):
 @pytest.mark.parametrize("task", MATCHED)
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_match_the_parameters(task, model):
-    inputs, units = MATCHED[task]
+    inputs, units, outputs = MATCHED[task]
     settings = identity.resolved(config(f"task={task}", f"model={model}"))["model"]
     settings |= {"T_max": 10} if settings.get("T_max") == "auto" else {}
     with torch.device("meta"):
         of_rnn = {key: value for key, value in settings.items() if key not in build.HEAD}
         network = build.construct("model", of_rnn, input_size=inputs, engine="auto")
-        lstm = torch.nn.LSTM(inputs, units, settings["num_layers"])
+        network = torch.nn.ModuleList([network, torch.nn.Linear(network.layers[-1].hidden_size, outputs)])
+        lstm = torch.nn.LSTM(inputs, units, config(f"task={task}", "model=lstm").model.num_layers)
+        lstm = torch.nn.ModuleList([lstm, torch.nn.Linear(units, outputs)])
     found, wanted = (sum(p.numel() for p in module.parameters()) for module in (network, lstm))
     assert found == pytest.approx(wanted, rel=0.01)
 
