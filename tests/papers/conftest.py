@@ -28,7 +28,7 @@ table:
   cells:
     - {where: {model: lstm}, value: 10.0}
     - {where: {model: plstm}, value: 10.0}
-  claims: ["plstm > lstm"]
+  claims: [{claim: "plstm > lstm", quote: pLSTM wins, at: section 1}]
   assumed: {optimizer.lr: {said: not stated, try: [0.1]}}
   probe: [steps]
   tiny:

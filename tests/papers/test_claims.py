@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from made_up import TABLE, judge, judged, report_of, rows
+from made_up import TABLE, judge, judged, quoted, report_of, rows
 from scipy import stats
 
 from timescales import errors
@@ -138,7 +138,7 @@ def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     assert both.p == max(told.p for told in each)
     alike = {"claim": "plstm ~ lstm", "tolerance": 50}
     assert judge(alike, TABLE, together).p == min(judge(alike, TABLE, found).p for found in groups)
-    table = {**TABLE, "claims": ["plstm > lstm"]}
+    table = {**TABLE, "claims": [quoted("plstm > lstm")]}
     index = markdown.index([report_of(table, {"paper": together, "tiny": []}, {"paper": planned, "tiny": []})])
     assert "| 1 holds so far |" in index
 
@@ -204,7 +204,7 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
     assert judge(nearer | {"better": "higher"}, TABLE, found).verdict == "refuted"
     assert judge(nearer, TABLE, found[:1]).verdict == "in order (n=1)"
     assert judge(nearer | {"claim": "lstm"}, TABLE, found).verdict == "open"
-    assert columns(parse(TABLE | {"claims": [nearer]}))[1:] == ["probe/near", "probe/far"]
+    assert columns(parse(TABLE | {"claims": [quoted(nearer)]}))[1:] == ["probe/near", "probe/far"]
     for line in ("plstm > lstm", "plstm ~ lstm", "plstm fails"):
         with pytest.raises(errors.ConfigError, match="one side alone"):
             judge(nearer | {"claim": line}, TABLE, found)

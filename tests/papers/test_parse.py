@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from made_up import quoted
 from omegaconf import OmegaConf
 
 from timescales import errors, paths
@@ -136,6 +137,7 @@ CLAIMS = [
     (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has a quote of the paper and ours: leave out one"),
     (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
+    (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
@@ -186,8 +188,8 @@ def test_a_grid_over_what_makes_no_other_run_is_refused(grid, words):
         *({"cells": [cell]} for cell in ({"value": 1, "sd": 1.0, "n": None}, {"value": 1, "sd": 0.0, "n": 2})),
         *({"cells": [cell]} for cell in ({"value": 1, "unit": "percentile"}, {"value": -1, "tolerance": 0})),
         {"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1}]},  # they have no n
-        {"reduce": "max", "claims": [{"claim": "plstm > lstm", "tolerance": 2}]},
-        {"success": "valid/accuracy > 0.5", "claims": ["lstm never fails"]},
+        {"reduce": "max", "claims": [quoted({"claim": "plstm > lstm", "tolerance": 2})]},
+        {"success": "valid/accuracy > 0.5", "claims": [quoted("lstm never fails")]},
     ],
 )
 def test_a_good_table_is_taken(changes):
@@ -197,7 +199,9 @@ def test_a_good_table_is_taken(changes):
 def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
     cells = [{"value": 1}, {"value": 2, "metric": "test/loss", "unit": "nats", "better": "neither", "tolerance": 3}]
     claims = ["plstm > lstm", {"claim": "plstm > lstm", "metric": "valid/loss", "better": "lower", "times": 2}]
-    table = parse(changed(cells=cells, claims=claims, tiny_select="best", tiny_claims=["plstm > lstm"]))
+    table = parse(
+        changed(cells=cells, claims=list(map(quoted, claims)), tiny_select="best", tiny_claims=["plstm > lstm"])
+    )
     first, second = table.cells
     assert (first.column, first.scale, first.better, first.tolerance) == ("last test/accuracy", 100, "higher", 0.5)
     assert (second.column, second.scale, second.score, second.tolerance) == ("last test/loss", 1, False, 3)
@@ -217,7 +221,7 @@ def test_a_claim_is_the_papers_if_it_quotes_it():
 
 def test_a_line_is_read_into_sides_sign_and_place():
     claims = ["plstm task.time_input=false > lstm @ task.sampling=async", "lstm never fails", "plstm ~ lstm"]
-    table = parse(changed(claims=claims, success="valid/accuracy > 0.5"))
+    table = parse(changed(claims=list(map(quoted, claims)), success="valid/accuracy > 0.5"))
     first, second, third = table.claims
     assert first.sides == ({"model": "plstm", "task.time_input": False}, {"model": "lstm"})
     assert (first.sign, first.place) == (">", {"task.sampling": "async"})

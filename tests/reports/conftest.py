@@ -1,7 +1,7 @@
 """A made-up table with trained runs, and a way to report it."""
 
 import pytest
-from made_up import TABLE, made_record
+from made_up import TABLE, made_record, quoted
 
 from timescales.papers.parse import parse
 from timescales.papers.table import SIZES, expand
@@ -11,7 +11,7 @@ from timescales.runs import provenance
 
 MADE = TABLE | {
     "figure": {"kind": "curves"},
-    "claims": ["plstm > lstm"],
+    "claims": [quoted("plstm > lstm")],
     "success": "valid/accuracy > 0.2",
     "assumed": {"batch": {"said": "not stated; 128"}},
     "notes": ["The paper contradicts itself."],

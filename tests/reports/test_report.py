@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, report_of, rows
+from made_up import ORIGIN, TABLE, quoted, report_of, rows
 
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
@@ -180,14 +180,14 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
 
 
 def test_verdicts_are_rows_for_elsewhere():
-    found = report_of(TABLE | {"claims": ["plstm > lstm"]}, {"paper": rows([0.901] * 3), "tiny": []})
+    found = report_of(TABLE | {"claims": [quoted("plstm > lstm")]}, {"paper": rows([0.901] * 3), "tiny": []})
     head, body = markdown.verdicts(found)
     assert head == ["what", "paper", "ours", "n", "verdict", "p"]
     assert body == [["model=plstm", "90.0", "90.1 (0)", 3, "match", None], ["plstm > lstm", "", "", "", "open", None]]
 
 
 def test_a_claim_on_a_part_of_the_runs_holds_so_far():
-    table = TABLE | {"claims": ["plstm > lstm"]}
+    table = TABLE | {"claims": [quoted("plstm > lstm")]}
     found = rows([0.9, 0.91, 0.92]) + rows([0.5, 0.51, 0.52], "lstm")
     for there, words in ((found[:5], "1 holds so far |"), (found, "1 holds |")):
         assert words in markdown.index([report_of(table, {"paper": there, "tiny": []})])

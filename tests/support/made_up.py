@@ -34,6 +34,12 @@ PLANNED = {"paper": [run.axes for run in expand(parse(TABLE))], "tiny": []}
 ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
 
 
+def quoted(claim: str | dict[str, Any]) -> dict[str, Any]:
+    """A claim of a made-up paper, as it stands in a file."""
+    node = claim if isinstance(claim, dict) else {"claim": claim}
+    return {"quote": "One is better.", "at": "nobody 2021, section 1", **node}
+
+
 def rows(values, model="plstm", status="finished", stale=False, **axes):
     """Rows of runs.csv with these accuracies (fractions), seeds from 0 on."""
     return [

@@ -246,12 +246,15 @@ def _check_runs(file: str, table: Table) -> None:
 
 
 def _check_claims(file: str, table: Table) -> None:
-    """Raise ConfigError for a claim that no run can decide."""
+    """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
     for size, part in table.by_size.items():
         runs = [{"axes": run.axes} for run in expand(table, SIZES[size])]
         for claim in part.claims:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
+                raise ConfigError(f"{file}: {text}")
+            if part is table and not (claim.quote or claim.ours):
+                text = f"the claim {claim.claim!r} has no source: give quote and at, or ours"
                 raise ConfigError(f"{file}: {text}")
 
 
