@@ -59,6 +59,7 @@ def unfinished(cfg: DictConfig) -> RunToTrain | None:
     action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
     if action is not Action.SKIP:
         return RunToTrain(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
+    check.check(cfg)  # a wrong value is named, whether or not there is something to train
     saved = record.read(directory)
     again = "stale: its numbers have changed since; force=stale" if record.stale(saved) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")

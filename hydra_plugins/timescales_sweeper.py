@@ -60,7 +60,7 @@ class TimescalesSweeper(BasicSweeper):
         if self.config.table is None and len(runs) > 1:
             print("\n".join(["", *sweep.outcomes(runs)]), flush=True)
         if self.failures:
-            raise cli.SweepFailed(f"{self.failures} of {len(requests)} runs failed")
+            raise cli.SweepFailed(f"{self.failures} of {sweep.number_of_runs(len(requests))} failed")
         return returns
 
     def _requests(self, arguments: list[str]) -> list[Overrides]:
@@ -82,7 +82,10 @@ class TimescalesSweeper(BasicSweeper):
         """All runs that are asked for. Prints what there is to do, and what is wrong."""
         assert self.config is not None
         runs, wrong = sweep.plan(requests, self.compose, self.config.skip)
-        for overrides, error, more in wrong:
+        for overrides, error, more, mistyped in wrong:
+            line = messages.one_line(error, overrides)
+            if mistyped and line is not None and self.config.table is None:
+                raise ConfigError(line)  # one wrong value of several would be found once the others are trained
             self._failed(overrides, error, more=more)
         self.seconds = cost.known() | {run.cost_key: run.seconds for run in runs if run.seconds is not None}
         print(sweep.counts(runs, len(requests), self.failures), flush=True)
@@ -90,6 +93,8 @@ class TimescalesSweeper(BasicSweeper):
             print(
                 f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
             )
+        if self.config.table is None and (note := sweep.unequal(runs, self.compose)):  # a table states its settings
+            print(note, flush=True)
         return runs
 
     def _train(self, runs: list[SweepRun]) -> list[JobReturn]:
@@ -106,7 +111,9 @@ class TimescalesSweeper(BasicSweeper):
                 if not over():
                     raise
                 done = sum(run.ended() for run in todo)
-                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {len(todo)} runs done"
+                spent = (
+                    f"{(time.monotonic() - begun) / 60:.1f} minutes, {done} of {sweep.number_of_runs(len(todo))} done"
+                )
                 print(f"\nstopped after {spent}: {cli.continuing(sys.argv[1:])}", flush=True)
         return returns
 

@@ -33,15 +33,39 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
         line = f"model={model}: test/accuracy {(a + b) / 2:.4f} ({abs(a - b) / 2**0.5:.4f}), test/loss "
         assert first.out.count(line) == again.out.count(line) == 1
     assert again.out.count("; n = 2") == 2
-    wider = train("-m", *QUICK, "model=lstm,plstm,lstn", "seed=0,2", "task.T=2,-3")
+    wider = train("-m", *QUICK, "model=lstm,plstm", "seed=0,2", "task.T=2,-3")
     assert wider.status == 1
-    assert "12 runs: 2 finished, skipped; 6 to run" in wider.out
-    assert "did you mean lstm?" in wider.out
+    assert "8 runs: 2 finished, skipped; 6 to run" in wider.out
     assert wider.out.count("T must be at least 0") == 4
     assert "task.T=-3 model=lstm: no finished record here; n = 0 of 2" in wider.out
-    assert "8 of 12 runs failed" in wider.err
+    assert "4 of 8 runs failed" in wider.err
     assert "Traceback" not in wider.out + wider.err
     assert len(list((tmp_path / "runs").iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ("model=lstm,plstn", "model=plstn: no such model; did you mean plstm?"),
+        ("engine=eager,fusd", "engine must be one of .* not fusd; did you mean fused?"),
+        ("loop.max_epochs=2,0", "loop.max_epochs must be at least 1; not 0"),
+        ("task.T=2,3 task.TT=1,2", "task.TT: no such key; did you mean task.T?"),
+    ],
+)
+def test_one_wrong_value_is_named_before_the_others_are_trained(train, tmp_path, values, line):
+    outcome = train("-m", *QUICK, *values.split())
+    assert (outcome.status, outcome.out) == (1, "")
+    assert re.fullmatch(f"error: {line.replace('?', '[?]')}.*\n", outcome.err)
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_finished_run_does_not_hide_a_wrong_value(train):
+    assert "1 run: 0 finished, skipped; 1 to run" in train("-m", *QUICK).out
+    assert "1 run: 1 finished, skipped; 0 to run" in train("-m", *QUICK).out
+    for sweep in ([], ["-m"]):
+        outcome = train(*sweep, *QUICK, "engine=fusd")
+        assert (outcome.status, outcome.out) == (1, "")
+        assert "did you mean fused?" in outcome.err
 
 
 def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
@@ -184,6 +208,48 @@ def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train, tmp_pat
     assert probes["lstm"] == {}  # its units have no reference times
     late = [probes["plstm"][f"reference_times/late/mean_{name}"] for name in ("both", "one", "neither")]
     assert sum(late) == 8.0
+
+
+OWN = """_target_: timescales.LSTM
+name: own
+hidden_size: 5
+num_layers: 1
+dropout: 0.0
+forget_init: uniform
+"""
+NOTE = "note: settings that were not swept differ: "
+
+
+def note(outcome):
+    """What a sweep says of unequal settings before its first run."""
+    assert outcome.status == 0, outcome
+    lines = outcome.out.splitlines()
+    found = [line.removeprefix(NOTE) for line in lines if line.startswith("note: ")]
+    if found and any(line.startswith("[1/") for line in lines):
+        assert lines.index(NOTE + found[0]) < next(k for k, line in enumerate(lines) if line.startswith("[1/"))
+    return found
+
+
+def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp_path):
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "own.yaml").write_text(OWN)
+    quick = [setting for setting in QUICK if not setting.startswith("model.")]
+    mine = ["--config-dir", "mine", "-m", *quick]
+    sizes = "model.hidden_size (lstm 128, own 5)"  # and no forget_init, which makes a model what it is
+    assert note(train(*mine, "model=lstm,own", "seed=0,1")) == [sizes]
+    assert note(train(*mine, "model=lstm,own", "seed=0,1")) == [sizes]  # all of them finished
+    assert note(train(*mine, "model=lstm,own", "model.hidden_size=5,6")) == []  # swept
+    assert note(train(*mine, "model=own", "seed=0,1", "task.T=2,3")) == []
+    (both,) = note(train(*mine, "model=lstm,own", "optimizer=sgd,adam"))
+    assert both.startswith("model.hidden_size (lstm sgd 128, lstm adam 128, own sgd 5, own adam 5), optimizer.lr (")
+
+
+def test_runs_of_different_tasks_are_not_compared(train):
+    task = ["task=copy,adding", "task.T=12", *(setting for setting in QUICK if not setting.startswith("task"))]
+    small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=4"]
+    assert note(train("-m", *task, *small)) == []
+    (found,) = note(train("-m", *task, *small, "optimizer=sgd,adam"))
+    assert found == "optimizer.lr (copy: sgd 0.1, adam 0.001; adding: sgd 0.1, adam 0.001)"
 
 
 def test_failing_jobs_leave_no_memory_behind(train):

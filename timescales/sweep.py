@@ -78,10 +78,12 @@ def of_table(
 ) -> list[Overrides]:
     """The overrides of a table's runs, narrowed by overrides of its keys, with those that all of them share.
 
-    Raises ConfigError for a table that has no such profile, and for a key that there is not. Prints how many of the
-    runs the table does not have.
+    Raises ConfigError for a table that has no such profile, and for a key or a file of a group that there is not.
+    Prints how many of the runs the table does not have.
     """
     parsed = [compose.parse(text) for text in narrow]
+    for override in parsed:
+        compose.check_choice(override)  # one wrong name of several would be found once the others are trained
     axes = {key for run in expand(table, profile) for key in run.axes}
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in axes else o.get_key_element(): o for o in parsed}
@@ -92,7 +94,7 @@ def of_table(
         _check_keys(runs[0], compose)
         in_table = {_id(run, compose) for run in expand(table, profile)}
         if beyond := sum(_id(run, compose) not in in_table for run in runs):
-            print(f"{beyond} of {len(runs)} runs are beyond {table.name}: they fill no cell of it", flush=True)
+            print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(runs)}", flush=True)
     # The table's name is for W&B's tag alone; a logger's keys are no part of a run's identity.
     return [[*run.overrides, *shared, f"++logger.table={table.name}"] for run in runs]
 
@@ -122,6 +124,7 @@ class Wrong(NamedTuple):
     overrides: Overrides
     error: Exception
     more: int  # how many more runs have the same error
+    mistyped: bool  # whether the settings are wrong, not what lies in the run's directory
 
 
 def plan(requests: Sequence[Overrides], compose: Composer, skip: str) -> tuple[list[SweepRun], list[Wrong]]:
@@ -130,18 +133,21 @@ def plan(requests: Sequence[Overrides], compose: Composer, skip: str) -> tuple[l
     runs: dict[Path, SweepRun] = {}
     wrong: dict[str, Wrong] = {}
     for overrides in requests:
+        mistyped = True
         try:
-            run = _sweep_run(overrides, compose, committed, skip)
+            cfg = compose(overrides)
+            check.check(cfg)
+            mistyped = False
+            run = _sweep_run(overrides, cfg, committed, skip)
             runs[run.directory] = run
         except Exception as error:
-            first = wrong.get(str(error))
-            wrong[str(error)] = Wrong(overrides, error, 0) if first is None else first._replace(more=first.more + 1)
+            first = wrong.setdefault(str(error), Wrong(overrides, error, -1, mistyped))
+            wrong[str(error)] = first._replace(more=first.more + 1)
     return list(runs.values()), list(wrong.values())
 
 
-def _sweep_run(overrides: Overrides, compose: Composer, committed: Mapping[str, Any], skip: str) -> SweepRun:
+def _sweep_run(overrides: Overrides, cfg: Any, committed: Mapping[str, Any], skip: str) -> SweepRun:
     """One run and its status. committed: the rows of results/ by id; skip: whether they count ("committed")."""
-    cfg = compose(overrides)
     run_id, directory = identity.identity(cfg), Path(cfg.run_dir)
     if any(key_of(override) == "run_dir" for override in overrides):
         directory = directory / identity.slug(cfg)
@@ -149,8 +155,6 @@ def _sweep_run(overrides: Overrides, compose: Composer, committed: Mapping[str, 
         overrides = [*(o for o in overrides if key_of(o) != "run_dir"), f"run_dir={place}"]
     row = committed.get(run_id)
     status, stale = _status(cfg, directory, run_id, row if skip == "committed" else None)
-    if status is Status.TO_RUN:  # what is finished was right
-        check.check(cfg)
     saved = record.read(directory)
     outcome = saved if record.state(saved).ended else row
     return SweepRun(
@@ -185,12 +189,17 @@ def in_order(runs: Sequence[SweepRun], seconds: Mapping[str, float]) -> list[Swe
     return sorted(todo, key=lambda run: (run.seed, -seconds.get(run.cost_key, float("inf"))))
 
 
+def number_of_runs(n: int) -> str:
+    """In words: "1 run", "2 runs"."""
+    return f"{n} run" if n == 1 else f"{n} runs"
+
+
 def counts(runs: Sequence[SweepRun], requested: int, failed: int) -> str:
     """What a sweep is about to do, in one line. requested: the runs asked for; failed: those that cannot be planned."""
     count = Counter(run.status for run in runs)
     elsewhere = sum(lock.owner(run.directory) is not None for run in runs if run.status is Status.TO_RUN)
     to_run = count[Status.TO_RUN] - elsewhere
-    parts = [f"{requested} runs: {count[Status.FINISHED]} finished, skipped", f"{to_run} to run"]
+    parts = [f"{number_of_runs(requested)}: {count[Status.FINISHED]} finished, skipped", f"{to_run} to run"]
     if elsewhere:
         parts.append(f"{elsewhere} running elsewhere")
     if same := requested - len(runs) - failed:
@@ -198,6 +207,42 @@ def counts(runs: Sequence[SweepRun], requested: int, failed: int) -> str:
     if count[Status.COMMITTED]:
         parts.append(f"{count[Status.COMMITTED]} committed, skipped")
     return "; ".join(parts)
+
+
+# --- whether they are compared on equal terms -------------------------------------------------------------------------
+
+
+def unequal(runs: Sequence[SweepRun], compose: Composer) -> str:
+    """A line that names the settings that were not swept and yet differ between runs of a task; "" if there is none.
+
+    Such a setting comes from the files that the command line chooses: a recipe for one of the models, an optimizer's
+    learning rate. Keys that not all models have are left out, as are those of `identity.OF_THE_MODEL`.
+    """
+    choices = [compose.choices(run.overrides) for run in runs]
+    swept = varying(choices)
+    firsts: dict[str, dict[str, Overrides]] = {}  # the first run of each choice of files, by task
+    for run, chosen in zip(runs, choices, strict=True):
+        task = " ".join(chosen[group] for group in swept if group in ("task", "paper"))
+        name = " ".join(chosen[group] for group in swept if group not in ("task", "paper"))
+        firsts.setdefault(task, {}).setdefault(name, run.overrides)
+    given = {key_of(override) for run in runs for override in run.overrides} | {f"{group}.name" for group in swept}
+    found: dict[str, list[str]] = {}
+    for task, overrides in firsts.items():
+        settings = {name: identity.settings(compose(first)) for name, first in overrides.items()}
+        for key, values in _differences(settings):
+            if key not in given:
+                found.setdefault(key, []).append(f"{task}: {values}" if task else values)
+    differ = ", ".join(f"{key} ({'; '.join(values)})" for key, values in found.items())
+    return f"note: settings that were not swept differ: {differ}" if differ else ""
+
+
+def _differences(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The keys that all of several configurations have with different values, each with these in words."""
+    first = next(iter(settings.values()))
+    for key in first:
+        values = {name: found[key] for name, found in settings.items() if key in found}
+        if len(values) == len(settings) and any(value != first[key] for value in values.values()):
+            yield key, ", ".join(f"{name} {spell(value)}" for name, value in values.items())
 
 
 # --- what is launched together, and how long it takes -----------------------------------------------------------------

@@ -34,9 +34,12 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
     assert "finished, skipped" in by_hand.out
     narrowed = train("table=quick", "model=plstm", "seed=0,1", "logger=none")
     assert "2 runs: 2 finished, skipped" in narrowed.out
-    assert "beyond" not in narrowed.out
+    assert "note: " not in narrowed.out
     beyond = train("table=quick", "model=plstm", "seed=0,5", "logger=none")
-    assert "1 of 2 runs are beyond quick: they fill no cell of it" in beyond.out
+    assert "note: runs that fill no cell of quick: 1 of 2" in beyond.out
+    other = train("table=quick", "model=gru", "seed=0", "logger=none")
+    assert other.out.index("note: runs that fill no cell of quick: 1 of 1") < other.out.index("1 run: ")
+    assert "settings that were not swept" not in train("table=quick", "optimizer=sgd,adam", "logger=none").out
 
 
 def test_tiny_is_another_set_of_runs(train, quick):
@@ -107,6 +110,7 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
         (["table=quik"], "table=quik: no such table; did you mean quick?"),
         (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
         (["table=quick", "model=lstn"], "model=lstn: no such model; did you mean lstm?"),
+        (["table=quick", "model=lstm,plstn"], "model=plstn: no such model; did you mean plstm?"),
         (["table=quick", "profile=tny"], "profile must be one of null, tiny; not tny; did you mean tiny?"),
         (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
         (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),

@@ -5,14 +5,17 @@ import math
 import pytest
 import torch
 import trainings
+from configs import config
 from language import characters, model_for, words
 from torch.nn import functional as F
 
 from timescales import LSTM, MTSLSTM
+from timescales.config import identity
 from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
 from timescales.optim import NTASGD
 from timescales.tasks import AWD, Spec
-from timescales.training import loop
+from timescales.training import build, loop
 from timescales.training.awd import AWDModel, LockedDropout
 from timescales.training.run import TrainingRun
 
@@ -165,6 +168,38 @@ def test_initial_weights(text_root):
     untied = model_for(words(text_root, tied=False), hidden=5)
     assert untied.readout.weight.shape == (len(words(text_root).vocabulary), 5)
     assert 0.09 < untied.readout.weight.abs().max() <= 0.1
+
+
+def words_config(root, *settings):
+    small = ["task.embedding=8", "task.batch_size=3", "task.length=12", "task.allow_partial=true"]
+    return config("task=ptb_word", "model=plstm", f"data_root={root}", *small, *settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "units"),
+    [
+        (["model.hidden_size=20", "model.num_layers=3"], [20, 20, 8]),
+        (["model.hidden_size=20", "model.num_layers=3", "task.tied=false"], [20, 20, 20]),
+        (["model.hidden_size=[20,8]", "model.num_layers=2"], [20, 8]),
+        (["model.hidden_size=8", "model.num_layers=1"], [8]),
+    ],
+)
+def test_tied_weights_size_the_last_layer(text_root, settings, units):
+    plain = identity.resolved(words_config(text_root, *settings))
+    model, *_ = build.build(plain)
+    assert [cell.hidden_size for cell in model.rnn.layers] == units
+    assert (
+        plain["model"]["hidden_size"] == identity.resolved(words_config(text_root, *settings))["model"]["hidden_size"]
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["model.hidden_size=20", "model.num_layers=1"], ["model.hidden_size=[8,20]", "model.num_layers=2"]],
+)
+def test_a_size_that_does_not_fit_names_the_fix(text_root, settings):
+    with pytest.raises(ConfigError, match=r"last layer of 8 units .*not 20: give model\.hidden_size=8 .*num_layers=3"):
+        build.build(identity.resolved(words_config(text_root, *settings)))
 
 
 def test_a_step_uses_the_learning_rate_of_its_window_and_the_penalties(text_root):

@@ -89,7 +89,7 @@ def test_a_sweep_of_endless_seeds_is_one_line(train):
     """Their list is not even begun."""
     outcome = train("-m", *QUICK, "seeds=1000000000")
     assert outcome.status == 1
-    assert "seeds must be at least 1 and at most 1000" in outcome.out
+    assert "seeds must be at least 1 and at most 1000" in outcome.err
 
 
 def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):

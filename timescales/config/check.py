@@ -46,10 +46,10 @@ def check(cfg: DictConfig) -> None:
 def _check_keys(cfg: DictConfig) -> None:
     """The keys are those of the schema, all of them."""
     for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
-        names = [f.name for f in fields(schema)]
-        if unknown := [str(key) for key in part if key not in names and key != "hydra"]:
+        names, keys = [f.name for f in fields(schema)], list(part)  # `in part` would resolve run_dir each time
+        if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:
             raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
-        if deleted := [name for name in names if name not in part and name != "table"]:
+        if deleted := [name for name in names if name not in keys and name != "table"]:
             raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
 
 

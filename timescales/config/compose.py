@@ -16,6 +16,7 @@ from omegaconf import DictConfig, open_dict
 
 from timescales import paths
 from timescales.config import folders, hydra_internals, identity
+from timescales.errors import ConfigError
 
 
 class Composer:
@@ -62,6 +63,18 @@ class Composer:
         if name not in self.groups:
             self.groups[name] = (paths.conf() / name).is_dir()
         return self.groups[name]
+
+    def choices(self, overrides: Sequence[str]) -> dict[str, str]:
+        """The groups of which overrides choose a file, each with the file's name."""
+        chosen = [o for o in map(self.parse, overrides) if self.is_group(o)]
+        return {o.key_or_group: str(o.value()) for o in chosen}
+
+    def check_choice(self, override: Override) -> None:
+        """Raise ConfigError if an override chooses, perhaps among others, a file that its group does not have."""
+        group = override.key_or_group
+        for name in self.values(override) if self.is_group(override) else ():
+            if isinstance(name, str) and name not in folders.choices(group):
+                raise ConfigError(folders.no_such(group, name))
 
     def values(self, override: Override) -> list[Any]:
         """All values that an override sweeps over; a plain one has one."""

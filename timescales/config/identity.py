@@ -24,6 +24,7 @@ NOT_IDENTITY = (
 )
 NOT_IDENTITY_LOOP = ("checkpoint_every",)
 NOT_IDENTITY_TASK = ("allow_partial",)  # the record of a run on part of the data names what is missing
+OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from one another, whatever their recipes
 
 
 def register() -> None:
@@ -52,6 +53,15 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
     kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, LoopSettings), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def settings(cfg: DictConfig) -> dict[str, Any]:
+    """What decides a run's numbers, by dotted key, without its seed and without what tells its model from others."""
+    found: dict[str, Any] = {}
+    for key, value in resolved(cfg).items():
+        if key not in (*NOT_IDENTITY, "seed"):
+            found |= {f"{key}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {key: value}
+    return {key: value for key, value in found.items() if key not in OF_THE_MODEL and not key.endswith("._target_")}
 
 
 def _without_defaults(values: dict[Any, Any], known: type) -> dict[Any, Any]:

@@ -38,7 +38,8 @@ class Words(Task):
 
     corpus: "ptb", "wt2", or "markov_ptb", the control of section 3.2.1, drawn from PTB's bigrams (`data.text.markov`).
     embedding: size of the learned embedding.
-    tied: whether the readout uses the embedding's weights; the last layer must then have `embedding` units.
+    tied: whether the readout uses the embedding's weights; the last layer then has `embedding` units. With several
+        layers, a single number in model.hidden_size is that of the others.
     dropout_embedding (of whole words), dropout_input (the embedding's output), dropout_hidden (outputs of the layers),
         dropout_output (of the last layer): dropout rates, with one mask for all steps of a window.
     weight_drop: dropout rate of the recurrent weights.

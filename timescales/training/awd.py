@@ -44,8 +44,8 @@ class AWDModel(SequenceModel):
         self.awd = spec.awd
         if self.awd.tied and rnn.hidden_size != spec.width:
             raise ValueError(
-                f"tied weights need a last layer of {spec.width} units like the embedding, not {rnn.hidden_size}: "
-                f"give model.hidden_size={spec.width} (or a list that ends so), or task.tied=false"
+                f"tied weights need a last layer of {spec.width} units like the embedding, not {rnn.hidden_size}: give "
+                f"model.hidden_size={spec.width} (or a list that ends so), model.num_layers=3, or task.tied=false"
             )
         if rnn.dropout:
             raise ValueError("the dropout between layers is task.dropout_hidden here: leave model.dropout at 0")

@@ -60,6 +60,8 @@ def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
     of_rnn = {key: value for key, value in config["model"].items() if key not in HEAD}
     # Keys at their defaults are left out: AWDModel has no head, and takes none of these keys.
     of_head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
+    if task.spec.awd is not None and task.spec.awd.tied:
+        size_last_layer(of_rnn, task.spec.width)
     rnn = construct("model", of_rnn, input_size=task.spec.width, engine=config["engine"])
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, of_head, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
@@ -84,6 +86,16 @@ def fill_horizon(node: Any, horizon: int) -> None:
         fill_horizon(inner, horizon)
     if isinstance(node, dict) and node.get("T_max") == "auto":
         node["T_max"] = horizon
+
+
+def size_last_layer(arguments: dict[str, Any], width: int) -> None:
+    """Make a single number in hidden_size that of all layers but the last, which gets `width` units.
+
+    One layer is left alone, since the number would then mean nothing; `AWDModel` says so if it has another size.
+    """
+    hidden, layers = arguments.get("hidden_size"), arguments.get("num_layers", 1)
+    if isinstance(hidden, int) and isinstance(layers, int) and layers > 1:
+        arguments["hidden_size"] = [*[hidden] * (layers - 1), width]
 
 
 def pick_device(name: str) -> str:

@@ -1,0 +1,132 @@
+"""Every model on every task, composed as `train.py` would with the recipes of the papers, takes two training steps.
+
+Layers have the sizes of the configuration; the data are small files in the formats of the real ones. Batches and some
+lengths are small, and the word tasks, whose model would have 24 million weights, have smaller layers.
+"""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from configs import config
+from synthetic import sizes
+
+from timescales import paths
+from timescales.config import folders, identity
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
+from timescales.nn.cells import ExpRNNCell
+from timescales.training import build, loop
+from timescales.training.run import TrainingRun
+
+MODELS, TASKS = folders.choices("model"), folders.choices("task")
+OF_GU = [task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))]  # the others' are the defaults
+WORDS = ("ptb_word", "wt2")
+PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
+SMALL = {
+    "adding": ["task.T=100"],
+    "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
+    "text8": ["task.length=100"],
+    **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
+}
+GATES = {"i": "input", "f": "forget", "g": "cell", "o": "output"}
+
+
+def composed(task, model, corpora, *more):
+    """The configuration of a pair, with little data."""
+    small = ["task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
+    small += ["task.allow_partial=true"] if task in PARTIAL else []
+    return identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small, *more))
+
+
+def frozen_gates(settings):
+    """For each layer, the gates whose biases a model's configuration does not train."""
+    layers = settings["num_layers"]
+    if "freeze_gates" not in settings:
+        return [set(settings.get("frozen", []))] * layers
+    gates = {GATES[letter] for letter in settings["freeze_gates"]}
+    return [gates] if layers == 1 else [gates, gates, set()]  # the last of the three layers of MTS is an LSTM's
+
+
+def biases_of(cell):
+    """The bias of each gate; expRNN has none but that of its activation, a parameter like all others."""
+    gates = () if isinstance(cell, ExpRNNCell) else cell.gates
+    return {gate: cell.bias_total(gate).detach().clone() for gate in gates}
+
+
+def two_steps(plain):
+    """Take two training steps of a configuration; the model, and the names of its parameters that did not move."""
+    settings = dataclasses.replace(LoopSettings(**plain["loop"]), log_every=1)
+    network, task, optimizer = build.build(plain)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    biases = [biases_of(cell) for cell in network.rnn.layers]
+    losses = []
+
+    def log(values, step):
+        losses.append(values["train/loss_nats"])
+
+    run = TrainingRun(network, task, optimizer, log, settings, directory=None)
+    loop.fit_single(run, until=2)
+    assert (run.progress.stopped, len(losses)) == (None, 2)
+    assert all(map(math.isfinite, losses))
+    for cell, bias, frozen in zip(network.rnn.layers, biases, frozen_gates(plain["model"]), strict=True):
+        assert {gate for gate, value in biases_of(cell).items() if torch.equal(value, bias[gate])} == frozen
+    return network, {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
+
+
+def check(plain):
+    """Take two steps: everything moves but what the configuration freezes. Returns the model."""
+    network, still = two_steps(plain)
+    names = dict(network.named_parameters())
+    no_gradient = {n for n in names if n.endswith("weight_hh") and plain["task"].get("recurrent") == "frozen"}
+    assert {n for n, p in names.items() if not p.requires_grad} == no_gradient
+    # Frozen biases are kept beside the parameters: if those of all gates are, nothing reads the parameters.
+    all_frozen = [k for k, gates in enumerate(frozen_gates(plain["model"])) if gates == set(GATES.values())]
+    assert still == no_gradient | {f"rnn.layers.{k}.{bias}" for k in all_frozen for bias in ("bias_ih", "bias_hh")}
+    return network
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("task", [*TASKS, *(f"{task} paper=gu" for task in OF_GU)])
+def test_every_pair_takes_two_steps(task, model, corpora):
+    task, *more = task.split()
+    if task in WORDS and model == "exprnn":  # it has no matrix that could be dropped
+        with pytest.raises(ConfigError, match=r"task\.weight_drop=0"):
+            check(composed(task, model, corpora))
+        more = ["task.weight_drop=0"]
+    plain = composed(task, model, corpora, *more)
+    network = check(plain)
+    size, layers = plain["model"]["hidden_size"], plain["model"]["num_layers"]
+    expected = size if isinstance(size, list) else [size] * layers
+    if task in WORDS:  # tied weights
+        expected = [*expected[:-1], plain["task"]["embedding"]]
+    assert [cell.hidden_size for cell in network.rnn.layers] == expected
+
+
+FROZEN = [
+    *(("wt2", model, "task.recurrent=frozen") for model in MODELS if model != "exprnn"),
+    ("ptb_word", "mts", "model.freeze_gates=if"),
+    ("copy", "mts", "model.freeze_gates=ifgo"),
+    ("copy", "lstm", "model.frozen=[input,forget]"),
+    ("copy", "chrono", "model.frozen=[forget]"),
+    ("copy", "ur", "model.frozen=[forget]"),
+]
+
+
+@pytest.mark.parametrize(("task", "model", "setting"), FROZEN)
+def test_what_a_setting_freezes_does_not_move(task, model, setting, corpora):
+    plain = composed(task, model, corpora, setting)
+    assert plain["task"].get("recurrent") == "frozen" or any(frozen_gates(plain["model"]))
+    check(plain)
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "name"), [("plstm", "power=0.5", "power"), ("gated", "train_bias=false", "gate_bias")]
+)
+def test_a_fixed_vector_is_no_parameter(model, setting, name, corpora):
+    names = [
+        [n for n, _ in check(composed("copy", model, corpora, *more)).named_parameters()]
+        for more in ([], [f"model.{setting}"])
+    ]
+    assert set(names[0]) - set(names[1]) == {f"rnn.layers.0.{name}"}
