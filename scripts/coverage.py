@@ -114,13 +114,13 @@ def judged(item: Item) -> Judged:
     wheres = [{**settings, **claim.place, **side} for claim in claims for side in claim.sides]
     wheres += [{**settings, **cell.where} for cell in cells]
     wanted = [run.axes for run in expand(table) if any(matches(run.axes, where) for where in wheres)]
-    measured = [row for row in rows if _has(row, metrics)]
+    measured = [row for row in rows if _has(row, metrics) and _at(settings, row["axes"])]
     runs = sum(row["profile"] == "paper" and row["axes"] in wanted for row in measured)
     return Judged(claims, cells, runs, len(wanted), sum(row["profile"] == "tiny" for row in measured))
 
 
 def _at(settings: Mapping[str, str], where: Mapping[str, Any]) -> bool:
-    """Whether a claim or cell at `where` is one at these settings."""
+    """Whether a claim, cell or run at `where` is one at these settings."""
     return all(where.get(key, value) == value for key, value in settings.items())
 
 
