@@ -14,7 +14,6 @@ from timescales.papers.significance import (
     Time,
     gehan,
     holm,
-    majority,
     paired_best,
     ranks_of_times,
     two_one_sided,
@@ -168,9 +167,3 @@ def test_the_test_of_best_values_counts_all_exchanges_of_pairs():
     better = paired_best([9.0] * 5, [1.0] * 5, largest=True)
     assert (better(0.0, "greater"), better(0.0, "less")) == (1 / 32, 1.0)
     assert paired_best([9.0] * (MIN_PAIRS - 1), [1.0] * (MIN_PAIRS - 1), largest=True)(0.0, "greater") is None
-
-
-def test_more_than_half():
-    assert majority(5, 5) == pytest.approx((1 / 32, 1.0))
-    assert majority(3, 3) == pytest.approx((1 / 8, 1.0))
-    assert majority(1, 5) == pytest.approx((31 / 32, 6 / 32))

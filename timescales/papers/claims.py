@@ -9,8 +9,8 @@ the second is. Else the means (of times the scores) say "in order" or "reversed"
 - Means are compared by Welch's test, two metrics of the same runs by the t-test of their differences.
 - Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
 - Best values (reduce: max) are compared by a paired permutation test over runs with the same learning rate and seed.
-- "A fails", more than half of its runs: exact binomial tests. "A never fails" needs no test: one failure refutes it,
-  and it holds if all planned runs have ended and none failed.
+- Failures are counted, without a test. "A fails" holds if more than half of all planned runs failed, and is refuted if
+  all have ended and none failed. "A never fails" holds if none of all planned runs failed, refuted by one failure.
 - Two single runs that were measured on the same words (`bins`) are compared by a bootstrap over blocks of words, as in
   the paper. Other single runs allow no test.
 
@@ -34,7 +34,6 @@ from timescales.papers.significance import (
     Test,
     Time,
     gehan,
-    majority,
     paired_best,
     ranks_of_times,
     two_one_sided,
@@ -117,8 +116,8 @@ def _finding(
     weakest = min(rulings, key=lambda ruling: (ORDER.index(ruling.word), -(ruling.p_for or 0.0)))
     n = min(ruling.n for ruling in rulings)
     verdict = Verdict(weakest.word, n=n, few=n < claim.n_min, groups=(len(rulings), len(wanted)), partial=partial(own))
-    if claim.sign == "never fails" and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
-        verdict = replace(verdict, word=Word.IN_ORDER)  # of all planned runs none may fail
+    if claim.sign in FAILING and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
+        verdict = replace(verdict, word=Word.IN_ORDER)  # it is about all planned runs
     return Finding(verdict, *_over_groups(rulings)), weakest.numbers
 
 
@@ -131,16 +130,29 @@ def _over_groups(rulings: Sequence[Ruling]) -> Ps:
 
 
 def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
-    """Whether these runs "fails", more than half of them, or "never fails"."""
+    """How many of these runs failed, and what that says of "fails" or "never fails"."""
     known = [outcome for row in sides[0] if (outcome := claim.succeeded(row)) is not None]
-    failed, ended = known.count(False), len(known)
-    if not ended:
+    if not known:
         return None
-    numbers = Failures(failed, ended)
-    if claim.sign == "never fails":
-        so_far = Word.HOLDS if ended == len(wanted[0]) else Word.IN_ORDER
-        return Ruling(Word.REFUTED if failed else so_far, None, None, numbers, ended)
-    return Ruling(Word.IN_ORDER if 2 * failed > ended else Word.REVERSED, *majority(failed, ended), numbers, ended)
+    numbers = Failures(known.count(False), len(known))
+    rule = _fails if claim.sign == "fails" else _never_fails
+    return Ruling(rule(numbers, len(wanted[0])), None, None, numbers, numbers.ended)
+
+
+def _fails(found: Failures, planned: int) -> Word:
+    """Whether more than half of the planned runs fail."""
+    if 2 * found.failed > planned:
+        return Word.HOLDS
+    if not found.failed and found.ended == planned:
+        return Word.REFUTED
+    return Word.IN_ORDER if 2 * found.failed > found.ended else Word.REVERSED
+
+
+def _never_fails(found: Failures, planned: int) -> Word:
+    """Whether none of the planned runs fails."""
+    if found.failed:
+        return Word.REFUTED
+    return Word.HOLDS if found.ended == planned else Word.IN_ORDER
 
 
 def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:

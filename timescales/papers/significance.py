@@ -162,14 +162,3 @@ def _permuted(
         rng=np.random.default_rng(0),
     )
     return float(found.pvalue)
-
-
-def majority(count: int, of: int) -> tuple[float, float]:
-    """Exact binomial tests of "more than half": p of it, P(X >= count), and p of the opposite, P(X <= count).
-
-    X is binomial with `of` trials and probability 1/2.
-    """
-    from scipy import stats
-
-    more, fewer = (stats.binomtest(count, of, 0.5, alternative=way).pvalue for way in ("greater", "less"))
-    return float(more), float(fewer)
