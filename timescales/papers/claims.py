@@ -10,7 +10,7 @@ the second is. Else the means (of times the scores) say "in order" or "reversed"
 - Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
 - Best values (reduce: max) are compared by a paired permutation test over runs with the same learning rate and seed.
 - Failures are counted, without a test. "A fails" holds if more than half of all planned runs failed, and is refuted if
-  all have ended and none failed. "A never fails" holds if none of all planned runs failed, refuted by one failure.
+  all have ended and none failed. "A never fails" holds if all have ended and none failed; one failure refutes it.
 - Two single runs that were measured on the same words (`bins`) are compared by a bootstrap over blocks of words, as in
   the paper. Other single runs allow no test.
 
