@@ -12,6 +12,7 @@ from timescales.papers.significance import (
     MIN_PAIRS,
     Moments,
     Time,
+    beyond,
     gehan,
     holm,
     paired_best,
@@ -167,3 +168,10 @@ def test_the_test_of_best_values_counts_all_exchanges_of_pairs():
     better = paired_best([9.0] * 5, [1.0] * 5, largest=True)
     assert (better(0.0, "greater"), better(0.0, "less")) == (1 / 32, 1.0)
     assert paired_best([9.0] * (MIN_PAIRS - 1), [1.0] * (MIN_PAIRS - 1), largest=True)(0.0, "greater") is None
+
+
+def test_a_difference_beyond_a_margin():
+    test = welch(Moments(1.0, 0.2, 5), Moments(0.0, 0.2, 5))
+    assert beyond(test, 0.0) == pytest.approx(test(0.0, "two-sided"))
+    assert beyond(test, 0.5) == pytest.approx(2 * test(-0.5, "greater"))
+    assert beyond(test, 1.5) == 1.0

@@ -5,7 +5,7 @@ all the second another, each corrected by Holm's method. A claim holds if the fi
 the second is. Else the means (of times the scores) say "in order" or "reversed".
 
 - `A > B`: a one-sided test each way. `A ~ B`: two one-sided tests (TOST) of equivalence within the tolerance, and a
-  test of a difference; else it is "not shown".
+  test of a difference beyond it; else it is "not shown".
 - Means are compared by Welch's test, two metrics of the same runs by the t-test of their differences.
 - Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
 - Best values (reduce: max) are compared by a paired permutation test over runs with the same learning rate and seed.
@@ -33,6 +33,7 @@ from timescales.papers.significance import (
     Moments,
     Test,
     Time,
+    beyond,
     gehan,
     paired_best,
     ranks_of_times,
@@ -207,7 +208,7 @@ def _ps(claim: Claim, first: Values, second: Values) -> Ps:
     better: Alternative = "greater" if claim.higher else "less"
     worse: Alternative = "less" if claim.higher else "greater"
     if claim.sign == "~":
-        p_for, p_against = two_one_sided(test, claim.tolerance), test(0.0, "two-sided")
+        p_for, p_against = two_one_sided(test, claim.tolerance), beyond(test, claim.tolerance)
         unsure = first.diverged + second.diverged, first.diverged + second.diverged
     else:
         p_for, p_against = test(0.0, better), test(0.0, worse)
@@ -271,8 +272,6 @@ def _bootstrap(claim: Claim, first: Row, second: Row) -> Test | None:
     from timescales.analysis import bins
 
     def test(shift: float, alternative: Alternative) -> float | None:
-        if alternative == "two-sided":
-            return None  # single runs refute nothing
         sides, shifted = (first["blocks"], second["blocks"]), shift
         if alternative == "greater":
             sides, shifted = (second["blocks"], first["blocks"]), -shift

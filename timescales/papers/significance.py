@@ -73,6 +73,15 @@ def two_one_sided(test: Test, margin: float) -> float | None:
     return None if above is None or below is None else max(above, below)
 
 
+def beyond(test: Test, margin: float) -> float | None:
+    """p of a difference that is larger than +- margin: twice the smaller p of the two one-sided tests of that.
+
+    "first - margin > second" and "first + margin < second". With margin 0 it is the usual two-sided test.
+    """
+    above, below = test(-margin, "greater"), test(margin, "less")
+    return None if above is None or below is None else min(1.0, 2.0 * min(above, below))
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """The p values of one family, corrected by Holm (1979), in the order given.
 
