@@ -52,6 +52,7 @@ status: .venv/installed ## show which runs of each table are done and what the r
 
 report: .venv/installed ## write results/ and the numbers in the README from the records (TABLE=...)
 	$(PY) scripts/report.py $(TABLE)
+	$(PY) scripts/coverage.py
 
 report-check: .venv/installed ## fail if a committed report differs from what its committed runs give
 	$(PY) scripts/report.py --check

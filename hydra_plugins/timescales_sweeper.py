@@ -191,6 +191,8 @@ class TimescalesSweeper(BasicSweeper):
                             analysis.measure_run(run.directory, name)
                 except lock.RunningElsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
+                except analysis.NotMadeFor:  # a table of several models may ask for an analysis of some of them
+                    continue
                 except Exception as error:
                     self._failed(run.overrides, error)
 

@@ -11,6 +11,7 @@ Numbers for the record of a finished run, without a picture: `python scripts/ana
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    one, several, recorded = (", ".join(analysis.names(kind)) for kind in ("study", "compare", "measure"))
+    one, several, recorded = map(", ".join, (analysis.names("study"), analysis.names("compare"), analysis.measurable()))
     parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
     parser.add_argument("--only", metavar="NAME", help=f"one analysis: {one}; of several runs: {several}")
     parser.add_argument("--svg", action="store_true", help="also write NAME.svg")
@@ -55,7 +56,7 @@ def measure(options: argparse.Namespace) -> None:
     """Measure a finished run for its record and print the values."""
     if len(options.run_dir) > 1:
         raise ConfigError("--record is for one run: give one RUN_DIR")
-    name = choose(options.record, "measure", "--record")[0]
+    name = choose(options.record, analysis.measurable(), "--record")[0]
     print_values(name, analysis.measure_run(options.run_dir[0], name))
 
 
@@ -67,10 +68,15 @@ def study_each(options: argparse.Namespace) -> list[str]:
         raise ConfigError(
             f"--only={options.only} compares several runs: RUN_DIR RUN_DIR --only {options.only} --to DIR"
         )
-    names = choose(options.only, "study", "--only")
-    run = analysis.load(options.run_dir[0])
-    failed = write_all(names, run.directory / "analysis", options, lambda name: analysis.study_run(run, name))
-    wandb_run.pictures(run.directory)
+    names, directory = choose(options.only, analysis.names("study"), "--only"), options.run_dir[0]
+    load = functools.cache(functools.partial(analysis.load, directory))  # by the weights that an analysis reads
+    load(analysis.weights_for(names[0]))  # a run that cannot be loaded is an error, whatever is asked of it
+
+    def analyse(name: str) -> study.Study:
+        return analysis.study_run(load(analysis.weights_for(name)), name)
+
+    failed = write_all(names, directory / "analysis", options, analyse)
+    wandb_run.pictures(directory)
     return failed
 
 
@@ -78,10 +84,18 @@ def compare(options: argparse.Namespace) -> list[str]:
     """Write the comparisons of several runs. Returns the analyses that failed."""
     if options.to is None:
         raise ConfigError("pictures of several runs need a directory: --to=DIR")
-    names = choose(options.only, "compare", "--only")
-    weights = "best" if any(map(analysis.weights_for, names)) else None
-    runs = [analysis.load(directory, weights) for directory in options.run_dir]
-    return write_all(names, options.to, options, lambda name: analysis.compare_runs(runs, name, **extras(name)))
+    names = choose(options.only, analysis.names("compare"), "--only")
+
+    @functools.cache
+    def load(weights: str | None) -> list[analysis.Run]:
+        return [analysis.load(directory, weights) for directory in options.run_dir]
+
+    load(analysis.weights_for(names[0]))
+
+    def analyse(name: str) -> study.Study:
+        return analysis.compare_runs(load(analysis.weights_for(name)), name, **extras(name))
+
+    return write_all(names, options.to, options, analyse)
 
 
 def extras(name: str) -> dict[str, Any]:
@@ -91,9 +105,8 @@ def extras(name: str) -> dict[str, Any]:
     return {"printed": printed} if name == "learning_curves" else {}
 
 
-def choose(name: str | None, kind: str, option: str) -> list[str]:
-    """The analysis of this name, or all that have the function `kind`."""
-    known = analysis.names(kind)
+def choose(name: str | None, known: list[str], option: str) -> list[str]:
+    """The analysis of this name, or all that are known."""
     if name is not None and name not in known:
         raise ConfigError(f"{option}={name}: no such analysis{nearest(name, known)} (there are {', '.join(known)})")
     return known if name is None else [name]

@@ -1,10 +1,17 @@
-"""Write docs/coverage.md from docs/coverage.yaml: where each table and figure of the papers is. --check: compare."""
+"""Write docs/coverage.md from docs/coverage.yaml: what judges each table and figure of the papers, and on which runs.
+
+--check compares and writes nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +20,36 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from timescales import paths  # noqa: E402
+from timescales.papers import load  # noqa: E402
+from timescales.papers.table import Cell, Claim, Row, Table, expand, matches  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
+from timescales.runs import record, store  # noqa: E402
 
 KINDS = ("table", "script", "analysis", "why_not")
+Item = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a table says of an item.
+
+    claims, cells: those that are about it. runs, planned: how many of their runs at paper size have ended with the
+    numbers that they need, and how many there are to be. small: how many small-scale runs have such numbers.
+    """
+
+    claims: Sequence[Claim]
+    cells: Sequence[Cell]
+    runs: int
+    planned: int
+    small: int
+
+    @property
+    def standing(self) -> str:
+        """Which runs stand behind the item: "all", "some" of paper size, "small-scale" ones alone, or "none"."""
+        if self.runs:
+            return "all" if self.runs == self.planned else "some"
+        return "small-scale" if self.small else "none"
 
 
 def read() -> list[dict[str, Any]]:
@@ -28,31 +62,96 @@ def read() -> list[dict[str, Any]]:
 def markdown(papers: list[dict[str, Any]]) -> str:
     """docs/coverage.md: a section for each paper, a row for each of its tables and figures."""
     lines = [
-        "# Which table and figure of the papers is where",
+        "# Which table and figure of the papers is where, and what judges it",
         "",
         "Written by `scripts/coverage.py` from `docs/coverage.yaml`. `make reproduce TABLE=NAME` runs a table.",
+        "Claims and values are judged in the table's report. A run counts if it has ended with the numbers that the",
+        "item needs.",
         "",
-        counts([item for paper in papers for item in paper["items"].values()]),
+        *counts([item for paper in papers for item in paper["items"].values()]),
         "",
     ]
+    header = ["item", "shows", "here", "judged by", "runs at paper size"]
     for paper in papers:
-        body = [[label, item["shows"], place(item)] for label, item in paper["items"].items()]
-        lines += [f"## {paper['paper']}", "", *grid(["item", "shows", "here"], body), ""]
+        body = [[label, item["shows"], place(item), judge(item), runs(item)] for label, item in paper["items"].items()]
+        lines += [f"## {paper['paper']}", "", *grid(header, body), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def counts(items: list[dict[str, str]]) -> str:
-    """How many items have a table, a test or an analysis, and how many are left out."""
-    planned = [item for item in items if "analysis" in item and file_of(item["analysis"]) is None]
-    count = Counter(next(kind for kind in KINDS if kind in item) for item in items if item not in planned)
-    return (
-        f"{len(items)} tables, figures and printed results: {count['table']} have a table here, {count['script']} a "
-        f"test, {count['analysis']} an analysis (`python scripts/analyse.py RUN_DIR`), {count['why_not']} are left "
-        f"out. Analyses still planned, beside a table or not: {len(planned)}."
+def counts(items: Sequence[Item]) -> list[str]:
+    """Lines: what judges how many of the items, and how many stand on runs of paper size."""
+    planned = sum("analysis" in item and file_of(item["analysis"]) is None for item in items)
+    count = Counter(next(kind for kind in KINDS if kind in item) for item in items)
+    standing = Counter(judged(item).standing for item in items if "table" in item)
+    return [
+        f"{len(items)} tables, figures and printed results:",
+        "",
+        f"- {count['table']} are judged by the claims or printed values of a table here: {standing['all']} on all of",
+        f"  its runs at paper size, {standing['some']} on some, {standing['small-scale']} on small-scale runs alone,",
+        f"  {standing['none']} on none yet;",
+        f"- {count['script']} are judged by a test: they show no trained model;",
+        f"- {count['analysis']} are analyses without a verdict (`python scripts/analyse.py RUN_DIR`);",
+        f"- {count['why_not']} are left out.",
+        "",
+        f"Analyses still planned, beside a table or not: {planned}.",
+    ]
+
+
+@functools.cache
+def table_of(name: str) -> tuple[Table, list[Row]]:
+    """A table, and its committed runs that have ended, with their settings as "axes"."""
+    rows = [row for row in store.read_rows(paths.RESULTS / name / "runs.csv") if row["status"] in record.ENDED]
+    return load.table(name), [row | {"axes": json.loads(row["axes"]) | {"seed": row["seed"]}} for row in rows]
+
+
+def judged(item: Item) -> Judged:
+    """What an item's table says of it. `about`: the metrics of its claims and cells, and after @ their settings."""
+    table, rows = table_of(item["table"])
+    metrics, _, place = (text.strip() for text in item.get("about", "").partition("@"))
+    settings = dict(part.split("=", 1) for part in place.split())
+    claims = [claim for claim in table.claims if claim.metric.startswith(metrics) and _at(settings, claim.place)]
+    cells = [cell for cell in table.cells if cell.metric.startswith(metrics) and _at(settings, cell.where)]
+    wheres = [{**settings, **claim.place, **side} for claim in claims for side in claim.sides]
+    wheres += [{**settings, **cell.where} for cell in cells]
+    wanted = [run.axes for run in expand(table) if any(matches(run.axes, where) for where in wheres)]
+    measured = [row for row in rows if _has(row, metrics) and _at(settings, row["axes"])]
+    runs = sum(row["profile"] == "paper" and row["axes"] in wanted for row in measured)
+    return Judged(claims, cells, runs, len(wanted), sum(row["profile"] == "tiny" for row in measured))
+
+
+def _at(settings: Mapping[str, str], where: Mapping[str, Any]) -> bool:
+    """Whether a claim, cell or run at `where` is one at these settings."""
+    return all(where.get(key, value) == value for key, value in settings.items())
+
+
+def _has(row: Row, metrics: str) -> bool:
+    """Whether a run has the numbers of an item. Those of an analysis are measured apart."""
+    return not metrics.startswith("probe/") or any(
+        key.startswith(metrics) and value is not None for key, value in row.items()
     )
 
 
-def place(item: dict[str, str]) -> str:
+def judge(item: Item) -> str:
+    """What judges an item."""
+    if "table" not in item:
+        return "a test" if "script" in item else f"nothing: {item['no_claim']}" if "no_claim" in item else ""
+    found, about = judged(item), item.get("about", "")
+    numbers = {"value": len(found.cells), "claim": len(found.claims)}
+    words = [f"{n} {word}{'s' if n > 1 else ''}" for word, n in numbers.items() if n]
+    of = f" (`{about}`)" if about else ""
+    return f"[{', '.join(words)}](../results/{item['table']}/table.md){of}"
+
+
+def runs(item: Item) -> str:
+    """How many of an item's runs at paper size there are; if not all, how many small-scale ones, too."""
+    if "table" not in item:
+        return ""
+    found = judged(item)
+    small = f"; {found.small} small-scale" if found.small and found.runs < found.planned else ""
+    return f"{found.runs or 'none'} of {found.planned}{small}"
+
+
+def place(item: Item) -> str:
     """Where an item is, with links."""
     words = {
         "table": lambda name: f"[{name}](../conf/table/{name}.yaml)",

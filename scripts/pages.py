@@ -138,13 +138,15 @@ def settings(path: Path, group: str) -> str:
 def recipes(task: str) -> str:
     """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
     models: dict[tuple[str, str, str], list[str]] = {}
-    for path in sorted((CONF / "recipe").glob(f"*/{task}_*.yaml")):
+    for path in sorted((CONF / "recipe").glob(f"*/{task}*.yaml")):
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         source = " ".join(line for line in lines if not line.startswith("@package"))
         pairs = " ".join(
             f"`{key}={_written(value)}`" for key, value in dotted(OmegaConf.to_container(OmegaConf.load(path)))
         )
-        models.setdefault((path.parent.name, pairs, source), []).append(f"`{path.stem.removeprefix(f'{task}_')}`")
+        models.setdefault((path.parent.name, pairs, source), []).append(
+            f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
+        )
     body = [[f"`{paper}`", " ".join(names), pairs, source] for (paper, pairs, source), names in models.items()]
     return "\n".join(grid(["paper", "model", "sets", "source"], body)) if body else "No recipe is for this task."
 

@@ -198,6 +198,18 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     assert json.loads((taken / "record.json").read_text())["status"] == "finished"
 
 
+def test_a_tables_analysis_is_made_of_those_models_that_it_is_for(train, tmp_path):
+    small = ["task.low=3", "task.high=6", "task.batch_size=16", "task.train_size=64", "task.valid_size=16"]
+    small += ["task.test_size=16", "model.hidden_size=8", "loop.max_steps=4", "loop.eval_every=2"]
+    sweep = ["-m", "table=chien_variable_copy", "profile=tiny", "model=lstm,plstm", "seed=0", *small]
+    assert train(*sweep).status == 0
+    records = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/record.json")]
+    probes = {found["config"]["model"]["name"]: found.get("probes", {}) for found in records}
+    assert probes["lstm"] == {}  # its units have no reference times
+    late = [probes["plstm"][f"reference_times/late/mean_{name}"] for name in ("both", "one", "neither")]
+    assert sum(late) == 8.0
+
+
 OWN = """_target_: timescales.LSTM
 name: own
 hidden_size: 5

@@ -57,10 +57,19 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
         assert f"{weights} is not there: force=true trains the run again" in probe(run, name)
 
 
+def test_an_analysis_without_a_measure_gives_the_values_of_its_study(train, probe, tmp_path):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
+    assert "decay_factors/after_mean " in probe(run, "decay_factors")
+    expected = analysis.study_run(analysis.load(run), "decay_factors").values
+    probes = record.read(run)["probes"]
+    assert probes == {f"decay_factors/{name}": value for name, value in expected.items()}
+
+
 def test_every_measure_has_a_name(probe):
     assert all(
         name in probe("run", "?")
-        for name in ("ablation", "bins", "forgetting", "generalisation", "reset_units", "timescale_law")
+        for name in ("ablation", "bins", "forgetting", "generalisation", "reset_units", "routing", "word_ablation")
     )
 
 

@@ -76,6 +76,21 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
         assert math.isnan(curves[f"alpha {alpha}"][-1])
 
 
+@pytest.mark.parametrize(
+    ("estimated", "explained"), [([2.0, 3.0, 8.0], 1.0), ([2.0, 8.0, 3.0], 0.25), ([3.0, 2.0, 1.0], 0.0)]
+)
+def test_what_assigned_time_scales_explain(estimated, explained):
+    """The square of the rank correlation: 1, .5 and -1 here. Ranks that run backwards explain nothing."""
+    found = assigned._agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
+    assert (found["explained"], found["unexplained"]) == pytest.approx((explained, 1.0 - explained))
+
+
+def test_layers_of_one_time_scale_explain_nothing_that_is_known():
+    found = assigned._agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
+    assert math.isnan(found["explained"])
+    assert math.isnan(found["unexplained"])
+
+
 def test_correlations_are_scipys():
     generator = torch.Generator().manual_seed(0)
     a = torch.randint(0, 8, (50,), generator=generator).double()

@@ -68,6 +68,20 @@ def test_a_unit_that_never_resets_decays_as_a_power(tmp_path):
     assert {row["unit"]: row["nearer"] for row in found.rows} == {0: "power law", 1: "exponential"}
 
 
+def test_a_power_law_keeps_what_an_exponential_has_lost():
+    """Chien et al. 2021, Fig. 1: over 200 steps at p = .3 a fifth is left, at f = .97 a four-hundredth."""
+    task = copy_task(T=200, test_size=1)
+    model = model_for(task, hidden_size=1, epsilon=1e-9)
+    cell = hold(model, reset=[-60.0])
+    with torch.no_grad():
+        cell.power.copy_(torch.tensor([0.3], dtype=torch.float64).logit())
+    ((curve, _),) = decay_curves.kept(model, task)
+    power_law = float(curve[200, 0]) * 11**-0.3  # from t = 10, where the delay begins, back to t = 0
+    exponential = 0.97**200
+    assert power_law == pytest.approx(211**-0.3, rel=1e-4)
+    assert (power_law, exponential) == pytest.approx((0.2, 0.00226), rel=1e-2)
+
+
 def test_the_nearest_law_is_the_one_that_made_the_curve():
     n = torch.arange(201, dtype=torch.float64)
     law = decay_curves.nearest(torch.stack([0.97**n, (n + 1) ** -0.3], 1).log())  # the paper's two

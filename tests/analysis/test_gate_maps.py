@@ -37,6 +37,13 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
     assert study.write(found, tmp_path, "gate_maps")[1].stat().st_size < 200_000
 
 
+def test_layers_without_long_units_are_not_compared():
+    none = torch.zeros(4, dtype=torch.bool)
+    assert gate_maps._over_layers([none, none]) == {"above_0.9": 0.0}
+    some = torch.tensor([True, True, True, False])
+    assert gate_maps._over_layers([some, some.roll(1) & some]) == {"above_0.9": 5 / 8, "in_one_layer": 3 / 5}
+
+
 def test_gate_maps_average_ten_of_the_papers_units(root):
     task = words(root)
     model = language_model(task, LSTM, (230, 5))
@@ -60,6 +67,9 @@ def test_gates_above_nine_tenths_are_counted_by_their_means(root):
     found = gate_maps.study(run_of_words(model, task))
     share = float((gates[0].mean(0) > 0.9).double().mean())
     assert found.values["layer1/above_0.9"] == share
+    long = [int((layer.mean(0) > 0.9).sum()) for layer in gates]
+    assert found.values["above_0.9"] == sum(long) / 51
+    assert found.values["in_one_layer"] == max(long) / sum(long)
     assert 0.0 < share < float((gates[0] > 0.9).double().mean())
 
 

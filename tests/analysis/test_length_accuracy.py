@@ -50,7 +50,9 @@ def test_accuracy_by_length_is_counted_text_by_text(tmp_path):
         assert row["standard_error"] == pytest.approx(spread / len(inside) ** 0.5)
     short = [k for k, n in enumerate(lengths) if n <= 150]
     assert found.values["up_to_150"] == pytest.approx(sum(k % 3 > 0 for k in short) / len(short))
-    assert list(found.values)[-3:] == ["above_400", "up_to_150", "above_150"]
+    assert list(found.values)[-4:] == ["above_400", "up_to_150", "above_150", "drop"]
+    long = [k for k, n in enumerate(lengths) if n > 150]
+    assert found.values["drop"] == pytest.approx(found.values["up_to_150"] - sum(k % 3 > 0 for k in long) / len(long))
     assert study.write(found, tmp_path, "length_accuracy")[1].is_file()
 
 

@@ -57,6 +57,7 @@ def test_right_strings_are_counted_by_their_longest_pair(tmp_path, monkeypatch):
     monkeypatch.setattr(longest_pair, "answers", lambda model, task: beyond)
     values = longest_pair.study(run).values
     assert (values["up_to_75"], values["above_75"]) == (0.0, 1.0)  # 75 itself, not a bin's edge
+    assert values["wrong_up_to_75"] == 1.0
     assert study.write(found, tmp_path, "longest_pair")[1].is_file()
     with pytest.raises(ConfigError, match="strings of brackets"):
         longest_pair.study(run_of(model, copy_task()))

@@ -98,6 +98,8 @@ def test_units_that_never_reset_stay_at_their_beginning(tmp_path):
         "late/mean_short": 2.0,
         "late/mean_long": 2.0,
         "late/mean_both": 2.0,
+        "late/mean_one": 0.0,
+        "late/mean_neither": 1.0,
     }
     assert [round(row["long/age"], 6) for row in found.rows] == [21.0, 0.0, 21.0]  # delay 11 and the ten symbols
 
@@ -108,7 +110,8 @@ def test_units_are_late_over_short_and_long_delays_each_by_itself(tmp_path, monk
     monkeypatch.setattr(reference_times, "ages_before_signals", lambda model, task: (ages, delays))
     task = variable(low=4, high=11)
     values = studied(reference_times, model_for(task, hidden_size=3), task, tmp_path).values
-    assert [values[f"late/mean_{name}"] for name in ("short", "long", "both")] == [2.0, 1.0, 1.0]
+    counted = [values[f"late/mean_{name}"] for name in ("short", "long", "both", "one", "neither")]
+    assert counted == [2.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_pictures_of_128_units_over_long_delays_are_small(tmp_path):

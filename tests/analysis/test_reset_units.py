@@ -75,7 +75,17 @@ def test_later_reset_units_are_counted_at_three_fractions():
     assert found["p_mean"] == pytest.approx(statistics.fmean(p))
     assert found["p_sd"] == pytest.approx(statistics.stdev(p))
     assert reset_units.later_reset(model, task).tolist() == [False, False, True, True, False]
+    assert (found["units_resetting"], found["units_not_resetting"]) == (2.0, 3.0)  # ages of 0 and 1 step, of 40
+    assert found["p_below_half"] == pytest.approx(3 / 5)
+    assert (found["later_p_mean"], found["others_p_mean"]) == pytest.approx(((0.05 + 0.2) / 2, (0.1 + 0.5 + 0.9) / 3))
     assert all(type(value) is float for value in found.values())
+
+
+def test_units_of_one_kind_alone_are_not_compared():
+    task = copy_task(T=40)
+    model = model_for(task, hidden_size=2)
+    hold(model, reset=[50.0, 50.0])
+    assert not {"later_p_mean", "others_p_mean"} & set(reset_units.measure(model, task))
 
 
 def test_fixed_powers_are_the_same_for_all_units():

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch.nn import functional as F
 
 from timescales import LSTM, MTSLSTM
-from timescales.analysis import bins, observe, routing, study
+from timescales.analysis import NotMadeFor, bins, observe, routing, study
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
 
@@ -68,6 +68,43 @@ def test_routing_of_a_run(root, tmp_path):
     copy = Copy(T=5, train_size=1, valid_size=1, test_size=1)
     with pytest.raises(ConfigError, match="language models of words, not for Copy"):
         routing.study(run_of_words(model, copy))
+
+
+# Mean time scales of the paper's 23 groups of second-layer units, in steps.
+TIMES = [13290, 174.9, 65.9, 35.3, 22.2, 15.3, 11.1, 8.5, 6.6, 5.3, 4.3, 3.6, 3.0, 2.5, 2.1, 1.8, 1.5, 1.3, 1.06]
+TIMES += [0.88, 0.71, 0.54, 0.34]
+
+
+def test_the_released_ratios_show_two_of_the_three_statements():
+    """Section 3.2.4, by the ratios of Fig. 12: rare words lose most with the long groups (20 to 300 steps, four), words
+    of 1K to 10K occurrences with the medium ones (5 to 10, three); words above 10K lose nothing with the shortest."""
+    rows = [
+        {"timescale": time} | dict(zip((f"ratio {words}" for words in routing.WORDS), (*ratios, 1.0), strict=True))
+        for time, *ratios in zip(TIMES, *routing.PRINTED, strict=True)
+    ]
+    values = routing.by_band(rows)
+    assert values["none"] == 1.0
+    assert values["long/below_100"] == pytest.approx((1.055 * 1.058 * 1.043 * 1.028) ** (1 / 4))
+    assert values["long/below_100"] > values["long/above_10K"]
+    assert values["long/below_100"] > values["not_long/below_100"]
+    assert values["medium/1K_10K"] == pytest.approx((1.026 * 1.012 * 1.023) ** (1 / 3))
+    assert values["shortest/above_10K"] == pytest.approx((0.991 * 0.993 * 0.994 * 0.993) ** (1 / 4), abs=2e-3)
+    assert values["shortest/above_10K"] < 1.0 < values["medium/1K_10K"]
+
+
+def test_a_band_without_groups_and_a_bin_without_words_have_no_value():
+    row = {"timescale": 50.0} | {f"ratio {words}": 1.1 for words in routing.WORDS}
+    values = routing.by_band([row | {"ratio below 100": math.nan}])
+    assert values["long/above_10K"] == pytest.approx(1.1)
+    assert not {"long/below_100", "medium/1K_10K", "not_long/all"} & set(values)
+
+
+def test_routing_is_measured_of_assigned_time_scales_alone(root):
+    task = words(root)
+    model = language_model(task, MTSLSTM, (6, 46, 5))
+    assert routing.measure(model, task) == pytest.approx(routing.study(run_of_words(model, task)).values, nan_ok=True)
+    with pytest.raises(NotMadeFor, match="LSTMCell"):
+        routing.measure(language_model(task, LSTM, (6, 46, 5)), task)
 
 
 def test_ratios_are_of_the_silenced_model_over_the_whole_one(root):

@@ -51,6 +51,7 @@ def test_units_that_never_or_always_forget_are_counted():
     found = timescale_law.fit(torch.tensor([0.0, 1.0, math.inf], dtype=torch.float64))
     assert found["ks_inverse_gamma"] == pytest.approx(1 / 3)
     assert found["below_10"] == found["below_150"] == pytest.approx(2 / 3)
+    assert found["from_10"] == pytest.approx(1 / 3)
     assert all(math.isfinite(value) for value in found.values())
 
 

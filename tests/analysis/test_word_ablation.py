@@ -1,5 +1,7 @@
 """Words replaced with <unk>, against brute force."""
 
+import math
+
 import pytest
 import torch
 from analysed import language_model, run_of_words, words
@@ -73,6 +75,23 @@ def test_a_held_forget_gate_keeps_a_change_as_its_powers(root):
             for k in range(t + 1):
                 expected[k] += (0.7**k * (other[t - k] - clean[t - k]) / c).abs().sum(0)
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_decay_is_that_of_an_exponential():
+    rows = [
+        {"layer": layer, "units": units, "timescale": 1.0, "distance": k, "change": 3.0 * math.exp(-k / steps)}
+        for layer, units, steps in ((1, "all", 4.0), (2, "all", 9.0), *((2, f"{n}", n) for n in (20.0, 9.0, 5.0, 2.0)))
+        for k in range(31)
+    ]
+    values = word_ablation.values_of(rows)
+    assert (values["layer1/decay"], values["layer2/decay"]) == pytest.approx((1 / 4, 1 / 9))
+    assert values["layer2/left_10"] == pytest.approx(math.exp(-10 / 9))
+    assert (values["longer/decay"], values["shorter/decay"]) == pytest.approx(
+        ((1 / 20 + 1 / 9) / 2, (1 / 5 + 1 / 2) / 2)
+    )
+    assert word_ablation.decay({0: 2.0, 30: 0.0}) == pytest.approx(math.log(1e7) / 30)  # no more than float32 can tell
+    short = word_ablation.values_of([row for row in rows if row["distance"] < 30])
+    assert not [key for key in short if key.endswith("decay")]
 
 
 def test_word_ablation_of_a_run(root, tmp_path):

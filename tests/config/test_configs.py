@@ -55,9 +55,11 @@ def test_name_is_the_files_name(group):
             {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150},
         ),
         (
-            ["task=copy", "model=gated", "paper=gu", "optimizer=adam"],
-            {"task.layout": "gu", "task.score": "answers", "optimizer.lr": 1e-3, "loop.clip_norm": 1.0},
+            ["task=copy", "model=gated", "paper=gu"],
+            {"task.layout": "gu", "task.score": "answers", "optimizer.name": "adam", "loop.clip_norm": 1.0},
         ),
+        (["task=copy", "model=ur", "paper=gu", "optimizer=sgd"], {"optimizer.name": "sgd", "optimizer.lr": 0.1}),
+        (["task=smnist", "model=lstm", "paper=gu"], {"model.forget_init": 1.0, "model.hidden_size": 512}),
         (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
     ],
 )
@@ -72,8 +74,11 @@ RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.con
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_recipes_are_picked(recipe):
     paper, name = recipe.parts[0], recipe.stem
-    task = next(t for t in TASKS if name.startswith(f"{t}_"))
-    cfg = config(f"paper={paper}", f"task={task}", f"model={name.removeprefix(task + '_')}")
+    task = next(t for t in TASKS if name == t or name.startswith(f"{t}_"))
+    model = name.removeprefix(task).removeprefix("_") or "janet"  # a file for all models
+    if model == "janet" and recipe.with_stem(f"{task}_janet") in RECIPES:
+        model = "lstm"
+    cfg = config(f"paper={paper}", f"task={task}", f"model={model}" if name != f"{task}_janet" else "model=janet")
     said = OmegaConf.load(paths.conf() / "recipe" / recipe)
     resolved = OmegaConf.merge(cfg, said)
     for group in said:
@@ -97,7 +102,7 @@ WORD_MODEL = {
     "loop.clip_norm": 0.25,
     "model.hidden_size": [1150, 1150, 400],
     "model.num_layers": 3,
-    "task.recurrent": "frozen",
+    "task.recurrent": "trained",
 }
 PTB = WORD_MODEL | {"task.batch_size": 20, "task.dropout_input": 0.4, "task.dropout_hidden": 0.25}
 WT2 = WORD_MODEL | {"task.batch_size": 80, "task.dropout_input": 0.65, "task.dropout_hidden": 0.2}
@@ -191,7 +196,7 @@ SAID = {
     "gu/pmnist_ur": GU_DIGITS | {"task.permutation": "bit_reversal"},
     "gu/pmnist_gated": GU_DIGITS | {"task.permutation": "bit_reversal"},
     "gu/smnist_lstm": GU_DIGITS | {"task.permutation": "none"},
-    "gu/smnist_ur": GU_DIGITS | {"task.permutation": "none", "model.hidden_size": 1024},
+    "gu/smnist_ur": GU_DIGITS | {"task.permutation": "none"},
     "gu/smnist_gated": GU_DIGITS | {"task.permutation": "none"},
     "gu/scifar_lstm": GU_SCIFAR,
     "gu/scifar_ur": GU_SCIFAR,
@@ -215,7 +220,47 @@ def test_constants_are_the_papers(pair):
 
 
 def test_constants_of_every_recipe_are_checked():
-    assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID)
+    tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
+    ours = {f"chien/{task}_{model}" for task in MATCHED for model in ("gru", "pgru", "janet", "exprnn")} | {
+        "chien/text8_mts"
+    }
+    assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours
+
+
+FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
+MATCHED = {
+    "ptb_char": (20, 716, 50),
+    "text8": (27, 512, 27),
+    "imdb": (100, 128, 1),
+}  # inputs, units of the LSTM, outputs
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_like_is_compared_with_like(task):
+    """Models differ in model.* alone, in one size. The learning rate of pLSTM on IMDB is the paper's own."""
+    given = {model: identity.settings(config(f"task={task}", f"model={model}")) for model in FIVE}
+    shared = [{k: v for k, v in each.items() if not k.startswith("model.")} for each in given.values()]
+    if task == "imdb":
+        assert [each.pop("optimizer.lr") for each in shared] == [1e-3, 1e-3, 1e-3, 1e-3, 5e-4]
+    assert all(each == shared[0] for each in shared)
+    sizes = {str(each["model.hidden_size"]) for each in given.values()}
+    assert task in MATCHED or len(sizes) == 1
+
+
+@pytest.mark.parametrize("task", MATCHED)
+@pytest.mark.parametrize("model", MODELS)
+def test_sizes_match_the_parameters(task, model):
+    inputs, units, outputs = MATCHED[task]
+    settings = identity.resolved(config(f"task={task}", f"model={model}"))["model"]
+    settings |= {"T_max": 10} if settings.get("T_max") == "auto" else {}
+    with torch.device("meta"):
+        of_rnn = {key: value for key, value in settings.items() if key not in build.HEAD}
+        network = build.construct("model", of_rnn, input_size=inputs, engine="auto")
+        network = torch.nn.ModuleList([network, torch.nn.Linear(network.layers[-1].hidden_size, outputs)])
+        lstm = torch.nn.LSTM(inputs, units, config(f"task={task}", "model=lstm").model.num_layers)
+        lstm = torch.nn.ModuleList([lstm, torch.nn.Linear(units, outputs)])
+    found, wanted = (sum(p.numel() for p in module.parameters()) for module in (network, lstm))
+    assert found == pytest.approx(wanted, rel=0.01)
 
 
 def test_what_no_paper_here_sets_is_as_published():

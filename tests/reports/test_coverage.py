@@ -1,5 +1,6 @@
 """What becomes of each table and figure of the papers: nothing forgotten, nothing promised that is not there."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,24 @@ import pytest
 from omegaconf import OmegaConf
 
 from timescales import analysis
+from timescales.papers import load
+from timescales.papers.table import expand
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = sorted(path.stem for path in (ROOT / "conf" / "table").glob("*.yaml"))
 PAPERS = OmegaConf.to_container(OmegaConf.load(ROOT / "docs" / "coverage.yaml"))
 ITEMS = [(paper["paper"], label, item) for paper in PAPERS for label, item in paper["items"].items()]
-KINDS = {"table", "script", "analysis", "why_not"}
+KINDS = {"table", "about", "script", "analysis", "no_claim", "why_not"}
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    """scripts/coverage.py as a module."""
+    spec = importlib.util.spec_from_file_location("coverage_script", ROOT / "scripts" / "coverage.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclass looks for its types
+    spec.loader.exec_module(module)
+    return module
 
 
 def labels(kind, numbers):
@@ -55,11 +68,51 @@ def test_an_item_says_what_it_shows_and_what_becomes_of_it(paper, label, item):
     assert set(item) - KINDS == {"shows"}
     assert set(item) & KINDS, f"{paper}, {label}"
     assert "why_not" not in item or not set(item) & (KINDS - {"why_not"})
+    assert "about" not in item or "table" in item
+    assert ("no_claim" in item) == (set(item) & KINDS - {"no_claim"} == {"analysis"}), "what judges it?"
     if "script" in item:
         assert (ROOT / item["script"]).is_file()
     if "analysis" in item:
         name = item["analysis"].partition(",")[0]
         assert name == "planned" or name in analysis.names("study", "compare"), name
+
+
+@pytest.mark.parametrize(("label", "item"), [(label, item) for _, label, item in ITEMS if "about" in item])
+def test_claims_or_values_of_its_table_are_about_an_item(label, item, coverage):
+    found = coverage.judged(item)
+    assert found.claims or found.cells, label
+    assert 0 <= found.runs <= found.planned > 0
+
+
+def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
+    """Of four runs of a claim's model one has not the analysis, one is small-scale, one of another model."""
+    table = load.table("mahto_table2")
+    axes = [run.axes for run in expand(table) if run.axes["task"] == "ptb_word" and run.axes["model"] == "mts"]
+    other = next(run.axes for run in expand(table) if run.axes["model"] == "lstm")
+    number = {"probe/routing/none": 1.0}
+    rows = [
+        {"axes": axes[0], "profile": "paper", **number},
+        {"axes": axes[1], "profile": "paper", "probe/routing/none": None},
+        {"axes": axes[2], "profile": "tiny", **number},
+        {"axes": other, "profile": "paper", **number},
+    ]
+    monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows))
+    item = {"table": "mahto_table2", "about": "probe/routing @ task=ptb_word"}
+    found = coverage.judged(item)
+    assert (len(found.claims), found.runs, found.planned, found.small, found.standing) == (4, 1, 5, 1, "some")
+    assert coverage.runs(item) == "1 of 5; 1 small-scale"
+    assert "[4 claims](../results/mahto_table2/table.md) (`probe/routing @ task=ptb_word`)" in coverage.judge(item)
+    monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows[2:]))
+    assert (coverage.judged(item).standing, coverage.runs(item)) == ("small-scale", "none of 5; 1 small-scale")
+
+
+def test_counts_are_those_of_the_items(coverage):
+    text = "\n".join(coverage.counts([item for _, _, item in ITEMS]))
+    assert f"{len(ITEMS)} tables, figures and printed results" in text
+    assert f"- {sum('no_claim' in item for _, _, item in ITEMS)} are analyses without a verdict" in text
+    judged = [coverage.judged(item).standing for _, _, item in ITEMS if "table" in item]
+    assert f"- {len(judged)} are judged by the claims" in text
+    assert f"{judged.count('all')} on all" in text
 
 
 def test_every_planned_analysis_is_counted():

@@ -3,12 +3,13 @@
 A module has any of
     measure(model, task) -> dict[str, float]   Numbers for the run's record. Tables name them "probe/MODULE/VALUE",
                                                such as "probe/reset_units/p_mean". An `Answer` also brings files.
-    study(run) -> Study                        Picture, rows and values of one run with weights.
+    study(run) -> Study                        Picture, rows and values of one run with weights. In a module without
+                                               `measure` its values are the numbers for the record.
     compare(runs) -> Study                     The same of several runs of one task.
     WEIGHTS                                    The weights to analyse: "best" (also without this attribute), "last", or
                                                None, which also accepts runs without weights.
 and functions of several runs' rows, with which tables compute a cell. Each function raises ConfigError for a model or
-task that it is not made for.
+task that it is not made for (`NotMadeFor`, where `needs` says so).
 
 The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses share. This file imports no torch.
 """
@@ -23,12 +24,23 @@ from types import ModuleType
 from typing import Any
 
 from timescales.analysis.run import Run, load
-from timescales.analysis.study import Study
+from timescales.analysis.study import NotMadeFor, Study
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import record
 
-__all__ = ["ANALYSES", "compare_runs", "load", "measure_run", "names", "study_run", "weights_for"]
+__all__ = [
+    "ANALYSES",
+    "NotMadeFor",
+    "Run",
+    "compare_runs",
+    "load",
+    "measurable",
+    "measure_run",
+    "names",
+    "study_run",
+    "weights_for",
+]
 
 # The functions of each module. A listing, so that names are known without importing torch; a test compares it with the
 # modules.
@@ -51,7 +63,7 @@ ANALYSES = {
     "mutual_information": ("study",),
     "reference_times": ("study",),
     "reset_units": ("measure", "study", "t", "cohens_d"),
-    "routing": ("study",),
+    "routing": ("measure", "study"),
     "timescale_law": ("measure", "study", "compare"),
     "word_ablation": ("study", "compare"),
 }
@@ -60,6 +72,11 @@ ANALYSES = {
 def names(*functions: str) -> list[str]:
     """The analyses that have any of the functions, in alphabetical order."""
     return [name for name, present in ANALYSES.items() if set(functions) & set(present)]
+
+
+def measurable() -> list[str]:
+    """The analyses that have numbers for a run's record, in alphabetical order."""
+    return names("measure", "study")
 
 
 def weights_for(name: str) -> str | None:
@@ -76,7 +93,8 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     run = load(directory, weights_for(name))
     if run.record["status"] not in record.ENDED:  # the values would stay when the weights have changed
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
-    values = _module(name).measure(run.model, run.task)
+    module = _module(name)
+    values = module.measure(run.model, run.task) if hasattr(module, "measure") else module.study(run).values
     for file, text in getattr(values, "files", {}).items():
         write_atomic(directory / file, text.encode())
     _keep(directory, name, values)

@@ -26,8 +26,10 @@ def study(run: Run) -> Study:
     """Assigned time scales are those of the biases before training; in multi-timescale models these biases are fixed.
 
     Rows: one per unit: layer, unit, assigned and estimated time scale in steps. Values: for each layer, the rank
-    correlation (Spearman), the correlation of logarithms (Pearson, over units where both are finite and above 0), both
-    medians, and the share of units assigned less than 20 steps (80 % in layer 2 of the paper, section 3.1.1).
+    correlation (Spearman), how much of the variance of the estimated ranks the assigned ones explain (the square of
+    that correlation, 0 where it is negative) and how much not, the correlation of logarithms (Pearson, over units where
+    both are finite and above 0), both medians, and the share of units assigned less than 20 steps (80 % in layer 2 of
+    the paper, section 3.1.1).
     Raises ConfigError for a model without forget gates.
     """
     pairs = [
@@ -47,8 +49,12 @@ def study(run: Run) -> Study:
 def _agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
     """The values of one layer."""
     usable = (assigned > 0) & assigned.isfinite() & (estimated > 0) & estimated.isfinite()
+    spearman = correlation(ranks(assigned), ranks(estimated))
+    explained = max(spearman, 0.0) ** 2  # nan stays nan
     return {
-        "spearman": correlation(ranks(assigned), ranks(estimated)),
+        "spearman": spearman,
+        "explained": explained,
+        "unexplained": 1.0 - explained,
         "pearson_log": correlation(assigned[usable].log(), estimated[usable].log()),
         "assigned_median": float(assigned.median()),
         "estimated_median": float(estimated.median()),

@@ -6,6 +6,7 @@ Source: Mahto et al. 2021, appendix A.3 and Fig. 5; Mahto et al. 2020, Fig. 5.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,7 +31,8 @@ def study(run: Run) -> Study:
 
     Rows: one per group of neighbouring units: layer, number of units, the median of the time scales assigned by their
     initial forget biases, the mean gate, and the mean gate at each step. Values: for each layer the share of units
-    whose mean gate is above .9, and the mean gate.
+    whose mean gate is above .9 ("long units"), and the mean gate; the same share of all units, and the share of the
+    long units that lie in the layer with most of them (without any long unit there is no such value).
     """
     gates, inputs = window(run.model, run.task)
     rows: list[dict[str, Any]] = []
@@ -45,8 +47,16 @@ def study(run: Run) -> Study:
             row = {"layer": layer, "units": len(units), "median_timescale": float(assigned[units].median())}
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
+    values |= _over_layers([forget.mean(0) > 0.9 for forget in gates])
     words = run.task.words(inputs) if len(inputs) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
+
+
+def _over_layers(long: Sequence[Tensor]) -> dict[str, float]:
+    """The share of long units in all layers, and how unevenly they lie; long: which are long, (units,) by layer."""
+    numbers = [int(layer.sum()) for layer in long]
+    values = {"above_0.9": sum(numbers) / sum(map(len, long))}
+    return values | ({"in_one_layer": max(numbers) / sum(numbers)} if sum(numbers) else {})
 
 
 @torch.no_grad()

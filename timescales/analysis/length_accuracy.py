@@ -28,7 +28,8 @@ TITLE = "Test accuracy by the length of the text, mean and standard error over t
 def study(run: Run) -> Study:
     """Rows: one per bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
 
-    Values: accuracy in each bin, "101_150", "above_400", and of all texts up to and above 150 tokens.
+    Values: accuracy in each bin, "101_150", "above_400", of all texts up to and above 150 tokens, and how much lower
+    the latter is (`drop`).
     Raises ConfigError for a task other than IMDB.
     """
     model, task = run.model, run.task
@@ -84,6 +85,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     for key, part in ((f"up_to_{LONG}", short), (f"above_{LONG}", long)):
         if part:
             values[key] = sum(row["right"] for row in part) / sum(row["n"] for row in part)
+    if short and long:
+        values["drop"] = values[f"up_to_{LONG}"] - values[f"above_{LONG}"]
     return values
 
 

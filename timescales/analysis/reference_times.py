@@ -74,13 +74,15 @@ def study(run: Run) -> Study:
 
 def late_over_halves(model: SequenceModel, task: VariableCopy) -> dict[str, float]:
     """The number of units that are late on average over the half of 100 sequences with shorter delays
-    (`late/mean_short`), over the other half (`late/mean_long`), and over both (`late/mean_both`)."""
+    (`late/mean_short`), over the other half (`late/mean_long`), over both (`late/mean_both`), over one of them alone
+    (`late/mean_one`) and over neither (`late/mean_neither`)."""
     ages, delays = ages_before_signals(model, task)
     short, long = (
         (ages[half] / delays[half].clamp(min=1).unsqueeze(1)).mean(0) >= LATE
         for half in delays.argsort(stable=True).chunk(2)
     )
     counts = {"short": short.sum(), "long": long.sum(), "both": (short & long).sum()}
+    counts |= {"one": (short ^ long).sum(), "neither": (~(short | long)).sum()}
     return {f"late/mean_{name}": float(n) for name, n in counts.items()}
 
 

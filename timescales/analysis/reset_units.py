@@ -22,6 +22,7 @@ from timescales.training.model import SequenceModel
 
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)
+RESETTING = 0.1  # of the delay: a unit whose age stays below it "constantly" resets
 PRINTED = (200, 500)  # the two delays of the paper
 MEAN_P, SHARE = {200: 0.41, 500: 0.19}, 0.2  # printed in section 5.2; "around 1/5 of the units"
 
@@ -33,14 +34,24 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     The paper describes later-reset units in words: they "do not reset k_t until the reproduction of target elements
     starts". Here a unit is one if its age at the last step of the delay, averaged over 100 test sequences, is at least
     half the delay: "units_50". "units_25" and "units_75" show how much the number depends on this choice.
+
+    Also the number of units that keep resetting, so that this age is below a tenth of the delay ("units_resetting"),
+    and of all others ("units_not_resetting"); the share of units with p below .5 ("p_below_half"); the mean p of
+    later-reset units and of the others ("later_p_mean", "others_p_mean"), where there are units of both kinds.
     """
     task = needs_copy(task)
     return _values(ages_before_signal(model, task), factors(model), task)
 
 
 def _values(ages: Tensor, p: Tensor, task: Copy) -> dict[str, float]:
-    late = {f"units_{100 * x:.0f}": float((ages >= x * task.T).sum()) for x in FRACTIONS}
-    return {"p_mean": float(p.mean()), "p_sd": float(p.std()), "units": float(len(p))} | late
+    numbers = {f"units_{100 * x:.0f}": float((ages >= x * task.T).sum()) for x in FRACTIONS}
+    resetting = float((ages < RESETTING * task.T).sum())
+    numbers |= {"units_resetting": resetting, "units_not_resetting": len(ages) - resetting}
+    late = ages >= task.T / 2
+    both = {"later_p_mean": float(p[late].mean()), "others_p_mean": float(p[~late].mean())}
+    p_below_half = float((p < 0.5).double().mean())
+    values = {"p_mean": float(p.mean()), "p_sd": float(p.std()), "p_below_half": p_below_half, "units": float(len(p))}
+    return values | numbers | (both if 0 < late.sum() < len(late) else {})
 
 
 def factors(model: SequenceModel) -> Tensor:
@@ -55,8 +66,8 @@ def study(run: Run) -> Study:
     """The number of later-reset units, by the threshold that defines them, and their p: section 5.2.
 
     Rows: one per unit, oldest first: layer, unit, p, age at the last step of the delay, the same as a fraction of T.
-    Values: those of `measure`, the mean p of later-reset units and of the others, and the difference of the p of both
-    kinds (`later_t` and `later_cohens_d`, later-reset units minus others, pooled variance).
+    Values: those of `measure`, and the difference of the p of both kinds (`later_t` and `later_cohens_d`, later-reset
+    units minus others, pooled variance).
     """
     model, task = run.model, needs_copy(run.task)
     ages, p = ages_before_signal(model, task), factors(model)
@@ -64,7 +75,6 @@ def study(run: Run) -> Study:
     values = _values(ages, p, task)
     if 2 <= int(late.sum()) <= len(late) - 2:
         test = two_samples(p[late], p[~late])
-        values |= {"later_p_mean": float(p[late].mean()), "others_p_mean": float(p[~late].mean())}
         values |= {"later_t": test["t"], "later_cohens_d": test["cohens_d"]}
     of_delay = [age / max(task.T, 1) for age in ages.tolist()]
     units = by_unit(model, {"p": p.tolist(), "age": ages.tolist(), "of_delay": of_delay})

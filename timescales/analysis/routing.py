@@ -5,6 +5,8 @@ Source: Mahto et al. 2021, section 3.2.4 and Figs. 3, 11 and 12.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,18 +16,20 @@ from torch.nn import functional as F
 
 from timescales import plotting
 from timescales.analysis import bins
-from timescales.analysis.needs import needs_words
+from timescales.analysis.needs import needs_fixed_forget, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, progress
 from timescales.nn import engine
-from timescales.tasks import Words
+from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes
 ALPHA = 0.56  # of the inverse gamma distribution of the paper's time scales
 WORDS = ("above 10,000", "1,000 to 10,000", "100 to 1,000", "below 100", "all words")
+# Mean time scales in steps of the groups that section 3.2.4 calls long, medium and shortest.
+BANDS = {"long": (20.0, 300.0), "medium": (5.0, 10.0), "shortest": (0.0, 1.0)}
 LOGITS = 4_000_000  # computed at once, 16 MB; larger blocks of memory would be allocated again each time
 
 # Ratios of groups 1 to 23 of the paper's multi-timescale model on the Penn Treebank, by bin: Fig. 12, as released.
@@ -45,29 +49,69 @@ PRINTED = [
 ]
 
 
+def measure(model: SequenceModel, task: Task) -> dict[str, float]:
+    """The values of `study`, of a model whose layer has assigned time scales, as the paper's has."""
+    needs_fixed_forget(model.rnn.layers[_layer(model)])
+    return values_of(rows_of(model, needs_words(task)))
+
+
 def study(run: Run) -> Study:
     """Rows: one per group, longest time scale first: its units by rank, their mean and median time scale, and for each
     bin the ratio of perplexities with and without the group silenced.
 
-    Values: for each bin the largest ratio, and the median time scale of the group that has it.
-    Raises ConfigError for a task that is not language modelling by words.
+    Values: for each bin the largest ratio, and the median time scale of the group that has it; and the ratios of
+    `by_band`. Raises ConfigError for a task that is not language modelling by words.
     """
-    model, task = run.model, needs_words(run.task)
-    layer = min(1, len(model.rnn.layers) - 1)
+    rows = rows_of(run.model, needs_words(run.task))
+    units = run.model.rnn.layers[_layer(run.model)].hidden_size
+    return Study(TITLE, rows, values_of(rows), lambda figure: draw(figure, run, rows, units))
+
+
+def _layer(model: SequenceModel) -> int:
+    """The index of the layer whose units are silenced: the second, or the only one."""
+    return min(1, len(model.rnn.layers) - 1)
+
+
+def rows_of(model: SequenceModel, task: Words) -> list[dict[str, Any]]:
+    """The rows of `study`."""
+    layer = _layer(model)
     times = model.rnn.layers[layer].timescales().detach().cpu().double()
     groups = by_timescale(times, GROUP, OF)
     perplexity = perplexities(model, task, layer, list(groups.values()))
     ratios = (perplexity[1:] / perplexity[0]).tolist()
-    rows: list[dict[str, Any]] = [
+    return [
         {"units": name, "timescale": float(times[units].mean()), "median": float(times[units].median())}
         | {f"ratio {words}": ratio for words, ratio in zip(WORDS, group_ratios, strict=True)}
         for (name, units), group_ratios in zip(groups.items(), ratios, strict=True)
     ]
+
+
+def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The values of `study`."""
     values: dict[str, float] = {}
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
         largest = max(rows, key=lambda row: row[f"ratio {words}"])
         values |= {f"{name}/largest": largest[f"ratio {words}"], f"{name}/median_timescale": largest["median"]}
-    return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows, len(times)))
+    return values | by_band(rows)
+
+
+def by_band(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """For each bin the ratio of perplexities with a group silenced, the geometric mean over the groups of a band.
+
+    "long/below_100" is that of the groups whose mean time scale is 20 to 300 steps, "not_long/below_100" that of all
+    other groups, and so on for the bands of BANDS; "none" is the ratio with no group silenced, 1. A band or a bin
+    without any groups or words has no value.
+    """
+    values = {"none": 1.0}
+    for band, (low, high) in BANDS.items():
+        inside = [low <= row["timescale"] <= high for row in rows]
+        for kind, wanted in ((band, True), (f"not_{band}", False)):
+            chosen = [row for row, is_inside in zip(rows, inside, strict=True) if is_inside == wanted]
+            for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
+                ratios = [row[f"ratio {words}"] for row in chosen]
+                if ratios and not any(map(math.isnan, ratios)):
+                    values[f"{kind}/{name}"] = statistics.geometric_mean(ratios)
+    return values
 
 
 @torch.no_grad()

@@ -5,7 +5,9 @@ Source: Mahto et al. 2020, section 2.5, Eq. 6 and Fig. 6; Mahto et al. 2021, app
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,13 +29,16 @@ UNK = "<unk>"
 GROUP, OF = 100, 1150  # units of a group in the paper's second layer; in proportion for other sizes
 IN_PARALLEL = 8  # windows: about 300 copies of the state on average, enough for fast matrix products
 AFTER = (1, 10, 30)  # numbers of words after which the values report what is left of the change
+DECAY = 30  # words over which its decay is measured
 
 
 def study(run: Run) -> Study:
     """Rows: the mean change by layer, group of units and distance in words. Groups are "all" units of each layer and,
     for the second layer (or the only one), groups of 100 of 1,150 units, longest time scale first.
 
-    Values: for each layer what is left of the change after some words, as a share of the change at distance 0.
+    Values: for each layer what is left of the change after some words, as a share of the change at distance 0, and the
+    mean fall of its logarithm per word over the first 30 words (`decay`); the same decay of the groups of units with
+    longer and with shorter time scales, the mean over either half of the groups.
     """
     model = run.model
     grouped_layer = min(1, len(model.rnn.layers) - 1)
@@ -63,9 +68,23 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The values of `study`."""
-    change = {(row["layer"], row["distance"]): row["change"] for row in rows if row["units"] == "all"}
-    layers = sorted({layer for layer, _ in change})
-    return {f"layer{k}/left_{n}": change[k, n] / change[k, 0] for k in layers for n in AFTER if (k, n) in change}
+    curves: dict[tuple[int, str], dict[int, float]] = {}
+    for row in rows:
+        curves.setdefault((row["layer"], row["units"]), {})[row["distance"]] = row["change"]
+    layers = {layer: curve for (layer, units), curve in curves.items() if units == "all"}
+    values = {f"layer{k}/left_{n}": c[n] / c[0] for k, c in layers.items() for n in AFTER if n in c}
+    values |= {f"layer{k}/decay": decay(curve) for k, curve in layers.items() if DECAY in curve}
+    groups = [decay(c) for (_, units), c in curves.items() if units != "all" and DECAY in c]  # the longest first
+    if len(groups) > 1:
+        half = len(groups) // 2  # of an odd number the middle one is in neither
+        values |= {"longer/decay": statistics.fmean(groups[:half]), "shorter/decay": statistics.fmean(groups[-half:])}
+    return values
+
+
+def decay(change: Mapping[int, float]) -> float:
+    """The mean fall of the logarithm of a change per word, over the first 30 words; change: by distance."""
+    floor = 1e-7 * change[0]  # below are rounding errors of float32
+    return math.log(change[0] / max(change[DECAY], floor)) / DECAY
 
 
 @torch.no_grad()

@@ -28,9 +28,15 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 
 
 def register() -> None:
-    """Make the types of the base configuration and the resolver of run_dir known to Hydra."""
+    """Make the types of the base configuration, and the resolvers of run_dir and of a task's optimizer, known to Hydra.
+
+    Hydra allows no override of a group in a recipe, whose name depends on the paper; so a task chooses by the paper.
+    """
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
     OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
+    OmegaConf.register_new_resolver(
+        "if_paper", lambda name, yes, no, *, _root_: yes if _root_.paper == name else no, replace=True
+    )
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:

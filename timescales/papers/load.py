@@ -51,7 +51,7 @@ def _node(path: Path) -> Mapping[str, Any]:
 
 def _check_analyses(path: Path, table: Table) -> None:
     """Raise ConfigError for an analysis that is not there."""
-    known = analysis.names("measure")
+    known = analysis.measurable()
     if unknown := [name for name in table.probe if name not in known]:
         raise ConfigError(f"{path}: table.probe: no analysis {unknown[0]}{nearest(unknown[0], known)}")
     for cell in table.cells:

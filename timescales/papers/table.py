@@ -261,7 +261,7 @@ class Table(Measure):
     needs: tuple[str, ...] = field(default=(), metadata={"yaml": list})  # data sets (scripts/fetch_data.py)
     probe: tuple[str, ...] = field(
         default=(), metadata={"yaml": list}
-    )  # analyses whose `measure` is called for each finished run
+    )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
 
