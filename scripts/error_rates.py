@@ -2,7 +2,7 @@
 
 Runs are drawn from known distributions, and judged by `judge_cells`, `judge_claims` and `judge_table`, as reports do.
 Writes results/statistics: cells.csv, claims.csv and tables.csv with the share of each word, and README.md with two
-figures. 4 minutes on one core; --tables N draws N tables a case instead of 1,000. The seed is fixed.
+figures. Some minutes on one core; --tables N draws N tables a case instead of 1,000. Each case has its own fixed seed.
 """
 
 from __future__ import annotations
