@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/models and docs/tasks: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks and docs/pairs.md: `python scripts/pages.py`.
 
 A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
 --check compares the pages and writes nothing; the pictures are only looked for.
@@ -7,6 +7,7 @@ A page is prose with blocks between marks; a block comes from conf/, the docstri
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import re
 import sys
@@ -18,14 +19,17 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import examples  # noqa: E402
+import pairs  # noqa: E402
 import sample_data  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
+from timescales.config import compose  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
+from timescales.tasks.task import Spec  # noqa: E402
 
 DOCS = ROOT / "docs"
 CONF = ROOT / "conf"
@@ -106,6 +110,32 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
     }
 
 
+def pair_blocks() -> dict[str, Callable[[], str]]:
+    """The blocks of docs/pairs.md."""
+    return {
+        "tasks": lambda: pairs.task_table(all_pairs()),
+        "five": lambda: pairs.table(all_pairs(), pairs.FIVE),
+        "others": lambda: pairs.table(all_pairs(), pairs.OTHERS),
+    }
+
+
+@functools.cache
+def all_pairs() -> dict[tuple[str, str], pairs.Pair]:
+    """Every model on every task."""
+    specs = {task: spec(task) for task in EXAMPLES}
+    with compose.composing() as composer:
+        return pairs.pairs(composer, specs)
+
+
+def spec(task: str) -> Spec:
+    """A task's spec with made-up data, but with as many types as the real corpus has."""
+    made, _ = examples.make_task(command(task))
+    if task not in pairs.CORPORA:
+        return made.spec
+    types = int(pairs.CORPORA[task].counts["types"])
+    return dataclasses.replace(made.spec, input_size=types, output_size=types)
+
+
 def reference(cell: str) -> str:
     """A cell's docstring as it is written; of GatedCell also those of its LSTM and its GRU."""
     if cell == "GatedCell":
@@ -127,12 +157,19 @@ def settings(path: Path, group: str) -> str:
     body = []
     for line in text.splitlines():
         if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
-            body.append([f"`{found[1]}`", f"`{found[2]}`", ""])
+            body.append([f"`{found[1]}`", chosen(found[2]), ""])
         elif found := re.match(r"^(\w+):$", line):
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
             body.append([f"`{above}.{found[1]}`", f"`{found[2]}`", found[3] or ""])
     return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
+
+
+def chosen(name: str) -> str:
+    """What a defaults list chooses, in words where it depends on the paper: "rmsprop; adam with paper=gu"."""
+    if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", name):
+        return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
+    return f"`{name}`"
 
 
 def recipes(task: str) -> str:
@@ -294,7 +331,8 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
-    return models | {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+    tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+    return models | tasks | {DOCS / "pairs.md": pair_blocks()}
 
 
 def main() -> None:
