@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -60,6 +61,8 @@ class Sized(Task):
 
 def network(config: dict[str, Any], spec: Spec) -> SequenceModel:
     """The model of a resolved configuration for a task with this spec, on the meta device."""
+    if spec.awd is not None:  # no size depends on this dropout, which expRNN cannot have
+        spec = dataclasses.replace(spec, awd=dataclasses.replace(spec.awd, weight=0.0))
     with torch.device("meta"):
         return build.build_model({**config, "device": "meta", "engine": "auto"}, Sized(spec))
 
