@@ -8,8 +8,10 @@ import yaml
 from configs import config
 from omegaconf import OmegaConf
 
+from scripts import pairs
 from timescales import paths
 from timescales.config import folders, identity
+from timescales.tasks.task import AWD, Spec
 from timescales.training import build
 
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
@@ -251,16 +253,22 @@ def test_like_is_compared_with_like(task):
 @pytest.mark.parametrize("model", MODELS)
 def test_sizes_match_the_parameters(task, model):
     inputs, units, outputs = MATCHED[task]
-    settings = identity.resolved(config(f"task={task}", f"model={model}"))["model"]
-    settings |= {"T_max": 10} if settings.get("T_max") == "auto" else {}
+    settings = identity.resolved(config(f"task={task}", f"model={model}"))
+    network = pairs.network(settings, Spec("real", inputs, outputs, "last", horizon=10))
     with torch.device("meta"):
-        of_rnn = {key: value for key, value in settings.items() if key not in build.HEAD}
-        network = build.construct("model", of_rnn, input_size=inputs, engine="auto")
-        network = torch.nn.ModuleList([network, torch.nn.Linear(network.layers[-1].hidden_size, outputs)])
         lstm = torch.nn.LSTM(inputs, units, config(f"task={task}", "model=lstm").model.num_layers)
         lstm = torch.nn.ModuleList([lstm, torch.nn.Linear(units, outputs)])
-    found, wanted = (sum(p.numel() for p in module.parameters()) for module in (network, lstm))
+    found, wanted = (pairs.parameters(module) for module in (network, lstm))
     assert found == pytest.approx(wanted, rel=0.01)
+
+
+def test_parameters_by_hand():
+    """A hundred words tied to vectors of 8: two layers of an LSTM, the shared matrix once, the readout's bias."""
+    awd = AWD(embedding=0.1, input=0.1, hidden=0.1, output=0.1, weight=0.5)
+    spec = Spec("tokens", 100, 100, "all", horizon=10, embedding=8, awd=awd)
+    cfg = config("task=wt2", "model=lstm", "model.hidden_size=[10,8]", "model.num_layers=2")
+    found = pairs.parameters(pairs.network(identity.resolved(cfg), spec))
+    assert found == 4 * 10 * (8 + 10 + 2) + 4 * 8 * (10 + 8 + 2) + 100 * 8 + 100
 
 
 def test_what_no_paper_here_sets_is_as_published():
