@@ -32,7 +32,7 @@ OTHERS = ("gated", "gru", "pgru", "janet", "exprnn")
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
 # What a pair cannot do without on the command line.
 NEEDED = {("ptb_word", "exprnn"): ["task.weight_drop=0"], ("wt2", "exprnn"): ["task.weight_drop=0"]}
-NO_MATRIX = "expRNN has no recurrent weights that could be dropped: give it on the command line"
+NO_MATRIX = "expRNN has no recurrent weights that could be dropped: add this setting to the command"
 # Why a setting is not the same for all models. Sizes have no entry: they differ where the parameters are equal.
 REASONS = {
     ("imdb", "optimizer.lr"): "Chien et al. 2021, section 4.4, choose it by a grid search for each model",
