@@ -1,6 +1,6 @@
 """Every model on every task as `train.py model=... task=...` composes it: the tables of docs/pairs.md.
 
-Models are built on torch's meta device, from made-up data (`sample_data.folder`) with the vocabulary of the real corpus.
+Models are built on the meta device, from made-up data (`sample_data.folder`) with the real vocabulary's size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REASONS = {
 
 
 class Pair(NamedTuple):
-    """A model on a task: its configuration, the units of each layer, the number of parameters (frozen biases included)."""
+    """A model on a task: its configuration, its units by layer, its number of parameters (frozen biases too)."""
 
     model: str
     config: dict[str, Any]
