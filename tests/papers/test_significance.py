@@ -12,9 +12,9 @@ from timescales.papers.significance import (
     MIN_PAIRS,
     Moments,
     Time,
+    beyond,
     gehan,
     holm,
-    majority,
     paired_best,
     ranks_of_times,
     two_one_sided,
@@ -170,7 +170,8 @@ def test_the_test_of_best_values_counts_all_exchanges_of_pairs():
     assert paired_best([9.0] * (MIN_PAIRS - 1), [1.0] * (MIN_PAIRS - 1), largest=True)(0.0, "greater") is None
 
 
-def test_more_than_half():
-    assert majority(5, 5) == pytest.approx((1 / 32, 1.0))
-    assert majority(3, 3) == pytest.approx((1 / 8, 1.0))
-    assert majority(1, 5) == pytest.approx((31 / 32, 6 / 32))
+def test_a_difference_beyond_a_margin():
+    test = welch(Moments(1.0, 0.2, 5), Moments(0.0, 0.2, 5))
+    assert beyond(test, 0.0) == pytest.approx(test(0.0, "two-sided"))
+    assert beyond(test, 0.5) == pytest.approx(2 * test(-0.5, "greater"))
+    assert beyond(test, 1.5) == 1.0

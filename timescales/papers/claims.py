@@ -5,12 +5,12 @@ all the second another, each corrected by Holm's method. A claim holds if the fi
 the second is. Else the means (of times the scores) say "in order" or "reversed".
 
 - `A > B`: a one-sided test each way. `A ~ B`: two one-sided tests (TOST) of equivalence within the tolerance, and a
-  test of a difference; else it is "not shown".
+  test of a difference beyond it; else it is "not shown".
 - Means are compared by Welch's test, two metrics of the same runs by the t-test of their differences.
 - Steps to a threshold are times, some of them censored: a permutation test of Gehan's scores compares them.
 - Best values (reduce: max) are compared by a paired permutation test over runs with the same learning rate and seed.
-- "A fails", more than half of its runs: exact binomial tests. "A never fails" needs no test: one failure refutes it,
-  and it holds if all planned runs have ended and none failed.
+- Failures are counted, without a test. "A fails" holds if more than half of all planned runs failed, and is refuted if
+  all have ended and none failed. "A never fails" holds if all have ended and none failed; one failure refutes it.
 - Two single runs that were measured on the same words (`bins`) are compared by a bootstrap over blocks of words, as in
   the paper. Other single runs allow no test.
 
@@ -33,8 +33,8 @@ from timescales.papers.significance import (
     Moments,
     Test,
     Time,
+    beyond,
     gehan,
-    majority,
     paired_best,
     ranks_of_times,
     two_one_sided,
@@ -117,8 +117,8 @@ def _finding(
     weakest = min(rulings, key=lambda ruling: (ORDER.index(ruling.word), -(ruling.p_for or 0.0)))
     n = min(ruling.n for ruling in rulings)
     verdict = Verdict(weakest.word, n=n, few=n < claim.n_min, groups=(len(rulings), len(wanted)), partial=partial(own))
-    if claim.sign == "never fails" and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
-        verdict = replace(verdict, word=Word.IN_ORDER)  # of all planned runs none may fail
+    if claim.sign in FAILING and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
+        verdict = replace(verdict, word=Word.IN_ORDER)  # it is about all planned runs
     return Finding(verdict, *_over_groups(rulings)), weakest.numbers
 
 
@@ -131,16 +131,29 @@ def _over_groups(rulings: Sequence[Ruling]) -> Ps:
 
 
 def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
-    """Whether these runs "fails", more than half of them, or "never fails"."""
+    """How many of these runs failed, and what that says of "fails" or "never fails"."""
     known = [outcome for row in sides[0] if (outcome := claim.succeeded(row)) is not None]
-    failed, ended = known.count(False), len(known)
-    if not ended:
+    if not known:
         return None
-    numbers = Failures(failed, ended)
-    if claim.sign == "never fails":
-        so_far = Word.HOLDS if ended == len(wanted[0]) else Word.IN_ORDER
-        return Ruling(Word.REFUTED if failed else so_far, None, None, numbers, ended)
-    return Ruling(Word.IN_ORDER if 2 * failed > ended else Word.REVERSED, *majority(failed, ended), numbers, ended)
+    numbers = Failures(known.count(False), len(known))
+    rule = _fails if claim.sign == "fails" else _never_fails
+    return Ruling(rule(numbers, len(wanted[0])), None, None, numbers, numbers.ended)
+
+
+def _fails(found: Failures, planned: int) -> Word:
+    """Whether more than half of the planned runs fail."""
+    if 2 * found.failed > planned:
+        return Word.HOLDS
+    if not found.failed and found.ended == planned:
+        return Word.REFUTED
+    return Word.IN_ORDER if 2 * found.failed > found.ended else Word.REVERSED
+
+
+def _never_fails(found: Failures, planned: int) -> Word:
+    """Whether none of the planned runs fails."""
+    if found.failed:
+        return Word.REFUTED
+    return Word.HOLDS if found.ended == planned else Word.IN_ORDER
 
 
 def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
@@ -195,7 +208,7 @@ def _ps(claim: Claim, first: Values, second: Values) -> Ps:
     better: Alternative = "greater" if claim.higher else "less"
     worse: Alternative = "less" if claim.higher else "greater"
     if claim.sign == "~":
-        p_for, p_against = two_one_sided(test, claim.tolerance), test(0.0, "two-sided")
+        p_for, p_against = two_one_sided(test, claim.tolerance), beyond(test, claim.tolerance)
         unsure = first.diverged + second.diverged, first.diverged + second.diverged
     else:
         p_for, p_against = test(0.0, better), test(0.0, worse)
@@ -259,8 +272,6 @@ def _bootstrap(claim: Claim, first: Row, second: Row) -> Test | None:
     from timescales.analysis import bins
 
     def test(shift: float, alternative: Alternative) -> float | None:
-        if alternative == "two-sided":
-            return None  # single runs refute nothing
         sides, shifted = (first["blocks"], second["blocks"]), shift
         if alternative == "greater":
             sides, shifted = (second["blocks"], first["blocks"]), -shift

@@ -73,6 +73,15 @@ def two_one_sided(test: Test, margin: float) -> float | None:
     return None if above is None or below is None else max(above, below)
 
 
+def beyond(test: Test, margin: float) -> float | None:
+    """p of a difference that is larger than +- margin: twice the smaller p of the two one-sided tests of that.
+
+    "first - margin > second" and "first + margin < second". With margin 0 it is the usual two-sided test.
+    """
+    above, below = test(-margin, "greater"), test(margin, "less")
+    return None if above is None or below is None else min(1.0, 2.0 * min(above, below))
+
+
 def holm(ps: Sequence[float]) -> list[float]:
     """The p values of one family, corrected by Holm (1979), in the order given.
 
@@ -162,14 +171,3 @@ def _permuted(
         rng=np.random.default_rng(0),
     )
     return float(found.pvalue)
-
-
-def majority(count: int, of: int) -> tuple[float, float]:
-    """Exact binomial tests of "more than half": p of it, P(X >= count), and p of the opposite, P(X <= count).
-
-    X is binomial with `of` trials and probability 1/2.
-    """
-    from scipy import stats
-
-    more, fewer = (stats.binomtest(count, of, 0.5, alternative=way).pvalue for way in ("greater", "less"))
-    return float(more), float(fewer)

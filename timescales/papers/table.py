@@ -195,11 +195,10 @@ class Claim(Measure):
         """
         named = {"seed"}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
         groups: dict[str, list[list[Row]]] = {}
-        for row in rows:
-            shared = json.dumps({k: v for k, v in row["axes"].items() if k not in named}, sort_keys=True)
-            for k, side in enumerate(self.sides):
-                if matches(row["axes"], self.place) and matches(row["axes"], side):
-                    groups.setdefault(shared, [[] for _ in self.sides])[k].append(row)
+        for row in (row for row in rows if matches(row["axes"], self.place)):
+            for k in (k for k, side in enumerate(self.sides) if matches(row["axes"], side)):
+                shared = json.dumps({key: v for key, v in row["axes"].items() if key not in named}, sort_keys=True)
+                groups.setdefault(shared, [[] for _ in self.sides])[k].append(row)
         return {shared: sides for shared, sides in groups.items() if all(sides)}
 
 

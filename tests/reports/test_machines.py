@@ -1,0 +1,39 @@
+"""The comparison of committed runs with the same runs on another machine (scripts/machines.py)."""
+
+import pytest
+
+from scripts import machines
+from timescales import paths
+from timescales.runs import store
+
+
+@pytest.fixture
+def both():
+    """both(value) pairs the first committed small-scale run of chien_copy with one that has another value."""
+    rows = store.read_rows(paths.RESULTS / "chien_copy" / "runs.csv")
+    row = next(row for row in rows if row["profile"] == "tiny")
+    column = "steps to valid/accuracy >= 0.35"
+
+    def both(value, **changes):
+        return machines.Pair(row, {**row, column: value, **changes}, column, "steps", 1.0)
+
+    return both
+
+
+def test_a_run_that_gives_the_same_value_is_equal(both):
+    pair = both(2500)
+    assert pair.committed["steps"] == 3000
+    assert (pair.equal, pair.difference, pair.other_fate, pair.same_machine) == (True, 0.0, False, True)
+
+
+def test_a_run_that_never_gets_there_has_another_fate_and_no_difference(both):
+    pair = both(store.Censored(2500))
+    assert (pair.equal, pair.difference, pair.other_fate) == (False, None, True)
+
+
+def test_the_page_counts_runs_on_another_processor(both):
+    page = machines.page({"chien_copy": [both(2700, machine="another"), both(2500, machine="another")]}, 90)
+    assert "Of the 90 committed runs" in page
+    assert "- Committed on another processor: 1 of 1 runs are equal" in page  # the two have one id
+    assert "| [chien_copy](#chien_copy) | 2 | 1 | 200 | steps |  |" in page
+    assert "| x86_64, 1 thread | 2500 | 2700 | +200 | 3000 |" in page
