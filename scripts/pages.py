@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/models and docs/tasks: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks and docs/pairs.md: `python scripts/pages.py`.
 
 A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
 --check compares the pages and writes nothing; the pictures are only looked for.
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import examples  # noqa: E402
+import pairs  # noqa: E402
 import sample_data  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
@@ -106,6 +107,15 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
     }
 
 
+def pair_blocks() -> dict[str, Callable[[], str]]:
+    """The blocks of docs/pairs.md."""
+    commands = {task: command(task) for task in EXAMPLES}
+    return {
+        "five": lambda: pairs.tables(commands, pairs.FIVE),
+        "others": lambda: pairs.tables(commands, pairs.OTHERS),
+    }
+
+
 def reference(cell: str) -> str:
     """A cell's docstring as it is written; of GatedCell also those of its LSTM and its GRU."""
     if cell == "GatedCell":
@@ -127,12 +137,19 @@ def settings(path: Path, group: str) -> str:
     body = []
     for line in text.splitlines():
         if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
-            body.append([f"`{found[1]}`", f"`{found[2]}`", ""])
+            body.append([f"`{found[1]}`", _by_paper(found[2]), ""])
         elif found := re.match(r"^(\w+):$", line):
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
             body.append([f"`{above}.{found[1]}`", f"`{found[2]}`", found[3] or ""])
     return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
+
+
+def _by_paper(value: str) -> str:
+    """A group's default; one that depends on the paper, ${if_paper:gu,adam,rmsprop}, in words."""
+    if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", value):
+        return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
+    return f"`{value}`"
 
 
 def recipes(task: str) -> str:
@@ -294,7 +311,8 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
-    return models | {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+    tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+    return models | tasks | {DOCS / "pairs.md": pair_blocks()}
 
 
 def main() -> None:

@@ -1,0 +1,117 @@
+"""Every model on every task as `train.py model=... task=...` composes it: the tables of docs/pairs.md.
+
+Models are built on the meta device, from made-up data (`sample_data.folder`) with the real vocabulary's size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import examples  # noqa: E402
+import torch  # noqa: E402
+
+from timescales.config import compose, identity  # noqa: E402
+from timescales.reports.markdown import grid  # noqa: E402
+from timescales.tasks import Task  # noqa: E402
+from timescales.training import build  # noqa: E402
+
+FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
+OTHERS = ("gated", "gru", "pgru", "janet", "exprnn")
+VOCABULARY = {"ptb_char": 50, "text8": 27, "ptb_word": 10_000, "wt2": 33_278}  # symbols of the real corpora
+NEEDED = {(task, "exprnn"): "task.weight_drop=0" for task in ("ptb_word", "wt2")}  # it has no matrix to drop
+CLOSE = 0.01  # parameters count as equal up to this share
+# Why models differ on a task in a setting other than their size.
+REASONS = {
+    ("imdb", "optimizer.lr"): "the grid search of Chien et al. 2021, section 4.4, chose 5e-4 for pLSTM",
+    ("text8", "model.num_layers"): "MTS has one layer or three, no two",
+    ("ptb_word", "task.weight_drop"): "expRNN has no recurrent matrix that could be dropped",
+    ("wt2", "task.weight_drop"): "expRNN has no recurrent matrix that could be dropped",
+}
+
+
+class Pair(NamedTuple):
+    """A model on a task: its configuration, its units by layer, its number of parameters (frozen biases too)."""
+
+    model: str
+    config: dict[str, Any]
+    settings: dict[str, Any]
+    units: list[int]
+    parameters: int
+
+
+def real_size(overrides: Sequence[str]) -> Task:
+    """A task made of small data, whose spec has the vocabulary of the real corpus."""
+    task, node = examples.make_task(overrides)
+    if size := VOCABULARY.get(node["name"]):
+        task.spec = dataclasses.replace(task.spec, input_size=size, output_size=size)
+    return task
+
+
+def pair(task: Task, name: str, model: str) -> Pair:
+    """A model on the task `name`, built without memory for its weights."""
+    needed = [NEEDED[name, model]] if (name, model) in NEEDED else []
+    with compose.composing() as composer:
+        cfg = composer([f"task={name}", f"model={model}", *needed])
+        config, settings = identity.resolved(cfg), identity.settings(cfg)
+    with torch.device("meta"):
+        network = build.build_model(config | {"device": "meta", "engine": "auto"}, task)
+    units = [cell.hidden_size for cell in network.rnn.layers]
+    return Pair(model, config, settings, units, sum(p.numel() for p in network.parameters()))
+
+
+def tables(commands: dict[str, list[str]], models: Sequence[str]) -> str:
+    """What is equal among the models on each task, and one row for each pair. commands: a small task of each kind."""
+    found = {task: pairs(task, command, models) for task, command in commands.items()}
+    equal = [[f"`{task}`", *compared(task, row)] for task, row in found.items()]
+    rows = [[f"`{task}`", *described(task, each)] for task, row in found.items() for each in row]
+    head = ["task", "model", "units", "parameters", "optimizer", "learning rate", "batch", "clip norm", "recipe"]
+    return "\n".join([*grid(["task", "equal", "what else differs"], equal), "", *grid(head, rows)])
+
+
+def pairs(name: str, command: Sequence[str], models: Sequence[str]) -> list[Pair]:
+    """Several models on one task."""
+    task = real_size(command)
+    return [
+        pair(real_size([*command, NEEDED[name, model]]) if (name, model) in NEEDED else task, name, model)
+        for model in models
+    ]
+
+
+def compared(task: str, row: Sequence[Pair]) -> tuple[str, str]:
+    """Whether sizes or parameters are equal, and the other differences with their reasons (KeyError without one)."""
+    counts = [each.parameters for each in row]
+    if all(each.units == row[0].units for each in row):
+        equal = "units"
+    elif max(counts) <= (1 + CLOSE) * min(counts):
+        equal = f"parameters, up to {100 * (max(counts) / min(counts) - 1):.1f} %"
+    else:
+        raise ValueError(f"{task}: neither units nor parameters are equal: {counts}; add a recipe")
+    common = set.intersection(*(set(each.settings) for each in row)) - {"model.name", "model.hidden_size"}
+    differ = sorted(key for key in common if any(each.settings[key] != row[0].settings[key] for each in row))
+    return equal, "; ".join(f"`{key}`: {REASONS[task, key]}" for key in differ)
+
+
+def described(task: str, each: Pair) -> list[str]:
+    """The cells of a pair's row after its task."""
+    config = each.config
+    units = str(each.units[0]) if len(each.units) == 1 else ", ".join(map(str, each.units))
+    optimizer = config["optimizer"]
+    more = f" (with `{NEEDED[task, each.model]}`)" if (task, each.model) in NEEDED else ""
+    size, clip = f"{each.parameters:,}", f"{config['loop']['clip_norm']:g}"
+    batch = str(config["task"]["batch_size"])
+    recipe = recipes(config["paper"]["name"], task, each.model)
+    return [f"`{each.model}`{more}", units, size, optimizer["name"], f"{optimizer['lr']:g}", batch, clip, recipe]
+
+
+def recipes(paper: str, task: str, model: str) -> str:
+    """The paper and those of its recipes that are used for a pair."""
+    folder = ROOT / "conf" / "recipe" / paper
+    names = [name for name in (task, f"{task}_{model}") if (folder / f"{name}.yaml").is_file()]
+    return f"{paper}: " + (", ".join(f"`{name}`" for name in names) if names else "none, the task's values")
