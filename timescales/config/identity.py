@@ -28,15 +28,16 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 
 
 def register() -> None:
-    """Make the types of the base configuration, and the resolvers of run_dir and of a task's optimizer, known to Hydra.
-
-    Hydra allows no override of a group in a recipe, whose name depends on the paper; so a task chooses by the paper.
-    """
+    """Make the types of the base configuration, and the resolvers `run_dir` and `if_paper`, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
     OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
-    OmegaConf.register_new_resolver(
-        "if_paper", lambda name, yes, no, *, _root_: yes if _root_.paper == name else no, replace=True
-    )
+    OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
+
+
+# Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
+def _if_paper(name: str, yes: str, no: str, *, _root_: DictConfig) -> str:
+    """`yes` if the chosen paper is `name`, else `no`: for defaults lists, whose root has the names of the choices."""
+    return yes if _root_.paper == name else no
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
