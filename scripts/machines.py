@@ -75,22 +75,26 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="the runs of this machine")
     folder = parser.parse_args().folder
     found = {run["id"]: run for path in sorted(folder.glob("*/record.json")) if (run := record.read(path.parent))}
-    tables = {path.parent.name: list(pairs(path, found)) for path in sorted(paths.RESULTS.glob("*/runs.csv"))}
+    files = sorted(paths.RESULTS.glob("*/runs.csv"))
+    tables = {path.parent.name: list(pairs(path, found)) for path in files}
     tables = {name: both for name, both in tables.items() if both}
+    committed = {row["id"] for path in files for row in store.read_rows(path) if row["profile"] == "tiny"}
     if not tables:
         sys.exit(f"error: {folder} has no run of a small-scale version that is committed; train one with profile=tiny")
     path = paths.RESULTS / "machines.md"
-    path.write_text(page(tables))
+    path.write_text(page(tables, len(committed)))
     print(path)
 
 
 def pairs(path: Path, found: dict[str, dict[str, Any]]) -> Iterator[Pair]:
-    """The small-scale runs of a runs.csv that have ended here, too."""
+    """The small-scale runs of a runs.csv that have ended here, too, and have the table's metric if that one has it."""
     small = load.table(path.parent.name).tiny
     for row in store.read_rows(path):
         run = found.get(row["id"])
         if small and row["profile"] == "tiny" and run is not None and run["status"] in record.ENDED:
-            yield pair(small, row, run)
+            both = pair(small, row, run)
+            if (both.committed[both.column] is None) == (both.here[both.column] is None):
+                yield both
 
 
 def pair(small: SmallTable, row: dict[str, Any], run: dict[str, Any]) -> Pair:
@@ -99,10 +103,10 @@ def pair(small: SmallTable, row: dict[str, Any], run: dict[str, Any]) -> Pair:
     return Pair({**dict.fromkeys(here), **row}, here, small.column, small.unit, small.scale)
 
 
-def page(tables: dict[str, list[Pair]]) -> str:
-    """results/machines.md."""
+def page(tables: dict[str, list[Pair]], committed: int) -> str:
+    """results/machines.md; committed: how many small-scale runs are committed, of all tables."""
     every = [pair for both in tables.values() for pair in both]
-    lines = ["# The same runs on two machines", "", *_introduction(every), ""]
+    lines = ["# The same runs on two machines", "", *_introduction(every, committed), ""]
     body = [_summary(name, both) for name, both in tables.items()]
     lines += [*grid(["table", "runs", "equal", "largest difference", "unit", "other fate"], body), ""]
     for name, both in tables.items():
@@ -110,15 +114,16 @@ def page(tables: dict[str, list[Pair]]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _introduction(every: list[Pair]) -> list[str]:
+def _introduction(every: list[Pair], committed: int) -> list[str]:
     unique = {pair.here["id"]: pair for pair in every}.values()
     same = [pair for pair in unique if pair.same_machine]
     other = [pair for pair in unique if not pair.same_machine]
     here = sorted({f"{pair.here['machine']}, {pair.here['threads']} thread" for pair in unique})
     commits = sorted({pair.here["commit"][:10] for pair in unique})
     return [
-        "Written by `python scripts/machines.py FOLDER`. Every committed run of a small-scale version was trained once",
-        f"more on {'; '.join(here)} (code of {', '.join(commits)}), with the same configuration and the same seed.",
+        f"Written by `python scripts/machines.py FOLDER`. Of the {committed} committed runs of small-scale versions",
+        f"{len(unique)} were trained once more on {'; '.join(here)} (code of {', '.join(commits)}), with the same",
+        "configuration and the same seed.",
         "A run is *equal* if its status, its steps and the metric of its table are the same to the last digit. It has",
         "*another fate* if only one of the two diverged, or only one reached the threshold. A run that two tables",
         "share stands in both.",

@@ -7,7 +7,6 @@ A page is prose with blocks between marks; a block comes from conf/, the docstri
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import re
 import sys
@@ -26,10 +25,8 @@ from tqdm import tqdm  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
-from timescales.config import compose  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
-from timescales.tasks.task import Spec  # noqa: E402
 
 DOCS = ROOT / "docs"
 CONF = ROOT / "conf"
@@ -112,28 +109,11 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
 
 def pair_blocks() -> dict[str, Callable[[], str]]:
     """The blocks of docs/pairs.md."""
+    commands = {task: command(task) for task in EXAMPLES}
     return {
-        "tasks": lambda: pairs.task_table(all_pairs()),
-        "five": lambda: pairs.table(all_pairs(), pairs.FIVE),
-        "others": lambda: pairs.table(all_pairs(), pairs.OTHERS),
+        "five": lambda: pairs.tables(commands, pairs.FIVE),
+        "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
-
-
-@functools.cache
-def all_pairs() -> dict[tuple[str, str], pairs.Pair]:
-    """Every model on every task."""
-    specs = {task: spec(task) for task in EXAMPLES}
-    with compose.composing() as composer:
-        return pairs.pairs(composer, specs)
-
-
-def spec(task: str) -> Spec:
-    """A task's spec with made-up data, but with as many types as the real corpus has."""
-    made, _ = examples.make_task(command(task))
-    if task not in pairs.CORPORA:
-        return made.spec
-    types = int(pairs.CORPORA[task].counts["types"])
-    return dataclasses.replace(made.spec, input_size=types, output_size=types)
 
 
 def reference(cell: str) -> str:
@@ -157,7 +137,7 @@ def settings(path: Path, group: str) -> str:
     body = []
     for line in text.splitlines():
         if found := re.match(r"^  - override /(\w+): ([^#]+?)\s*(?:# .*)?$", line):
-            body.append([f"`{found[1]}`", chosen(found[2]), ""])
+            body.append([f"`{found[1]}`", _by_paper(found[2]), ""])
         elif found := re.match(r"^(\w+):$", line):
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
@@ -165,11 +145,11 @@ def settings(path: Path, group: str) -> str:
     return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
 
 
-def chosen(name: str) -> str:
-    """What a defaults list chooses, in words where it depends on the paper: "rmsprop; adam with paper=gu"."""
-    if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", name):
+def _by_paper(value: str) -> str:
+    """A group's default; one that depends on the paper, ${if_paper:gu,adam,rmsprop}, in words."""
+    if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", value):
         return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
-    return f"`{name}`"
+    return f"`{value}`"
 
 
 def recipes(task: str) -> str:

@@ -32,7 +32,8 @@ def test_a_run_that_never_gets_there_has_another_fate_and_no_difference(both):
 
 
 def test_the_page_counts_runs_on_another_processor(both):
-    page = machines.page({"chien_copy": [both(2700, machine="another"), both(2500, machine="another")]})
+    page = machines.page({"chien_copy": [both(2700, machine="another"), both(2500, machine="another")]}, 90)
+    assert "Of the 90 committed runs" in page
     assert "- Committed on another processor: 1 of 1 runs are equal" in page  # the two have one id
     assert "| [chien_copy](#chien_copy) | 2 | 1 | 200 | steps |  |" in page
     assert "| x86_64, 1 thread | 2500 | 2700 | +200 | 3000 |" in page

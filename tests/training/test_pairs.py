@@ -21,7 +21,9 @@ from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
 MODELS, TASKS = folders.choices("model"), folders.choices("task")
-OF_GU = [task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))]  # the others' are the defaults
+OF_GU = [
+    task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
+]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
 PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
 SMALL = {
