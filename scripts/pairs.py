@@ -20,11 +20,13 @@ import torch  # noqa: E402
 from timescales.config import compose, identity  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 from timescales.tasks import Task  # noqa: E402
+from timescales.tasks.data import text  # noqa: E402
 from timescales.training import build  # noqa: E402
 
 FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
 OTHERS = ("gated", "gru", "pgru", "janet", "exprnn")
-VOCABULARY = {"ptb_char": 50, "text8": 27, "ptb_word": 10_000, "wt2": 33_278}  # symbols of the real corpora
+# Corpora whose number of types depends on the text.
+CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
 NEEDED = {(task, "exprnn"): "task.weight_drop=0" for task in ("ptb_word", "wt2")}  # it has no matrix to drop
 CLOSE = 0.01  # parameters count as equal up to this share
 # Why models differ on a task in a setting other than their size.
@@ -49,7 +51,8 @@ class Pair(NamedTuple):
 def real_size(overrides: Sequence[str]) -> Task:
     """A task made of small data, whose spec has the vocabulary of the real corpus."""
     task, node = examples.make_task(overrides)
-    if size := VOCABULARY.get(node["name"]):
+    if corpus := CORPORA.get(node["name"]):
+        size = int(corpus.counts["types"])
         task.spec = dataclasses.replace(task.spec, input_size=size, output_size=size)
     return task
 
