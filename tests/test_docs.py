@@ -61,7 +61,7 @@ def test_what_the_tutorial_prints(built):
     assert accuracy["decay"] > max(75, accuracy["lstm"] + 10)
     claim = re.search(r"^\| decay > lstm \| (holds|in order) \(n=2\)", shown, re.M)
     assert claim
-    assert f"small-scale: {'order shown' if claim[1] == 'holds' else 'in order'}" in shown
+    assert f"small-scale version: {'order shown' if claim[1] == 'holds' else 'in order'}" in shown
 
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -142,5 +142,6 @@ def test_the_price_of_what_is_open(tmp_path):
     found = report_of(TABLE, there_are, open_runs=known)
     assert price({}) == "4 runs: 30 h"
     assert price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
-    assert "| plstm | 90.0 | 90.5 (0.71) | 2 | 90.5 | 90 91 | match (n=2) | 1 run: 10 min |" in markdown.table(found)
+    assert "| plstm | 90.0 | 0.5 | 90.5 (0.71) | 2 | 90.5 | 90 91 | compatible (n=2) |" in markdown.table(found)
+    assert "| 1 run: 10 min |" in markdown.table(found)
     assert markdown.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")

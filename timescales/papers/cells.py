@@ -3,7 +3,7 @@
 A value is compared within the cell's margin: its tolerance, or the printed standard deviation where that is larger.
 
 - match: two one-sided tests show that our mean is within the margin of the printed value (equivalence).
-- better, worse, different: a test shows a difference, and equivalence is not shown.
+- better, worse, different: a test shows that they differ by more than the margin.
 - compatible: neither is shown.
 
 With a printed spread and number of runs Welch's test compares the two means. Without, the printed value counts as
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from timescales.papers.significance import Moments, Test, two_one_sided, welch
+from timescales.papers.significance import Moments, Test, beyond, two_one_sided, welch
 from timescales.papers.table import Cell, Measure, Row, Select, group, matches
 from timescales.papers.verdict import CellResult, Finding, Sample, Verdict, Word, decide, partial
 from timescales.runs import metrics
@@ -133,7 +133,7 @@ def _compared(cell: Cell, value: float, sample: Sample, mean: float, about: Verd
     """A printed value compared with our mean; about: the verdict but for its word."""
     test = _test(cell, value, sample)
     equal = two_one_sided(test, cell.margin) if test else None
-    different = test(0.0, "two-sided") if test else None
+    different = beyond(test, cell.margin) if test else None
     near = different is not None or abs(mean - value) <= cell.margin + 1e-9
     undecided = replace(about, word=Word.COMPATIBLE if near else Word.OPEN)
     apart = Word.BETTER if (mean > value) == cell.higher else Word.WORSE

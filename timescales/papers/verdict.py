@@ -108,7 +108,7 @@ class Finding:
 
 
 def decide(findings: Sequence[Finding]) -> list[Verdict]:
-    """The verdicts on all cells, or all claims, of a table.
+    """The verdicts on all cells, on all claims of the paper, or on all our own claims of a table.
 
     All `p_for` are one family of tests, all `p_against` another; each is corrected by Holm's method.
     """

@@ -117,7 +117,8 @@ def _main_numbers(found: Mapping[str, Lines]) -> list[str]:
     head = ["tables with at least one", "n", *ERRORS, Word.CONTRADICTED]
     text = [
         '*False difference*: "better", "worse" or "different" for a value that is as printed. *False match*: for one',
-        "whose true mean is outside the margin. *False holds*, *false refuted*: for a claim that is untrue, or true.",
+        "whose true mean is outside the margin. *False holds*: of a claim that is untrue. *False refuted*: of one that",
+        "is true.",
         "Where all models are the same, claims that compare settings of one model may be untrue, and a table is then",
         "rightly contradicted.",
     ]

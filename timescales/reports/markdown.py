@@ -195,7 +195,7 @@ def _cells(report: Report) -> list[str]:
 
 CELLS = """\
 *p equal*: two one-sided tests that our mean is within the margin of the printed value (match). *p different*: a
-two-sided test of a difference (better, worse, different). In brackets p corrected for all values of the table (Holm),
+test that it is outside (better, worse, different). In brackets p corrected for all values of the table (Holm),
 which must be below .05. Neither: compatible."""
 CLAIMS = """\
 *p for* and *p against*: tests of the claim and of its opposite, in brackets corrected for all claims of the table
@@ -337,8 +337,8 @@ runs of the same kind, otherwise from a few steps on the fastest machine that wa
 are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
 *Conclusions* are claims that the paper makes: they hold, differ (refuted by at least the paper's number of runs) or
 are undecided. *Values* are printed ones: they agree, are better, differ or are undecided. Each p is corrected for the
-other tests of its table (Holm's method): if everything in a table is as printed, the probability of a false "better",
-"worse" or "different" among its values is at most 5 %, however many values it has; likewise for its claims.
+other tests of its table (Holm's method): if all printed spreads are right and everything is as printed, the probability
+of a false "better", "worse" or "different" in a table is at most 5 %; likewise for its claims that are tested.
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
