@@ -80,6 +80,8 @@ LINES = [
     ("+loop.foo=1", "loop.foo: no such key"),
     ("loop.log_every=0", "loop.log_every must be at least 1; not 0"),
     ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher (there are joblib, slurm)"),
+    ("-m hydra/sweeper=optuna", "pip install -e '.[optuna]'"),
+    ("table=chien_table3 hydra/sweeper=basic", "hydra/sweeper=basic: a table has a sweeper of its own"),
     ("--resolve", "resolve"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),

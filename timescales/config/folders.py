@@ -25,6 +25,8 @@ def searchpath() -> list[str]:
 
 def no_such(group: str, wrong: str) -> str:
     """The line for a choice that a group does not have."""
+    if (group, wrong) == ("hydra/sweeper", "optuna"):
+        return f"{group}={wrong} takes a package that is not here: pip install -e '.[optuna]'"
     options = choices(group)
     listed = f" (there are {', '.join(options)})" if options else " here"
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
