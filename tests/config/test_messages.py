@@ -116,6 +116,12 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
     assert "data_root=DIR or TIMESCALES_DATA" in line
 
 
+def test_a_learning_rate_for_another_optimizer_asks_for_one(train):
+    outcome = train("task=dyck2", "optimizer.name=mine", "logger=none")
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert "optimizer=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
+
+
 def test_tasks_give_steps_first(train, tmp_path):
     outcome = train(*QUICK, "+model.batch_first=true", f"run_dir={tmp_path / 'mine'}")
     assert "error: model.batch_first: every task gives steps first, (S, B, ...): leave it out" in outcome.err

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+from omegaconf import OmegaConf
+
 from timescales import paths
 from timescales.config import overrides
 from timescales.errors import ConfigError, nearest
@@ -36,3 +41,10 @@ def choices(group: str) -> list[str]:
     """The names that a config group offers."""
     folders = (paths.conf(), *paths.user_folders())
     return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
+
+
+@functools.cache
+def learning_rates() -> dict[str, Any]:
+    """The learning rate in the file of each optimizer."""
+    files = [file for place in (paths.conf(), *paths.user_folders()) for file in (place / "optimizer").glob("*.yaml")]
+    return {file.stem: OmegaConf.load(file).get("lr") for file in files}
