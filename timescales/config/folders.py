@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -43,8 +42,7 @@ def choices(group: str) -> list[str]:
     return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
 
 
-@functools.cache
 def learning_rates() -> dict[str, Any]:
     """The learning rate in the file of each optimizer."""
     files = [file for place in (paths.conf(), *paths.user_folders()) for file in (place / "optimizer").glob("*.yaml")]
-    return {file.stem: OmegaConf.load(file).get("lr") for file in files}
+    return {file.stem: OmegaConf.select(OmegaConf.load(file), "lr") for file in files}
