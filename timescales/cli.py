@@ -34,8 +34,8 @@ def run(main: Callable[[], object]) -> None:
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
-    sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
     try:
+        sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
         _refuse_options(sys.argv[1:])
         check_user_folder()
         main()
@@ -61,11 +61,11 @@ def run(main: Callable[[], object]) -> None:
         _exit(line)
 
 
-def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
+def job(function: Callable[[DictConfig], str | float]) -> Callable[[DictConfig], str | float]:
     """Decorate the function under @hydra.main: wrong input ends a single run with one line; a sweep goes on."""
 
     @functools.wraps(function)
-    def guarded(cfg: DictConfig) -> str:
+    def guarded(cfg: DictConfig) -> str | float:
         try:
             return function(cfg)
         except Exception as error:
@@ -89,6 +89,8 @@ def table_arguments(arguments: list[str]) -> list[str]:
     """The arguments; with table=NAME those of a sweep: overrides of its runs are moved into hydra.sweeper.narrow."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
+    if sweepers := [a for a in arguments if a.startswith("hydra/sweeper=") and a != "hydra/sweeper=timescales"]:
+        raise ConfigError(f"{sweepers[0]}: a table has a sweeper of its own: leave it out, or leave out table=")
     shared = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in shared]
     sweep = ["hydra.mode=MULTIRUN", *([f"hydra.sweeper.narrow={overrides.spell(narrow)}"] if narrow else [])]

@@ -154,7 +154,7 @@ def test_time_shorter_than_epsilon():
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_batch_first(name):
     kinds = {"lstm": LSTM, "ur": URLSTM}
-    model = kinds.get(name, PLSTM)(5, [12, 20], 2, True)
+    model = kinds.get(name, PLSTM)(5, [12, 20], 2, batch_first=True)
     compare("fused", model, torch.randn(4, 7, 5), some_state(model, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
 
 
