@@ -22,6 +22,14 @@ from timescales.config.identity import NOT_IDENTITY
 from timescales.config.messages import one_line
 from timescales.errors import ConfigError
 
+# Hydra's settings that would have no effect, or a bad one: what to write instead.
+NO_EFFECT = {
+    "hydra.run.dir": "has no effect: run_dir=DIR is where a run is kept",
+    "hydra.sweep.dir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
+    "hydra.sweep.subdir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
+    "hydra.job.chdir": "would look for runs/ inside each run: leave it out; run_dir=DIR is where a run is kept",
+}
+
 SKIPPED = "skipped"  # what train.main returns if no run was left to train
 
 
@@ -118,6 +126,12 @@ def _refuse_options(arguments: list[str]) -> None:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
+    other_sweeper = any(a.startswith("hydra/sweeper=") and a != OWN_SWEEPER for a in arguments)
+    for argument in arguments:
+        key, _, value = argument.lstrip("+").partition("=")
+        keeps = value.lower() in ("false", "null") if key == "hydra.job.chdir" else False
+        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and other_sweeper):
+            raise ConfigError(f"{key}={value} {NO_EFFECT[key]}")
     names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
     if names and options.cfg in ("job", "all"):
         raise ConfigError(f"table={names[0]} has many runs, --cfg shows one: make plan TABLE={names[0]} lists them")
