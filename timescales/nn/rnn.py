@@ -8,6 +8,7 @@ output, state = rnn(more, state)    # continue from this state
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import itertools
 import warnings
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import kernel_of
+from timescales.nn.engine.kernel import is_plain, kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -140,15 +141,12 @@ class RNN(nn.Module):
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
-        if dt is not None:
-            dt = dt.to(self.layers[0].weight_ih.dtype)
         after = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            run = engines.pick(self.engine, cell, x, masked=mask is not None)
-            start = cell.initial_state(*x.shape[1:-1]) if before is None else before[k]
-            x, end = cell(x, start, dt, mask, run)
+            start = None if before is None else before[k]
+            x, end = cell(x, start, dt, mask, functools.partial(engines.run, self.engine))
             after.append(end)
         return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
 
@@ -174,6 +172,8 @@ class RNN(nn.Module):
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = self.layers[0].weight_ih
+        if brought_by_hooks(weight):
+            return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
