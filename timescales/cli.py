@@ -30,6 +30,7 @@ NO_EFFECT = {
     "hydra.job.chdir": "would look for runs/ inside each run: leave it out; run_dir=DIR is where a run is kept",
 }
 
+OWN_SWEEPER = "hydra/sweeper=timescales"
 SKIPPED = "skipped"  # what train.main returns if no run was left to train
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import is_plain, kernel_of
+from timescales.nn.engine.kernel import kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -172,7 +172,7 @@ class RNN(nn.Module):
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = self.layers[0].weight_ih
-        if brought_by_hooks(weight):
+        if states.brought_by_hooks(weight):
             return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
