@@ -100,7 +100,7 @@ class RNN(nn.Module):
     @dropout.setter
     def dropout(self, probability: float) -> None:
         if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0.0 <= probability < 1.0:
-            raise ValueError(f"dropout must be a number of at least 0 and below 1, not {probability!r}")
+            raise ValueError(f"dropout must be at least 0 and below 1, not {probability!r}")
         self.between.p = probability  # type: ignore[assignment]
 
     def split_state(self, state: Any) -> list[Any]:
