@@ -33,6 +33,7 @@ class Block(NamedTuple):
 
     @property
     def has_x(self) -> bool:
+        """Whether the block has the share of the input."""
         return self.kind != "h"
 
     @property
