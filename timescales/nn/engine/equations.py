@@ -38,6 +38,7 @@ class Block(NamedTuple):
 
     @property
     def has_h(self) -> bool:
+        """Whether the block has the recurrent share."""
         return self.kind != "x"
 
     @property

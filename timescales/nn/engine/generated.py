@@ -133,6 +133,7 @@ class GeneratedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, keep: bool, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        """Forward."""
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
         inputs = Inputs.of(program, tensors)
         ctx.program = program
@@ -145,6 +146,7 @@ class GeneratedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Backward."""
         check_backward("generated", grads)
         program: Program = ctx.program
         saved: list[Any] = list(ctx.saved_tensors)

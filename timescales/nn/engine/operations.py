@@ -16,6 +16,7 @@ Number = Node | float
 
 def _apply(op: str) -> Callable[..., Node]:
     def apply(x: Node, *others: Number) -> Node:
+        """Apply."""
         return x.apply(op, *others)
 
     return apply
@@ -55,6 +56,7 @@ def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> No
 def _extreme(op: str) -> Callable[[Node, Node], Node]:
     def extreme(x: Node, y: Node) -> Node:
         # torch returns NaN if one of the two is NaN.
+        """Extreme."""
         return _select(x.apply("ne", x), x, x.apply(op, y))
 
     return extreme
@@ -139,6 +141,7 @@ def _pow(x: Number, y: Number) -> Node:
 
 def _compare(op: str) -> Callable[..., Node]:
     def compare(x: Node, y: Number) -> Node:
+        """Compare."""
         return x.apply(op, y)
 
     return compare

@@ -69,6 +69,7 @@ class Traced(NamedTuple):
     sequence: Tensor
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Traced:
+        """The same with `function` applied to each of the four."""
         return Traced(*map(function, self))
 
 
@@ -96,10 +97,12 @@ class Recorder(TorchDispatchMode):
         return tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
 
     def remember(self, tensor: Tensor, traced: Traced) -> None:
+        """Note what a tensor is."""
         self.alive.append(tensor)
         self.known[self.key(tensor)] = traced
 
     def traced(self, tensor: Tensor) -> Traced:
+        """What is known of a tensor. Raises NotTraceable if nothing is."""
         known = self.known.get(self.key(tensor))
         if known is not None:
             return known
@@ -110,9 +113,11 @@ class Recorder(TorchDispatchMode):
         raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
 
     def is_known(self, tensor: Tensor) -> bool:
+        """Whether a tensor belongs to the step."""
         return self.key(tensor) in self.known
 
     def number(self, node: Node) -> int:
+        """The number of an expression."""
         if node not in self.numbers:
             self.numbers[node] = len(self.nodes)
             self.nodes.append(node)
@@ -334,6 +339,7 @@ class _Row(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, recorder: Recorder) -> Tensor:
+        """Forward."""
         ctx.recorder = recorder
         with recorder.pause():
             ctx.source = source = recorder.traced(z)
@@ -349,6 +355,7 @@ class _Row(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d: Tensor) -> Any:
+        """Backward."""
         recorder = ctx.recorder
         with recorder.pause():
             gradient = recorder.traced(d)
@@ -452,6 +459,7 @@ class Hoisting(TorchFunctionMode):
         self.noises = 0
 
     def add_root(self, name: str, value: Tensor, tensor: Tensor | None = None, is_state: bool = True) -> None:
+        """Add a parameter, buffer or attribute of the cell."""
         assert not self.hoisted.calls
         self.hoisted.roots.append(Root(name, tensor, is_state))
         self.hoisted.add(value)
@@ -488,6 +496,7 @@ class Hoisting(TorchFunctionMode):
         self.hoisted.calls.append(Call(func, references[0], references[1], torch.is_grad_enabled(), places[0]))
 
     def reference(self, tensor: Tensor) -> Reference:
+        """The place of a tensor that depends on parameters alone."""
         if id(tensor) not in self.hoisted.places:
             raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
         return Reference(self.hoisted.places[id(tensor)])
@@ -513,6 +522,7 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable(f"uses a parameter of shape {tuple(value.shape)}; a step takes one number per unit")
 
         def part(k: int) -> Node:
+            """Part."""
             node = graph.input("vector", number, k)
             return node if leaf.dtype != torch.bool else node.apply("ne", 0.0)
 
@@ -544,6 +554,7 @@ def on_cpu(module: nn.Module, seeds: bool) -> nn.Module:
     """A shallow copy of a cell with copies of its parameters on the CPU; of batched seeds, those of the first."""
 
     def copied(value: Tensor | None) -> Tensor | None:
+        """Copied."""
         if value is None:
             return None
         copy = (value[0] if seeds else value).detach().cpu()
@@ -612,6 +623,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     dtype = cell.weight_ih.dtype
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
+        """Argument."""
         tensor = torch.full((BATCH, sum(n for _, n in blocks)), 0.1, dtype=dtype, requires_grad=True)
         recorder.remember(tensor, recorder.by_units(blocks, BATCH))
         return tensor
