@@ -1,5 +1,6 @@
 """A sweep's jobs in processes of this machine (joblib) and as SLURM arrays (submitit, here without a cluster)."""
 
+import contextlib
 import json
 import os
 import signal
@@ -36,6 +37,22 @@ LONG = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "task=copy", "
 LONG += [*SIZES[1:], "loop.log_every=1", "logger=csv", "engine=eager"]
 
 
+@pytest.fixture
+def start_sweep(train_process):
+    """Start a sweep and its workers in a process group of their own, which is killed at the end of the test."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    started = []
+
+    def start(*arguments):
+        started.append(train_process(*LONG, *arguments, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def wait_until(true, process):
     while not true():
         assert process.poll() is None, process.stdout.read()
@@ -62,9 +79,8 @@ def assert_saved(directory):
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
-def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, train_process, whole_group):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    process = train_process(*LONG, "seed=0,1,2,3,4,5", start_new_session=True)
+def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
+    process = start_sweep("seed=0,1,2,3,4,5")
     runs = wait_for_two_runs(tmp_path, process)
     if whole_group:  # a terminal sends it to all processes
         os.killpg(process.pid, signal.SIGINT)
@@ -81,9 +97,8 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, train
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
-def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, train_process):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    process = train_process(*LONG, "seed=0,1,2", start_new_session=True)
+def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
+    process = start_sweep("seed=0,1,2")
     first, second = wait_for_two_runs(tmp_path, process)
     os.kill(json.loads((first / "lock").read_text())["process"], signal.SIGTERM)
     wait_until(lambda: len(begun(tmp_path)) == 3, process)  # the worker goes on with the next run
@@ -97,10 +112,9 @@ def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, train_process):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers")
-def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, train_process):
+def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     """They load torch for seconds; joblib would kill all others as soon as it misses one."""
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    process = train_process(*LONG, "seed=0,1,2", start_new_session=True)
+    process = start_sweep("seed=0,1,2")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     wait_until(lambda: "popen_loky_posix" in "".join(map(command_line, children.read_text().split())), process)
     os.killpg(process.pid, signal.SIGTERM)
