@@ -18,6 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from timescales.nn.inits import INFINITE
+
 
 class Weights(NamedTuple):
     """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None."""
@@ -109,9 +111,12 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def set_bias(self, gate: str, value: Tensor) -> None:
-        """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros."""
+        """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros.
+
+        An infinite value is stored as `INFINITE`, since a moving average of infinities is NaN.
+        """
         holder = self.bias_hh if self.biases == 2 else self.bias
-        holder[self.rows(gate)] = value.to(holder.dtype)
+        holder[self.rows(gate)] = value.clamp(-INFINITE, INFINITE).to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
 
