@@ -32,7 +32,7 @@ from timescales.nn.engine.operations import CONSTANT, ELEMENTWISE, STRUCTURAL
 from timescales.nn.engine.scalar import Graph, Node
 
 BATCH = 2  # sequences of the example
-READS = ("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
+READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
 REDUCTIONS = (
     "sum",
     "mean",
@@ -468,6 +468,8 @@ class Hoisting(TorchFunctionMode):
         kwargs = kwargs or {}
         tensors = [v for v in tree_flatten((args, kwargs))[0] if isinstance(v, Tensor)]
         name = getattr(func, "__name__", "")
+        if tensors and name.endswith("_") and not name.endswith("__"):
+            raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
         if func is cumax:
             return _Row.apply(self.leaf(args[0]), self.recorder)
         if func is torch.rand_like and self.recorder.is_known(args[0]):
@@ -476,8 +478,6 @@ class Hoisting(TorchFunctionMode):
             args, kwargs = tree_map(self.leaf, (args, kwargs))
             return func(*args, **kwargs)
         with self.recorder.pause():
-            if tensors and name.endswith("_") and not name.endswith("__"):
-                raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
             before = torch.get_rng_state()
             result = func(*args, **kwargs)
             if not torch.equal(before, torch.get_rng_state()):
@@ -607,7 +607,8 @@ def _place(cell: Cell, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/torch/" not in f.filename and "/nn/engine/" not in f.filename]
     if not own:
-        return ""
+        code = type(cell).step.__code__
+        return f" ({code.co_filename}:{code.co_firstlineno})"
     return f" ({own[-1].filename}:{own[-1].lineno})"
 
 
