@@ -150,8 +150,7 @@ def _outputs(
     for batch in progress(task.batches("test"), "groups of units silenced", task.n_batches("test")):
         x = F.embedding(batch.x, model.vectors)  # (S, 1, E): the test text is one stream
         for k, cell in enumerate(cells):
-            run_cell = engine.pick(model.rnn.engine, cell, x)
-            x, states[k] = run_cell(cell, x, cell.weights(), states[k])
+            x, states[k] = engine.run(model.rnn.engine, cell, x, cell.weights(), states[k])
             if k == layer:
                 x = x * passed_on
         yield x, batch.target.flatten()

@@ -8,6 +8,7 @@ output, state = rnn(more, state)    # continue from this state
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import itertools
 import warnings
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 
 from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import kernel_of
+from timescales.nn.engine.kernel import is_plain, kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -113,15 +114,12 @@ class RNN(nn.Module):
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
-        if dt is not None:
-            dt = dt.to(self.layers[0].weight_ih.dtype)
         new_state = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            run = engines.pick(self.engine, cell, x, masked=mask is not None)
-            before = cell.initial_state(*x.shape[1:-1]) if state is None else cell.State(*state[k])
-            x, after = cell(x, before, dt, mask, run)
+            before = None if state is None else cell.State(*state[k])
+            x, after = cell(x, before, dt, mask, functools.partial(engines.run, self.engine))
             new_state.append(after)
         return (x.transpose(0, 1) if self.batch_first else x), tuple(new_state)
 
@@ -149,6 +147,8 @@ class RNN(nn.Module):
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = self.layers[0].weight_ih
+        if brought_by_hooks(weight):
+            return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
@@ -167,6 +167,8 @@ class RNN(nn.Module):
             if not right_fields or [getattr(v, "shape", None) for v in entry] != [shape] * len(names):
                 fields = ", ".join(names)
                 raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
+            if brought_by_hooks(cell.weight_ih):
+                continue
             dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
             for value in entry:
                 if (value.dtype, value.device) != (dtype, device):
@@ -181,6 +183,14 @@ class RNN(nn.Module):
 
     def extra_repr(self) -> str:
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
+
+
+def brought_by_hooks(weight: Tensor) -> bool:
+    """Whether the cell's own hooks replace this weight during its call, perhaps by one of another dtype and device.
+
+    FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
+    """
+    return weight.is_meta or not is_plain(weight)
 
 
 def reject_unknown(rnn: RNN, unknown: Mapping[str, object]) -> None:
