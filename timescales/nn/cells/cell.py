@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 
 class Weights(NamedTuple):
@@ -52,6 +53,13 @@ class Cell(nn.Module):
     bias: nn.Parameter
     bias_ih: nn.Parameter
     bias_hh: nn.Parameter
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        state = vars(cls).get("State")
+        if state is not None and state not in pytree.SUPPORTED_NODES:  # torch.export.save writes this name
+            name = f"{state.__module__}.{state.__qualname__}"
+            pytree._register_namedtuple(state, serialized_type_name=name)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
