@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from timescales.nn import engine as engines
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import is_plain, kernel_of
+from timescales.nn.engine.kernel import is_subclass, kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -190,7 +190,7 @@ def brought_by_hooks(weight: Tensor) -> bool:
 
     FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
     """
-    return weight.is_meta or not is_plain(weight)
+    return weight.is_meta or is_subclass(weight)
 
 
 def reject_unknown(rnn: RNN, unknown: Mapping[str, object]) -> None:
