@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.engine.workspace import free_memory
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
+    from timescales.nn.state import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [  # noqa: F405
     "LSTMCell",
     "PGRUCell",
     "PLSTMCell",
+    "RNNState",
     "URLSTMCell",
     "__version__",
     "free_memory",
@@ -56,6 +58,7 @@ _MODULE_OF = {
     "RNN": "timescales.nn.rnn",
     "free_memory": "timescales.nn.engine.workspace",
     "one_cell_per_layer": "timescales.nn.rnn",
+    "RNNState": "timescales.nn.state",
     "Cell": "timescales.nn.cells",
     "ExpRNNCell": "timescales.nn.cells",
     "GRUCell": "timescales.nn.cells",

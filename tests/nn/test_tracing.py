@@ -8,6 +8,7 @@ import logging
 import pytest
 import torch
 from rnn_cases import close
+from torch.utils._pytree import tree_leaves
 
 import timescales
 from timescales import LSTMCell
@@ -25,7 +26,10 @@ def test_a_traced_module_has_torchs_operations(name):
     file = io.BytesIO()
     torch.jit.save(traced, file)
     file.seek(0)
-    close(torch.jit.load(file)(other)[0], rnn(other)[0], 1e-6)
+    (output, state), (expected, end) = torch.jit.load(file)(other), rnn(other)
+    close(output, expected, 1e-6)
+    for value, field in zip(tree_leaves(state), tree_leaves(end), strict=True):
+        close(value, field, 1e-6)
     if name != "GRU":
         for rnn.engine in ("fused", "graph"):
             with pytest.raises(ValueError, match=r"tracers need torch's own operations; use engine='eager'"):

@@ -19,10 +19,11 @@ from timescales.analysis import bins
 from timescales.analysis.needs import needs_fixed_forget, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.nn import engine
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes

@@ -18,11 +18,12 @@ from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.nn.engine.eager import project
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"
@@ -141,7 +142,8 @@ def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any
             words, states = [], []
         words.append(batch.x)
         states.append(state)
-        _, state = model.rnn(F.embedding(batch.x, model.vectors), state)
+        _, after = model.rnn(F.embedding(batch.x, model.vectors), state)
+        state = model.rnn.split_state(after)
     yield torch.cat(words, 1), _joined(states)
 
 
