@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import is_plain
+from timescales.nn.engine.kernel import is_subclass
 
 
 class RNNState:
@@ -88,7 +88,10 @@ torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only
 
 
 def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
-    """The form that a caller sees, from one state per layer. Inverse of `split`."""
+    """The form that a caller sees, from one state per layer. Inverse of `split`.
+
+    Under torch.jit.trace, a tuple of the fields stands for an RNNState.
+    """
     names = _names(cells)
     uniform = _uniform(cells)
     collect: Callable[[list[Any]], Any] = torch.stack if uniform else tuple
@@ -97,6 +100,8 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
         return fields["h"]
     if uniform and names == ("h", "c"):
         return fields["h"], fields["c"]
+    if torch.jit.is_tracing():  # a traced module returns tensors and tuples only
+        return tuple(fields.values())
     return RNNState(**fields)
 
 
@@ -159,7 +164,7 @@ def brought_by_hooks(weight: Tensor) -> bool:
 
     FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
     """
-    return weight.is_meta or not is_plain(weight)
+    return weight.is_meta or is_subclass(weight)
 
 
 def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:
