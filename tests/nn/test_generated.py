@@ -12,7 +12,7 @@ from torch import Tensor
 
 from timescales.nn import cells
 from timescales.nn.engine import eager, equations, generated
-from timescales.nn.engine.trace import NotTraceable
+from timescales.nn.engine.recorder import NotTraceable
 
 S, B, INPUTS, H = 6, 5, 4, 18
 GATES = ("-", "c", "o", "u", "r", "om", "um", "or", "ur")
