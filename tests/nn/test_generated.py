@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn import cells
-from timescales.nn.engine import eager, equations, generated
+from timescales.nn.engine import eager, equations, fused
 from timescales.nn.engine.recorder import NotTraceable
 
 S, B, INPUTS, H = 6, 5, 4, 18
@@ -59,7 +59,7 @@ def test_generated_kernels_equal_the_eager_engine(cell, timed, masked):
     """Outputs, states and all gradients within 5e-6 of float64, relative to the largest number of each."""
     cell.eval()
     expected = run(cell, eager, torch.float64, timed, masked)
-    found = run(cell, generated, torch.float32, timed, masked)
+    found = run(cell, fused, torch.float32, timed, masked)
     for a, b in zip(expected, found, strict=True):
         if a is None or b is None:
             assert all(v is None or not v.any() for v in (a, b))
@@ -116,5 +116,5 @@ def test_zoneout_draws_the_numbers_of_the_eager_engine():
     torch.manual_seed(3)
     expected, _ = eager.run(cell, x, cell.weights(), state)
     torch.manual_seed(3)
-    found, _ = generated.run(cell, x, cell.weights(), state)
+    found, _ = fused.run(cell, x, cell.weights(), state)
     assert torch.allclose(expected, found, atol=1e-6)

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -143,7 +142,7 @@ class RNN(nn.Module):
 
         Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
-        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):
+        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(cell.compiled for cell in self.layers):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, dt, mask)

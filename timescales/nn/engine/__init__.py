@@ -29,15 +29,18 @@ def run(
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`."""
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
-    return pick(name, cell, x, mask is not None, others)(cell, x, weights, state, dt, mask)
+    engine = pick(name, cell, x, masked=mask is not None, timed=dt is not None, others=others)
+    return engine(cell, x, weights, state, dt, mask)
 
 
-def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, others: Named = ()) -> Callable:
+def pick(
+    name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, others: Named = ()
+) -> Callable[..., tuple[Tensor, Any]]:
     """The engine that runs `cell` over `x`.
 
     Arguments:
         name: an engine, or "auto" for the fastest engine that can run the cell.
-        masked: whether the call has a mask.
+        masked, timed: whether the call has a mask, and dt.
         others: the other tensors of the call, each with its name in messages.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
@@ -45,36 +48,53 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, others: Named =
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
-        return pick_fastest(cell, x, masked, others)
+        return pick_fastest(cell, x, masked, timed, others)
     if name == "eager":
         return eager.run
     if name == "fused":
-        reason, chosen = fused.unsupported_reason(cell, x, others), fused.run
+        reason, chosen = fused.call_reason(cell, x, others) or fused.cell_reason(cell, timed), fused.run
     elif name == "cudnn":
         reason, chosen = cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
         from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
         reason, chosen = graph.unsupported_reason(cell, x), graph.run
-    if reason is None and (kernel := kernel_of(cell)) is not None:
-        reason = unusual_reason([("x", x), ("the exponents", kernel.power), *others])
-    if reason is not None:
+    if reason := reason or unusual_reason([("x", x), *parameters(cell), *others]):
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
 
 
-def pick_fastest(cell: Cell, x: Tensor, masked: bool, others: Named = ()) -> Callable:
-    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `pick`."""
-    if (kernel := kernel_of(cell)) is None or tracing_reason():
+def parameters(cell: Cell) -> Named:
+    """The parameters of a cell, with their name in messages."""
+    return [("the parameters", p) for p in cell.parameters()]
+
+
+def pick_fastest(
+    cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()
+) -> Callable[..., tuple[Tensor, Any]]:
+    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `pick`.
+
+    If a cell runs on the eager engine because of what it is, a warning says why, once.
+    """
+    if not cell.compiled or tracing_reason():
         return eager.run
-    if reason := unusual_reason([("x", x), ("the exponents", kernel.power), *others]):
-        if reason not in _warned:
-            _warned.add(reason)
-            warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=2)
+    if reason := unusual_reason([("x", x), *parameters(cell), *others]):
+        _warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
         return pick_on_gpu(cell, x, masked)
-    return fused.run if fused.unsupported_reason(cell, x, others) is None else eager.run
+    if x.shape[0] < 2 or fused.call_reason(cell, x, others):
+        return eager.run
+    if reason := fused.cell_reason(cell, timed):
+        _warn_once(cell, reason)
+        return eager.run
+    return fused.run
+
+
+def _warn_once(cell: Cell, reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
 
 def pick_on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -121,39 +120,31 @@ def _lstm(graph: Graph, gates: int, divisors: tuple[int, ...]) -> tuple[Node, ..
     return o * graph("tanh", c), c
 
 
-_cache: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | NotTraceable]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+def of_cell(cell: Cell, timed: bool) -> Equations:
+    """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable.
 
-
-def of_cell(cell: Cell, with_dt: bool) -> Equations:
-    """The equations of a cell. A step is traced once for each cell and each value of what it may depend on.
-
-    Raises: NotTraceable.
+    The step runs in a thread of its own, where no mode of the caller is active (autocast, inference mode, hooks on
+    saved tensors, a default device).
     """
-    key = (with_dt, *_signature(cell))
-    known = _cache.setdefault(cell, {})
-    if key not in known:
-        with _lock:
-            try:
-                known[key] = _equations(trace(cell, with_dt), cell.State._fields)
-            except NotTraceable as error:
-                known[key] = error
-    found = known[key]
-    if isinstance(found, NotTraceable):
-        raise NotTraceable(str(found))
-    return found
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: _equations(trace(cell, timed), cell.State._fields)).result()
 
 
-def _signature(cell: Cell) -> tuple[Any, ...]:
+def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
     """What the trace of a step may depend on: attributes, and shapes and requires_grad of parameters."""
-    attributes = []
-    for name, value in vars(cell).items():
-        if isinstance(value, (bool, int, float, str, tuple, type(None))):
-            attributes.append((name, value))
-        elif isinstance(value, Tensor):
-            attributes.append((name, id(value)))
-    parameters = [(name, p.requires_grad, p.shape[-1:]) for name, p in cell.named_parameters()]
-    return type(cell), repr(attributes), tuple(parameters), cell.weight_ih.dim(), cell.weight_ih.dtype
+    key: list[Any] = [type(cell), timed, cell.weight_ih.dtype]
+    for module in cell.modules() if cell._modules else (cell,):
+        for name, value in vars(module).items():
+            if isinstance(value, (bool, int, float, str, type(None))):
+                key += (name, value)
+            elif isinstance(value, (tuple, list)):
+                key += (name, repr(value)) if name != "_arguments" else ()
+            elif isinstance(value, Tensor):
+                key += (name, id(value))
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                key += (name, parameter.requires_grad, parameter.shape)
+    return tuple(key)
 
 
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:

@@ -1,18 +1,19 @@
-"""The compiled library of a cell whose equations were traced: loop.cpp with the cell's code, kept in the user's cache.
+"""The compiled library of a cell: loop.cpp with the cell's code, loaded with ctypes.
 
-It is found, checked and compiled as the fused engine's own library; see `fused_library`.
+It is compiled on this machine at first use, and kept in the user's cache directory.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import tempfile
 from pathlib import Path
 
-from timescales.nn.engine import emit_cpp, fused_library
+from timescales.nn.engine import compiler, emit_cpp
+from timescales.nn.engine.compiler import BuildError
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.fused_library import BuildError, Library
 
 LOOP = Path(__file__).with_name("loop.cpp")
 Addresses = ctypes.POINTER(ctypes.c_void_p)
@@ -37,31 +38,35 @@ class Problem(ctypes.Structure):
     ]
 
 
-def load(equations: Equations) -> Library:
-    """Compile the library of a cell if necessary, and load it."""
-    return _load(emit_cpp.cell_code(equations))
+def load(equations: Equations, name: str) -> ctypes.CDLL:
+    """The library of a cell. It is compiled if necessary; `name` is the cell's name in the line that says so.
+
+    Raises: BuildError.
+    """
+    return _load(emit_cpp.cell_code(equations), name)
 
 
 @functools.cache
-def _load(code: str) -> Library:
+def _load(code: str, name: str) -> ctypes.CDLL:
     try:
-        functions = ctypes.CDLL(str(build(code)))
-    except (BuildError, OSError) as error:
-        return Library(None, str(error))
+        functions = ctypes.CDLL(str(build(code, name)))
+    except OSError as error:
+        raise BuildError(str(error)) from None
     functions.timescales_workspace.restype = ctypes.c_int64
     for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
         function.argtypes = [ctypes.POINTER(Problem)]
-    return Library(functions, None)
+    return functions
 
 
-def build(code: str) -> Path:
-    """The file of the library with the cell `code`, as `fused_library.build`."""
-    compiler = fused_library.find_compiler()
+def build(code: str, name: str) -> Path:
+    """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged."""
+    command = compiler.find_compiler()
 
     def compile_file(file: Path) -> None:
+        print(f"timescales: compiling {name} with {command[0]}, once ({file})", file=sys.stderr)
         with tempfile.NamedTemporaryFile("w", suffix=".h") as cell:
             cell.write(code)
             cell.flush()
-            fused_library.write_library(file, compiler, [f'-DCELL="{cell.name}"', str(LOOP)])
+            compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(LOOP)])
 
-    return fused_library.in_cache("cell", code + LOOP.read_text(), compiler, compile_file)
+    return compiler.in_cache(code + LOOP.read_text(), command, compile_file)
