@@ -142,7 +142,11 @@ class RNN(nn.Module):
 
         Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
-        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(cell.compiled for cell in self.layers):
+        if (
+            torch.compiler.is_dynamo_compiling()
+            and self.engine != "eager"
+            and any(cell.compiled for cell in self.layers)
+        ):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, dt, mask)

@@ -52,21 +52,23 @@ def pick(
     if name == "eager":
         return eager.run
     if name == "fused":
-        reason, chosen = fused.call_reason(cell, x, others) or fused.cell_reason(cell, timed), fused.run
+        reason, chosen = fused.call_reason(cell, x, others) or plain_reason(cell, x, others), fused.run
+        reason = reason or fused.cell_reason(cell, timed)
     elif name == "cudnn":
         reason, chosen = cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
         from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
         reason, chosen = graph.unsupported_reason(cell, x), graph.run
-    if reason := reason or unusual_reason([("x", x), *parameters(cell), *others]):
+    if reason := reason or plain_reason(cell, x, others):
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
 
 
-def parameters(cell: Cell) -> Named:
-    """The parameters of a cell, with their name in messages."""
-    return [("the parameters", p) for p in cell.parameters()]
+def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
+    """The reason why no kernel can read the tensors of a call or the parameters of a cell; None if all are plain."""
+    own = cell.parameters() if cell._modules else cell._parameters.values()
+    return unusual_reason([("x", x), *others, *(("the parameters", p) for p in own)])
 
 
 def pick_fastest(
@@ -78,7 +80,7 @@ def pick_fastest(
     """
     if not cell.compiled or tracing_reason():
         return eager.run
-    if reason := unusual_reason([("x", x), *parameters(cell), *others]):
+    if reason := plain_reason(cell, x, others):
         _warn_once(cell, reason)
         return eager.run
     if x.is_cuda:

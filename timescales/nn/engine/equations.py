@@ -87,20 +87,25 @@ class Equations(NamedTuple):
         """Whether the expressions are those of torch.nn.LSTM, so that cuDNN can run them."""
         return self.hoisted.used == [] and self.new == _lstm(self.graph, len(self.divisors), self.divisors)
 
-    def vector_values(self, cell: Cell) -> list[Tensor]:
-        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients."""
+    def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
+        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients.
+
+        ih: the input weights, which have the number of seeds and the dtype.
+        """
         if not self.vectors:
             return []
-        values = self.hoisted.values(cell)
+        seeds = ih.shape[:-2]
+        values = self.hoisted.values(cell, bool(seeds))
         H = cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
-        return [_per_unit(values[number], gate, H, heights, cell) for number, gate in self.vectors]
+        return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]
 
 
-def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], cell: Cell) -> Tensor:
+def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch.Size, dtype: torch.dtype) -> Tensor:
     """One number per unit from a parameter with one number, one per unit, or one per row of the gates."""
-    seeds = cell.weight_ih.shape[:-2]
-    value = value.to(cell.weight_ih.dtype).reshape(*seeds, -1)
+    if value.shape == (*seeds, H) and value.dtype == dtype:
+        return value
+    value = value.to(dtype).reshape(*seeds, -1)
     length = value.shape[-1]
     if length != H and length == sum(heights) and length != 1:
         value = value.narrow(-1, sum(heights[:gate]), heights[gate])
@@ -130,20 +135,26 @@ def of_cell(cell: Cell, timed: bool) -> Equations:
         return thread.submit(lambda: _equations(trace(cell, timed), cell.State._fields)).result()
 
 
+PLAIN = frozenset((bool, int, float, str, type(None)))  # values that a signature contains as they are
+
+
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
     """What the trace of a step may depend on: attributes, and shapes and requires_grad of parameters."""
-    key: list[Any] = [type(cell), timed, cell.weight_ih.dtype]
+    key: list[Any] = [type(cell), timed]
     for module in cell.modules() if cell._modules else (cell,):
-        for name, value in vars(module).items():
-            if isinstance(value, (bool, int, float, str, type(None))):
+        for name, value in module.__dict__.items():
+            kind = type(value)
+            if kind in PLAIN:
                 key += (name, value)
-            elif isinstance(value, (tuple, list)):
-                key += (name, repr(value)) if name != "_arguments" else ()
+            elif kind is dict or name == "_arguments":  # the parameters, hooks and others of torch's Module
+                continue
+            elif isinstance(value, (tuple, list, int, float, str)):
+                key += (name, repr(value))
             elif isinstance(value, Tensor):
                 key += (name, id(value))
         for name, parameter in module._parameters.items():
             if parameter is not None:
-                key += (name, parameter.requires_grad, parameter.shape)
+                key += (name, parameter.requires_grad, parameter.dtype, parameter.shape)
     return tuple(key)
 
 

@@ -11,6 +11,7 @@ below 1e-30. Products of denormal numbers would make vanishing gradients many ti
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, equations, library, trial
+from timescales.nn.engine import eager, emit_cpp, equations, library, trial
 from timescales.nn.engine.compiler import BuildError
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import (
@@ -29,7 +30,6 @@ from timescales.nn.engine.kernel import (
     no_jvp,
     saved_tensors_have_hooks,
     tracing_reason,
-    unusual_reason,
 )
 from timescales.nn.engine.library import Problem
 from timescales.nn.engine.recorder import NotTraceable
@@ -60,29 +60,31 @@ def program_of(cell: Cell, timed: bool) -> Program | str:
     return known[key]
 
 
+_tried: dict[str, str | None] = {}  # what `trial.difference` found, by the code of the cell
+
+
 def _new_program(cell: Cell, timed: bool) -> Program | str:
     if not cell.compiled:
         return f"{type(cell).__name__}.compiled is False"
     try:
         found = equations.of_cell(cell, timed)
-        program = Program(found, library.load(found, type(cell).__name__))
+        code = emit_cpp.cell_code(found)
+        program = Program(found, library.load(code, type(cell).__name__))
     except (NotTraceable, BuildError) as error:
         return str(error)
-    return trial.difference(cell, timed, found.noises, lambda *arguments: _run(program, *arguments)) or program
+    if code not in _tried:
+        _tried[code] = trial.difference(cell, timed, found.noises, functools.partial(_run, program))
+    return _tried[code] or program
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
     """The reason why this engine cannot take the tensors of a call, with the fix; None if it can."""
     if reason := tracing_reason():
         return reason
-    tensors = [("x", x), ("the weights", cell.weight_hh), *others]
-    if reason := unusual_reason([*tensors, *(("the parameters", p) for p in cell.parameters())]):
-        return reason
-    for name, tensor in tensors:
-        if tensor is None:
+    for name, tensor in (("x", x), *(others or [("the weights", cell.weight_ih)])):
+        if tensor is None or (tensor.dtype is torch.float32 and tensor.is_cpu):
             continue
-        wrong_type = tensor.dtype != torch.float32 and name not in ("dt", "mask")  # these two are converted
-        if wrong_type or tensor.device.type != "cpu":
+        if not tensor.is_cpu or name not in ("dt", "mask"):  # these two are converted
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
     return None
 
@@ -120,7 +122,7 @@ def _run(
     mask: Tensor | None,
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
-    vectors = program.equations.vector_values(cell)
+    vectors = program.equations.vector_values(cell, weights.ih)
     if x.dim() == 3:
         return _run_seed(program, x, weights, state, dt, mask, vectors, noise)
     seeds = [
@@ -198,9 +200,11 @@ class Inputs(NamedTuple):
         """The inputs from the tensors of `FusedFunction`."""
         dtypes = [*[torch.float32] * 6, torch.bool, torch.int64, *[torch.float32] * (len(tensors) - 8)]
         x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
-        others = [v if v is None else v.contiguous() for v in others]
-        states, vectors = 7 + plan.fields, 7 + plan.fields + plan.vectors
-        return cls(with_contiguous_rows(x), *others[:7], others[7:states], others[states:vectors], others[vectors:])
+        assert x is not None
+        single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[:7])]
+        lists: Any = [v.contiguous() for v in others[7:] if v is not None]
+        states, vectors = plan.fields, plan.fields + plan.vectors
+        return cls(*single, lists[:states], lists[states:vectors], lists[vectors:])
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of `FusedFunction`. Inverse of `of`."""
@@ -312,7 +316,7 @@ def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     (S, B, I), H = inputs.x.shape, inputs.hh.shape[-1]  # noqa: E741
     problem = Problem(plan.threads, S, B, I, H, keep)
     problem.x_step, problem.x_row = inputs.x.stride()[:2]
-    for name, tensor in zip(Inputs._fields[:8], inputs, strict=False):
+    for name, tensor in zip(Inputs._fields[:8], inputs.tensors(), strict=False):
         setattr(problem, name, None if tensor is None else tensor.data_ptr())
     problem.state, problem.vectors = _addresses(inputs.state), _addresses(inputs.vectors)
     problem.noise = _addresses(inputs.noise)
@@ -320,6 +324,5 @@ def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
 
 
 def _addresses(tensors: Sequence[Tensor | None]) -> Any:
-    """An array of addresses; null for None. It lives as long as the `Problem` that it is assigned to."""
-    addresses = [None if t is None else t.data_ptr() for t in tensors]
-    return ctypes.cast((ctypes.c_void_p * max(1, len(addresses)))(*addresses), library.Addresses)
+    """An array of addresses; null for None."""
+    return (ctypes.c_void_p * max(1, len(tensors)))(*[None if t is None else t.data_ptr() for t in tensors])

@@ -6,14 +6,12 @@ It is compiled on this machine at first use, and kept in the user's cache direct
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 import tempfile
 from pathlib import Path
 
-from timescales.nn.engine import compiler, emit_cpp
+from timescales.nn.engine import compiler
 from timescales.nn.engine.compiler import BuildError
-from timescales.nn.engine.equations import Equations
 
 LOOP = Path(__file__).with_name("loop.cpp")
 Addresses = ctypes.POINTER(ctypes.c_void_p)
@@ -38,24 +36,24 @@ class Problem(ctypes.Structure):
     ]
 
 
-def load(equations: Equations, name: str) -> ctypes.CDLL:
-    """The library of a cell. It is compiled if necessary; `name` is the cell's name in the line that says so.
+_loaded: dict[str, ctypes.CDLL] = {}  # by the code of the cell
+
+
+def load(code: str, name: str) -> ctypes.CDLL:
+    """The library of the cell with this code. It is compiled if necessary; the line that says so has the cell's `name`.
 
     Raises: BuildError.
     """
-    return _load(emit_cpp.cell_code(equations), name)
-
-
-@functools.cache
-def _load(code: str, name: str) -> ctypes.CDLL:
-    try:
-        functions = ctypes.CDLL(str(build(code, name)))
-    except OSError as error:
-        raise BuildError(str(error)) from None
-    functions.timescales_workspace.restype = ctypes.c_int64
-    for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
-        function.argtypes = [ctypes.POINTER(Problem)]
-    return functions
+    if code not in _loaded:
+        try:
+            functions = ctypes.CDLL(str(build(code, name)))
+        except OSError as error:
+            raise BuildError(str(error)) from None
+        functions.timescales_workspace.restype = ctypes.c_int64
+        for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
+            function.argtypes = [ctypes.POINTER(Problem)]
+        _loaded[code] = functions
+    return _loaded[code]
 
 
 def build(code: str, name: str) -> Path:

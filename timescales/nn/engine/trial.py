@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from timescales.nn.cells.cell import Cell
+from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager
-from timescales.nn.engine.trace import on_cpu
+from timescales.nn.engine.trace import copy_on_cpu, is_stacked
 
 S, B, INPUTS = 4, 3, 2
 # The largest difference, relative to the largest number of a tensor. More is allowed only where float32 itself is that
@@ -25,17 +25,17 @@ TOLERANCE, TIMES_EAGER = 1e-3, 20.0
 Run = Callable[..., tuple[Tensor, Any]]  # as `eager.run`, with the random numbers of the steps as one more argument
 
 
-class Sequences(NamedTuple):
-    """The arguments of the trial: tensors that get gradients by name, mask (S, B), and random numbers (S, B, H)."""
+class Arguments(NamedTuple):
+    """The arguments of the trial: tensors that get gradients, by name; mask (S, B); random numbers, (S, B, H) each."""
 
     tensors: dict[str, Tensor]
     mask: Tensor
     noise: list[Tensor]
 
-    def to(self, dtype: torch.dtype) -> Sequences:
+    def to(self, dtype: torch.dtype) -> Arguments:
         """The same numbers in another dtype."""
         tensors = {name: v.to(dtype, copy=True).requires_grad_() for name, v in self.tensors.items()}
-        return Sequences(tensors, self.mask, [v.to(dtype) for v in self.noise])
+        return Arguments(tensors, self.mask, [v.to(dtype) for v in self.noise])
 
 
 class Prepared(TorchFunctionMode):
@@ -64,39 +64,32 @@ def difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
 
 
 def _difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
-    random = torch.Generator().manual_seed(0)
-    small = _with_random_weights(cell, random)
-    H = small.hidden_size
-    tensors = {"x": torch.randn(S, B, INPUTS, generator=random)}
-    tensors |= {name: torch.rand(B, H, generator=random) for name in small.State._fields}
-    if timed:
-        tensors["dt"] = 0.5 + torch.rand(S, B, generator=random)
-    mask = torch.rand(S, B, generator=random) < 0.8
-    sequences = Sequences(tensors, mask, [torch.rand(S, B, H, generator=random) for _ in range(noises)])
+    arguments = _random_arguments(cell, timed, noises)
 
     def results(run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
-        return _results(small, sequences.to(dtype), run, dtype)
+        return _results(cell, arguments.to(dtype), run, dtype)
 
     found, expected = results(run, torch.float32), results(_eager, torch.float64)
     if _furthest(found, expected)[1] <= TOLERANCE:
         return None
-    rounded = results(_eager, torch.float32)
-    name, error = _furthest(found, expected, rounded)
+    name, error = _furthest(found, expected, results(_eager, torch.float32))
     if error <= TOLERANCE:
         return None
-    return f"the compiled {type(cell).__name__} is wrong: {name} differs by {error:.1e} of its largest number"
+    return f"its compiled {type(cell).__name__} is wrong: {name} differs by {error:.1e} of its largest number"
 
 
-def _with_random_weights(cell: Cell, random: torch.Generator) -> Cell:
-    """A copy of a cell (of batched seeds, of the first) with few inputs, and random weights and biases."""
-    small = on_cpu(cell, cell.weight_ih.dim() == 3)
-    rows, H = cell.weight_ih.shape[-2], cell.hidden_size
-    for name in cell.bias_names():
-        setattr(small, name, nn.Parameter(torch.randn(rows, generator=random), getattr(cell, name).requires_grad))
-    small.weight_ih = nn.Parameter(torch.randn(rows, INPUTS, generator=random), cell.weight_ih.requires_grad)
-    small.weight_hh = nn.Parameter(torch.randn(rows, H, generator=random) / H**0.5, cell.weight_hh.requires_grad)
-    assert isinstance(small, Cell)
-    return small
+def _random_arguments(cell: Cell, timed: bool, noises: int) -> Arguments:
+    random = torch.Generator().manual_seed(0)
+    H, rows = cell.hidden_size, sum(map(cell.height, cell.gates))
+    tensors = {"x": torch.randn(S, B, INPUTS, generator=random)}
+    tensors |= {name: torch.rand(B, H, generator=random) for name in cell.State._fields}
+    tensors |= {"weight_ih": torch.randn(rows, INPUTS, generator=random)}
+    tensors |= {"weight_hh": torch.randn(rows, H, generator=random) / H**0.5}
+    tensors |= {name: torch.randn(rows, generator=random) for name in ("bias_ih", "bias_hh")[: cell.biases]}
+    if timed:
+        tensors["dt"] = 0.5 + torch.rand(S, B, generator=random)
+    mask = torch.rand(S, B, generator=random) < 0.8
+    return Arguments(tensors, mask, [torch.rand(S, B, H, generator=random) for _ in range(noises)])
 
 
 def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, noise: Any) -> tuple[Tensor, Any]:
@@ -104,23 +97,20 @@ def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, 
         return eager.run(cell, x, weights, state, dt, mask)
 
 
-def _results(small: Cell, sequences: Sequences, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
+def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
     """The output, the last state, and every gradient, by name, in float64."""
-    cell = on_cpu(small, False)
-    cell.weight_ih, cell.weight_hh = (nn.Parameter(w.detach(), w.requires_grad) for w in small.weights()[:2])
-    cell.to(dtype)
-    assert isinstance(cell, Cell)
-    tensors = sequences.tensors
-    state = cell.State(*(tensors[name] for name in cell.State._fields))
-    weights, dt = cell.weights(), tensors.get("dt")
-    output, last = run(cell, tensors["x"], weights, state, dt, sequences.mask, sequences.noise)
-    results = {"output": output} | {f"the last {name}": v for name, v in last._asdict().items()}
-    # Each number gets another weight in the loss.
-    loss = sum((v * torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).view_as(v)).sum() for k, v in enumerate(results.values()))
-    wanted = tensors | {name: p for name, p in cell.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-    for name, like, gradient in zip(wanted, wanted.values(), gradients, strict=True):
-        results[f"the gradient of {name}"] = torch.zeros_like(like) if gradient is None else gradient
+    cell = copy_on_cpu(cell, is_stacked(cell), dtype)  # type: ignore[assignment]  # a copy of a cell is one
+    t = arguments.tensors
+    weights = Weights(t["weight_ih"], t["weight_hh"], t["bias_ih"], t.get("bias_hh"))
+    state = cell.State(*(t[name] for name in cell.State._fields))
+    output, last = run(cell, t["x"], weights, state, t.get("dt"), arguments.mask, arguments.noise)
+    results = {"the output": output} | {f"the last {name}": v for name, v in last._asdict().items()}
+    # Each number has another weight in the loss.
+    losses = [(v * torch.linspace(-1.0, 1.5, v.numel(), dtype=dtype).view_as(v)).sum() for v in results.values()]
+    wanted = t | {name: p for name, p in cell.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(torch.stack(losses).sum(), list(wanted.values()), allow_unused=True)
+    for (name, value), gradient in zip(wanted.items(), gradients, strict=True):
+        results[f"the gradient of {name}"] = torch.zeros_like(value) if gradient is None else gradient
     return {name: value.detach().double() for name, value in results.items()}
 
 
