@@ -204,7 +204,7 @@ class Inputs(NamedTuple):
         single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[:7])]
         lists: Any = [v.contiguous() for v in others[7:] if v is not None]
         states, vectors = plan.fields, plan.fields + plan.vectors
-        return cls(*single, lists[:states], lists[states:vectors], lists[vectors:])
+        return cls._make([*single, lists[:states], lists[states:vectors], lists[vectors:]])
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors of `FusedFunction`. Inverse of `of`."""
