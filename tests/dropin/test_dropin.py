@@ -1,0 +1,40 @@
+"""Every use of tests/dropin/uses with every layer: it works, is refused or differs, as docs/dropin.md says."""
+
+import pytest
+import torch
+from uses import calls, derivatives, inputs, parallel, tools, weights  # noqa: F401  # they fill the list
+from uses.registry import KINDS, USES, WORKS, Differs, Refused
+
+import timescales
+from timescales.nn.engine import fused_library
+
+CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in USES for layer in use.layers()]
+
+
+@pytest.mark.parametrize(("use", "layer"), CASES)
+def test_use(use, layer):
+    if layer.column == "fused" and (error := fused_library.load().error):
+        pytest.skip(error)
+    outcome = use.outcome(layer.column)
+    if outcome is WORKS:
+        use.run(layer)
+    elif isinstance(outcome, Differs):
+        with pytest.raises(AssertionError):
+            use.run(layer)
+    else:
+        with pytest.raises(Exception) as raised:  # noqa: PT011  # the message is what counts
+            use.run(layer)
+        message = str(raised.value)
+        assert outcome.fix in message
+        assert outcome.torchs or "\n" not in message
+
+
+def test_every_public_layer_is_used():
+    public = {name for name in timescales.__all__ if isinstance(getattr(timescales, name), type)}
+    public = {name for name in public if issubclass(getattr(timescales, name), timescales.RNN)}
+    assert public - {"RNN"} == {name for name, _ in KINDS.values()}
+
+
+def test_every_use_has_a_line_of_its_own():
+    assert len({use.text for use in USES}) == len(USES)
+    assert len({use.run.__name__ for use in USES}) == len(USES)

@@ -1,0 +1,223 @@
+"""Construction, the call, and the state."""
+
+import torch
+from torch import nn
+from uses.registry import (
+    LSTMS,
+    NOT_RUN,
+    POWER_LAW,
+    B,
+    Differs,
+    H,
+    I,
+    Layer,
+    Refused,
+    S,
+    close,
+    data,
+    fields,
+    group,
+    plain,
+    trained,
+    use,
+)
+
+group("Arguments and calls")
+
+
+@use("`rnn(x)` with x (S, B, I); three layers")
+def call(layer: Layer) -> None:
+    output, state = layer.make(3)(data())
+    assert output.shape == (S, B, H)
+    for value in fields(state):
+        assert value.shape == (3, B, H)
+    close(fields(state)[0][-1], output[-1])
+
+
+@use("`batch_first=True`; the state stays (layers, B, H)")
+def batch_first(layer: Layer) -> None:
+    expected, last = layer.make()(data())
+    output, state = layer.make(batch_first=True)(data().transpose(0, 1))
+    close(output.transpose(0, 1), expected)
+    close(fields(state), fields(last))
+
+
+@use("a state given back continues the sequence")
+def continued(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    whole, last = rnn(x)
+    first, state = rnn(x[:2])
+    second, state = rnn(x[2:], state)
+    close(torch.cat([first, second]), whole)
+    close(fields(state), fields(last))
+
+
+@use("a state given by the keyword `hx`")
+def state_by_torchs_name(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    _, state = rnn(x)
+    close(rnn(x, hx=state)[0], rnn(x, state)[0])
+
+
+@use("`output, (h_n, c_n) = rnn(x)`, and `rnn(x, (h_0, c_0))`", only=LSTMS)
+def two_tensors(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    if layer.name == "GRU":
+        return
+    h_0, c_0 = data(3, B, H, seed=2), data(3, B, H, seed=3)
+    output, (h_n, c_n) = rnn(x, (h_0, c_0))
+    assert h_n.shape == c_n.shape == (3, B, H)
+    close(h_n[-1], output[-1])
+    same_start, _ = rnn(x, (h_0.clone(), c_0.clone()))
+    close(same_start, output)
+    assert not torch.allclose(rnn(x)[0], output)
+
+
+@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only={"GRU", "JANET", "ExpRNN", "GatedRNN_um_gru"})
+def one_tensor(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    output, h_n = rnn(x, data(3, B, H, seed=2))
+    assert h_n.shape == (3, B, H)
+    close(h_n[-1], output[-1])
+    assert not torch.allclose(rnn(x)[0], output)
+
+
+@use(
+    "`output, (h_n, c_n) = rnn(x)` of a power-law layer, whose state has an age",
+    torch=NOT_RUN,
+    ours=Refused("state.h"),
+    only=POWER_LAW,
+)
+def two_tensors_of_three(layer: Layer) -> None:
+    _, (_, _) = layer.make()(data())
+
+
+@use("one step", only=())
+def one_step(layer: Layer) -> None:
+    rnn = layer.make()
+    close(rnn(data()[:1])[0], rnn(data())[0][:1])
+
+
+@use("no step, x (0, B, I): the state is returned as it was", torch=Refused("larger than 0", torchs=True))
+def no_step(layer: Layer) -> None:
+    rnn = layer.make()
+    _, state = rnn(data())
+    output, after = rnn(data()[:0], state)
+    assert output.shape == (0, B, H)
+    close(fields(after), fields(state))
+
+
+@use("an empty batch, x (S, 0, I), forward and backward")
+def no_batch(layer: Layer) -> None:
+    output, *grads = trained(layer.make(), data()[:, :0])
+    assert output.shape == (S, 0, H)
+    assert not any(grad.any() for grad in grads)
+
+
+@use("one sequence without a batch, x (S, I)", ours=Refused("x.unsqueeze(1)"))
+def unbatched(layer: Layer) -> None:
+    rnn = layer.make()
+    close(rnn(data()[:, 0])[0], rnn(data()[:, :1])[0][:, 0])
+
+
+@use("a packed sequence", ours=Refused("mask"))
+def packed(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    output, _ = rnn(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([6, 4, 2])))
+    close(nn.utils.rnn.pad_packed_sequence(output)[0][:, 0], rnn(x)[0][:, 0])
+
+
+@use("`bidirectional=True`", ours=Refused("x.flip(0)"))
+def bidirectional(layer: Layer) -> None:
+    assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
+
+
+@use("`proj_size=2`", ours=Refused("nn.Linear"), only=LSTMS)
+def projection(layer: Layer) -> None:
+    assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
+
+
+@use("`bias=False`", ours=Refused("freeze"))
+def no_bias(layer: Layer) -> None:
+    layer.make(bias=False)(data())
+
+
+@use("`device=` and `dtype=` at construction", ours=Refused(".to("))
+def factory_arguments(layer: Layer) -> None:
+    assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
+
+
+@use("the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first", ours=Refused("batch_first"))
+def by_position(layer: Layer) -> None:
+    kind = type(layer.make())
+    assert kind(I, H, 1, True, True).batch_first
+
+
+@use('`batch_first="False"`', torch=Refused("bool"), ours=Refused("batch_first"))
+def text_for_a_truth_value(layer: Layer) -> None:
+    assert layer.make(batch_first="False")(data())[1] is None
+
+
+@use("`dropout=0.5` between layers: in training only")
+def dropout(layer: Layer) -> None:
+    rnn, x = layer.make(3, dropout=0.5), data()
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    close(rnn.eval()(x)[0], layer.make(3)(x)[0])
+
+
+@use("`rnn.dropout = 0.5` after construction")
+def dropout_later(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    rnn.dropout = 0.5
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+
+
+@use("`rnn.flatten_parameters()`")
+def flatten_parameters(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    before = rnn(x)[0]
+    rnn.flatten_parameters()
+    close(rnn(x)[0], before)
+
+
+@use("`rnn.reset_parameters()`: the weights that the seed gives to a new layer")
+def reset_parameters(layer: Layer) -> None:
+    rnn = layer.make(3)
+    expected = {key: value.clone() for key, value in rnn.state_dict().items()}
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(1.0)
+    torch.manual_seed(0)
+    rnn.reset_parameters()
+    for key, value in rnn.state_dict().items():
+        assert torch.equal(value, expected[key]), key
+
+
+@use("an input of another dtype than the weights", torch=Refused("dtype", torchs=True), ours=Refused(".to("))
+def other_dtype(layer: Layer) -> None:
+    layer.make()(data().double())
+
+
+@use("an input with another number of features", torch=Refused("xpected 4", torchs=True), ours=Refused("features"))
+def other_features(layer: Layer) -> None:
+    layer.make()(data(S, B, I + 1))
+
+
+@use("a state of another batch size", torch=Refused("xpected hidden", torchs=True), ours=Refused("state"))
+def other_batch(layer: Layer) -> None:
+    rnn = layer.make()
+    _, state = rnn(data())
+    rnn(data(S, B + 1, I), state)
+
+
+@use("inside `torch.nn.Sequential`, after a layer that returns a tensor")
+def sequential(layer: Layer) -> None:
+    torch.manual_seed(1)
+    linear, rnn = nn.Linear(I, I), layer.make()
+    close(nn.Sequential(linear, rnn)(data())[0], rnn(linear(data()))[0])
+
+
+@use("the C++ and the eager engine give the same results and gradients", torch=NOT_RUN, eager=NOT_RUN)
+def engines_agree(layer: Layer) -> None:
+    rnn, x = layer.make(3), data().requires_grad_()
+    close(trained(rnn, x), trained(plain(rnn), x))

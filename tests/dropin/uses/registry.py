@@ -1,0 +1,195 @@
+"""The list of uses, the layers that they are run with, and the outcomes that are expected.
+
+A use is a function of a `Layer`. It builds modules with `layer.make`, does something with them, and asserts that the
+result is right. What it should come to is one of
+
+    WORKS            the function returns.
+    Refused(fix)     it raises an error of one line that contains `fix`.
+    Differs(how)     one of its assertions fails; `how` says what is different.
+    NOT_RUN          the use makes no sense there.
+
+for each of three columns: torch's own layers, our layers with the C++ engine, and our layers with the eager engine.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rnn_cases import KINDS
+from torch import Tensor, nn
+
+import timescales
+from timescales.nn.engine.kernel import kernel_of
+
+S, B, I, H = 6, 3, 4, 5  # noqa: E741
+TOLERANCE = 1e-5  # of float32; the engines sum in different orders
+
+Outcome = Any  # WORKS, NOT_RUN, a Refused or a Differs
+WORKS, NOT_RUN = "works", "not run"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error of one line that contains `fix`. `torchs`: it is torch's message, which may have several lines."""
+
+    fix: str
+    torchs: bool = False
+
+
+@dataclass(frozen=True)
+class Differs:
+    """An assertion of the use fails; `how` says what is different."""
+
+    how: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that uses are run with: one of torch's, or one of ours with an engine."""
+
+    name: str  # a name of KINDS or of TORCH
+    column: str  # "torch", "fused" or "eager"
+
+    def make(self, layers: int = 1, seed: int = 0, **arguments: Any) -> nn.Module:
+        """A module of I inputs and H units, in float32, with the weights that the seed gives."""
+        torch.manual_seed(seed)
+        if self.column == "torch":
+            return TORCH[self.name](I, H, layers, **arguments)
+        name, own = KINDS[self.name]
+        return getattr(timescales, name)(I, H, layers, **own, **{"engine": self.engine} | arguments)
+
+    @property
+    def engine(self) -> str:
+        """The engine's name: "auto" chooses the C++ engine where a layer has a kernel."""
+        return "auto" if self.column == "fused" else "eager"
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.column}"
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use, its place in the page, and its outcome in each column."""
+
+    group: str
+    text: str
+    run: Callable[[Layer], None]
+    torch: Outcome
+    fused: Outcome
+    eager: Outcome
+    only: frozenset[str]  # the names of the layers that it is run with; empty: all
+
+    def outcome(self, column: str) -> Outcome:
+        """What is expected of the layers of a column."""
+        return getattr(self, column)
+
+    def layers(self) -> list[Layer]:
+        """The layers that the use is run with."""
+        fitting = [layer for layer in LAYERS if not self.only or layer.name in self.only]
+        torchs = [layer for layer in fitting if layer.column == "torch"][:1]  # the LSTM where it fits, else the GRU
+        return [
+            layer
+            for layer in [*torchs, *(layer for layer in fitting if layer.column != "torch")]
+            if self.outcome(layer.column) is not NOT_RUN
+        ]
+
+
+TORCH: dict[str, type[nn.RNNBase]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
+
+
+def _with_kernel(name: str) -> bool:
+    module = Layer(name, "eager").make()
+    return kernel_of(module.layers[0]) is not None
+
+
+KERNEL = [name for name in KINDS if _with_kernel(name)]
+LAYERS = [
+    *(Layer(name, "torch") for name in TORCH),
+    *(Layer(name, "fused") for name in KERNEL),
+    *(Layer(name, "eager") for name in KINDS),
+]
+# The layers whose state is torch's, those whose state is one tensor, and those with an age.
+LSTMS = frozenset(
+    {"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"},
+)
+POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU"})
+FEW = frozenset({"LSTM", "PLSTM", "GRU"})  # for uses that take long
+
+USES: list[Use] = []
+GROUPS: dict[str, str] = {}  # the groups of uses, and what the page says above each
+
+
+def use(
+    text: str,
+    *,
+    torch: Outcome = WORKS,
+    fused: Outcome = WORKS,
+    eager: Outcome = WORKS,
+    ours: Outcome | None = None,
+    only: Iterable[str] = (),
+    group: str = "",
+) -> Callable[[Callable[[Layer], None]], Callable[[Layer], None]]:
+    """Put a function into the list. `ours` is the outcome of both engines."""
+
+    def register(run: Callable[[Layer], None]) -> Callable[[Layer], None]:
+        outcomes = (torch, fused, eager) if ours is None else (torch, ours, ours)
+        USES.append(Use(group or list(GROUPS)[-1], text, run, *outcomes, frozenset(only)))
+        return run
+
+    return register
+
+
+def group(name: str) -> None:
+    """Begin a group of uses."""
+    GROUPS[name] = name
+
+
+def data(*shape: int, seed: int = 1, **options: Any) -> Tensor:
+    """Random numbers, by default an input (S, B, I)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*(shape or (S, B, I)), generator=generator, **options)
+
+
+def fields(state: Any) -> list[Tensor]:
+    """The tensors (layers, B, H) of a state, in the order h, c, age."""
+    if isinstance(state, Tensor):
+        return [state]
+    if isinstance(state, tuple):
+        return list(state)
+    return [getattr(state, name) for name in ("h", "c", "age") if getattr(state, name, None) is not None]
+
+
+def plain(module: nn.Module) -> nn.Module:
+    """A copy of a module on the eager engine."""
+    duplicate = copy.deepcopy(module)
+    if hasattr(duplicate, "engine"):
+        duplicate.engine = "eager"
+    return duplicate
+
+
+def loss_of(output: Tensor) -> Tensor:
+    """A loss whose gradient is different for every element."""
+    output = output.to(torch.promote_types(output.dtype, torch.float32))
+    return (output.sin() * torch.arange(1.0, output.numel() + 1).view(output.shape)).sum()
+
+
+def trained(module: nn.Module, x: Tensor, state: Any = None) -> list[Tensor]:
+    """Output and gradients of one forward and backward pass: of x where it requires one, and of every parameter."""
+    output, _ = module(x) if state is None else module(x, state)
+    wanted = [t for t in (x, *module.parameters()) if t.requires_grad]
+    return [output, *torch.autograd.grad(loss_of(output), wanted)]
+
+
+def close(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
+    """Assert that tensors, or lists of tensors, are equal up to rounding."""
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def same(found: Iterable[Tensor], expected: Iterable[Tensor]) -> None:
+    """Assert that tensors are bitwise equal."""
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)

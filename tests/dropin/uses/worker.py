@@ -1,0 +1,114 @@
+"""The checks that need two processes: `python worker.py` starts both and prints {"check layer": error} as JSON."""
+
+import copy
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[3] / "tests" / "support"), str(Path(__file__).parents[1])]
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+from uses.registry import FEW, LAYERS, Layer, close, data, loss_of
+
+PROCESSES = 2
+
+
+def gradients(rnn: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """The gradients of the mean loss of a batch."""
+    rnn.zero_grad()
+    mean_loss(rnn, x).backward()
+    return [p.grad for p in rnn.parameters()]
+
+
+def mean_loss(rnn: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A loss that is a mean over the batch."""
+    return (rnn(x)[0].sin()).square().sum((0, 2)).mean()
+
+
+def own_half(x: torch.Tensor) -> torch.Tensor:
+    return x.chunk(PROCESSES, 1)[dist.get_rank()]
+
+
+def after_a_step(rnn: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.1)
+    mean_loss(rnn, x).backward()
+    optimizer.step()
+
+
+def ddp(layer: Layer) -> None:
+    x = data(6, 4, 4)
+    expected = gradients(layer.make(3), x)
+    close(gradients(DistributedDataParallel(layer.make(3)), own_half(x)), expected)
+
+
+def fsdp(layer: Layer) -> None:
+    x, alone = data(6, 4, 4), layer.make()
+    after_a_step(alone, x)
+    rnn = FullyShardedDataParallel(layer.make(), device_id=torch.device("cpu"))
+    after_a_step(rnn, own_half(x))
+    close(rnn(x)[0], alone(x)[0])
+
+
+def fsdp2(layer: Layer) -> None:
+    x, alone = data(6, 4, 4), layer.make(3)
+    after_a_step(alone, x)
+    rnn = layer.make(3)
+    for part in getattr(rnn, "layers", ()):
+        fully_shard(part, mesh=MESH[0])
+    fully_shard(rnn, mesh=MESH[0])
+    after_a_step(rnn, own_half(x))
+    close(rnn(x)[0], alone(x)[0])
+
+
+def dtensor(layer: Layer) -> None:
+    x, rnn = data(), layer.make()
+    expected = rnn(x)[0]
+    distributed = distribute_module(copy.deepcopy(rnn), MESH[0])
+    output, _ = distributed(distribute_tensor(x, MESH[0], [Replicate()]))
+    assert isinstance(output, DTensor)
+    close(output.to_local(), expected)
+
+
+MESH: list = []
+CHECKS = {"ddp": ddp, "fsdp": fsdp, "fsdp2": fsdp2, "dtensor": dtensor}
+
+
+def work(rank: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
+    MESH.append(init_device_mesh("cpu", (PROCESSES,)))
+    found = {}
+    for name, check in CHECKS.items():
+        for layer in (layer for layer in LAYERS if layer.name in FEW):
+            try:
+                check(layer)
+                error = ""
+            except Exception as raised:
+                error = f"{type(raised).__name__}: {raised}"
+            errors = [""] * PROCESSES
+            dist.all_gather_object(errors, error)
+            found[f"{name} {layer}"] = next(filter(None, errors), "")
+    if rank == 0:
+        print(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(work, (port,), nprocs=PROCESSES)
+
+
+if __name__ == "__main__":
+    main()
