@@ -54,7 +54,7 @@ def test_what_the_tutorial_prints(built):
     curve = re.findall(r"^epoch +\d+  valid/loss ([\d.]+)  valid/accuracy ([\d.]+)", shown, re.M)
     assert len(curve) == 4
     assert 0.5 < float(curve[0][0]) < 1.0
-    assert "output (20, 4, 8) and a state for each of 2 layers" in shown
+    assert "output (20, 4, 8) and the last h of each layer (2, 4, 8)" in shown
     assert "tensor([10., 10., 10., 10., 10., 10., 10., 10.])" in shown
     assert "4 runs: 2 finished, skipped; 2 to run" in shown
     accuracy = {model: float(value) for model, value in re.findall(r"^\| (lstm|decay) \| ([\d.]+)", shown, re.M)}

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.cells import *  # noqa: F403
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
+    from timescales.nn.state import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [  # noqa: F405
     "LSTMCell",
     "PGRUCell",
     "PLSTMCell",
+    "RNNState",
     "URLSTMCell",
     "__version__",
     "one_cell_per_layer",
@@ -53,6 +55,7 @@ _MODULE_OF = {
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
     "one_cell_per_layer": "timescales.nn.rnn",
+    "RNNState": "timescales.nn.state",
     "Cell": "timescales.nn.cells",
     "ExpRNNCell": "timescales.nn.cells",
     "GRUCell": "timescales.nn.cells",

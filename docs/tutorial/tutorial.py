@@ -82,8 +82,8 @@ from decay import Decay  # noqa: E402
 torch.manual_seed(0)
 rnn = Decay(input_size=3, hidden_size=8, num_layers=2, rate=0.1)
 x, dt = torch.randn(20, 4, 3), torch.rand(20, 4)  # (steps, batch, features), (steps, batch)
-output, state = rnn(x, dt=dt)
-print("output", tuple(output.shape), "and a state for each of", len(state), "layers")
+output, h_n = rnn(x, dt=dt)
+print("output", tuple(output.shape), "and the last h of each layer", tuple(h_n.shape))
 print("time scales at the start:", rnn.timescales()[0])
 
 # %% [markdown]

@@ -113,7 +113,7 @@ def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Run:
 
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         output, state = model(x, **irregular)
-        return output, state[0].h if irregular or not isinstance(model, nn.LSTM) else state[0][0]
+        return output, state[0][-1] if isinstance(state, tuple) else state.h[-1]
 
     return run
 

@@ -19,7 +19,7 @@ def slow_changes(model, task, layer, units):
     sums, counts = [0.0] * task.length, [0] * task.length
 
     def held(x, state):
-        after = model.rnn(F.embedding(x, model.vectors), state)[1][layer]
+        after = model.rnn.split_state(model.rnn(F.embedding(x, model.vectors), state)[1])[layer]
         return getattr(after, "c", after.h)[0, units]
 
     with torch.no_grad():

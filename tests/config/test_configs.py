@@ -21,7 +21,7 @@ import sample_data
 
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
-ELSEWHERE = {"input_size", "engine", "batch_first", "unknown", "seed", "device", "data_root", "params"}
+ELSEWHERE = {"input_size", "engine", "batch_first", "positional", "unknown", "seed", "device", "data_root", "params"}
 
 
 def content(group, name):

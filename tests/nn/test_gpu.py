@@ -110,6 +110,7 @@ def results(model, engine, x, state, dt, mask, dtype=torch.float32):
     x = x.detach().to(dtype, copy=True).requires_grad_()
     state = [type(s)(*(v.to(dtype) for v in s)) for s in state]
     y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
+    after = model.split_state(after)
     # A weight per output, about 1 in all: gradients of the size that a mean over the batch has.
     (y * torch.linspace(-1.0, 1.0, y.numel(), device=y.device, dtype=dtype).view_as(y)).sum().div(y.numel()).backward()
     found = {"output": y.detach(), "d x": x.grad} | {f"d {name}": p.grad for name, p in model.named_parameters()}

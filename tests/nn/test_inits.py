@@ -256,7 +256,7 @@ def test_the_authors_code_freezes_whole_biases(size, hidden, layers, count):
     rnn = timescales.MTSLSTM(size, hidden, layers, freeze_gates="ifgo")
     biases = [p for key, p in rnn.named_parameters() if "bias" in key]
     output, state = rnn(torch.randn(2, 1, size))
-    loss = sum(s.h.sum() + s.c.sum() for s in state) + output.square().sum()
+    loss = sum(s.h.sum() + s.c.sum() for s in rnn.split_state(state)) + output.square().sum()
     gradients = torch.autograd.grad(loss, biases)
     assert sum((g == 0).sum().item() for g in gradients) == count
     paper = timescales.MTSLSTM(4, 16, 1)  # input and forget only
@@ -271,18 +271,19 @@ def test_an_infinite_last_unit_stays_finite(frozen):
     init = {"law": "inverse_gamma", "quantiles": "authors"}
     rnn = timescales.LSTM(3, 8, forget_init=init, frozen=frozen)
     x = torch.randn(6, 2, 3, requires_grad=True)
-    output, state = rnn(x)
+    output, after = rnn(x)
+    (state,) = rnn.split_state(after)
     assert torch.isfinite(output).all()
-    assert torch.isfinite(state[0].c).all()
+    assert torch.isfinite(state.c).all()
     # f = 0 and i = 1: its cell is the last candidate.
     gates = rnn.layers[0].act(
         torch.nn.functional.linear(x[-1], rnn.layers[0].weight_ih, rnn.layers[0].weights().bias_ih),
         torch.nn.functional.linear(output[-2], rnn.layers[0].weight_hh, rnn.layers[0].weights().bias_hh),
-        state[0],
+        state,
     )
     assert (gates.forget[:, -1] == 0).all()
     assert (gates.input[:, -1] == 1).all()
-    torch.testing.assert_close(state[0].c[:, -1], gates.cell[:, -1])
+    torch.testing.assert_close(state.c[:, -1], gates.cell[:, -1])
     output.square().sum().backward()
     assert all(torch.isfinite(p.grad).all() for p in [x, *rnn.parameters()])
 

@@ -19,19 +19,17 @@ def test_output_and_state(kind, layers):
     x, dt = random_input()
     output, state = rnn(x, dt=dt)
     assert output.shape == (S, B, H)
-    assert isinstance(state, tuple)
-    assert len(state) == len(rnn.layers) == layers
-    for cell, one in zip(rnn.layers, state, strict=True):
+    by_layer = rnn.split_state(state)
+    assert len(by_layer) == len(rnn.layers) == layers
+    for cell, one in zip(rnn.layers, by_layer, strict=True):
         assert isinstance(one, cell.State)
         assert all(v.shape == (B, H) for v in one)
-    assert torch.equal(output[-1], state[-1].h)
+    assert torch.equal(output[-1], by_layer[-1].h)
 
 
 def test_torchs_habits_are_named():
-    """Its h0, and numbers of NumPy's type, cost one line each."""
+    """Numbers of NumPy's type cost one line."""
     gru, lstm = timescales.GRU(3, 8), timescales.LSTM(3, 8, 2)
-    with pytest.raises(ValueError, match=r"torch's h0 of layer k is rnn.layers\[k\].State\(h0\[k\]\)"):
-        gru(torch.randn(5, 4, 3), torch.zeros(1, 4, 8))
     with pytest.raises(ValueError, match=r"x is torch\.float64, the weights are torch\.float32: give x\.to"):
         lstm(torch.randn(5, 4, 3, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"x is torch\.int64"):
@@ -44,7 +42,7 @@ def test_layers_read_the_layer_below(kind):
     rnn = layered(kind)
     x, dt = random_input()
     output, state = rnn(x, dt=dt)
-    for cell, expected in zip(rnn.layers, state, strict=True):
+    for cell, expected in zip(rnn.layers, rnn.split_state(state), strict=True):
         x, last = eager.run(cell, x, cell.weights(), cell.initial_state(B), dt)
         close_state([last], [expected])
     close(x, output)
@@ -57,7 +55,7 @@ def test_hidden_size_per_layer(kind):
     assert (rnn.input_size, rnn.hidden_size) == (4, 2)
     output, state = rnn(random_input()[0])
     assert output.shape == (S, B, 2)
-    assert [s.h.shape[-1] for s in state] == [7, 6, 2]
+    assert [s.h.shape[-1] for s in rnn.split_state(state)] == [7, 6, 2]
     assert [t.shape for t in rnn.timescales()] == [(7,), (6,), (2,)]
     assert not any(t.requires_grad for t in rnn.timescales())
 
@@ -73,12 +71,6 @@ def test_batch_first(kind):
     close_state(other_state, state)
 
 
-def test_torchs_positional_arguments():
-    rnn = timescales.LSTM(3, 4, 2, True, 0.25)
-    assert (rnn.input_size, rnn.hidden_size, len(rnn.layers)) == (3, 4, 2)
-    assert (rnn.batch_first, rnn.dropout) == (True, 0.25)
-
-
 def test_one_initializer_for_all_layers_or_one_each():
     same = timescales.LSTM(I, H, 2, forget_init=1.0, frozen=("forget",))
     assert all((cell.bias_total("forget") == 1).all() and cell.frozen == ("forget",) for cell in same.layers)
@@ -92,7 +84,10 @@ def test_an_rnn_of_mixed_cells():
     rnn = RNN([LSTMCell(I, 3), PLSTMCell(3, 2)]).double()
     output, state = rnn(random_input()[0])
     assert output.shape == (S, B, 2)
-    assert [s._fields for s in state] == [("h", "c"), ("h", "c", "age")]
+    assert [s._fields for s in rnn.split_state(state)] == [("h", "c"), ("h", "c", "age")]
+    assert state.h[1].shape == state.age[1].shape == (B, 2)
+    assert state.age[0] is None
+    close(rnn(random_input()[0], state.detach())[0], rnn(random_input()[0], state)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,14 +95,15 @@ def test_no_steps_and_one_step(kind):
     rnn = layered(kind)
     x, dt = random_input()
     _, state = rnn(x, dt=dt)
+    zeros = [cell.initial_state(B) for cell in rnn.layers]
     for given in (None, state):
         output, after = rnn(x[:0], given, dt=dt[:0], mask=torch.ones(0, B))
         assert output.shape == (0, B, H)
         assert output.dtype == x.dtype
-        close_state(after, state if given else [cell.initial_state(B) for cell in rnn.layers])
+        close_state(rnn.split_state(after), rnn.split_state(state) if given is not None else zeros)
     output, after = rnn(x[:1], state)
     assert output.shape == (1, B, H)
-    close(output[0], after[-1].h)
+    close(output[0], rnn.split_state(after)[-1].h)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,22 +115,23 @@ def test_a_state_carries_on(kind):
     second, state = rnn(x[4:], state, dt=dt[4:])
     close(torch.cat([first, second]), whole)
     close_state(state, end)
-    detached = [type(one)(*(v.detach() for v in one)) for one in state]  # a list, as a training loop may keep it
+    detached = [type(one)(*(v.detach() for v in one)) for one in rnn.split_state(state)]  # as a loop may keep it
     close(rnn(x[:1], detached)[0], rnn(x[:1], state)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_comes_back_from_a_file(kind):
-    """As plain tuples, which torch.load takes with weights_only=True, its default."""
+    """As it is, and as plain tuples by layer; torch.load takes both with weights_only=True, its default."""
     rnn = layered(kind)
     x, _ = random_input()
     _, state = rnn(x)
-    file = io.BytesIO()
-    torch.save([tuple(layer) for layer in state], file)
-    file.seek(0)
-    output, after = rnn(x, torch.load(file, weights_only=True))
-    close(output, rnn(x, state)[0])
-    assert [type(layer) for layer in after] == [cell.State for cell in rnn.layers]
+    for form in (state, [tuple(layer) for layer in rnn.split_state(state)]):
+        file = io.BytesIO()
+        torch.save(form, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=True)
+        close_state(loaded, form)
+        close(rnn(x, loaded)[0], rnn(x, state)[0])
 
 
 @pytest.mark.parametrize("where", ["front", "middle", "end", "scattered"])
@@ -154,7 +151,7 @@ def test_padding_changes_nothing(kind, where):
             output, after = rnn(padded, before, dt=padded_dt, mask=kind_of_mask)
             close_state(after, end)
             close(output[real[where]], expected)
-        held = torch.zeros(B, H, dtype=torch.float64) if before is None else before[-1].h
+        held = torch.zeros(B, H, dtype=torch.float64) if before is None else rnn.split_state(before)[-1].h
         for t in range(8):
             if t not in real[where]:
                 assert torch.equal(output[t], held)
@@ -169,7 +166,7 @@ def test_sequences_of_different_lengths_in_one_batch():
     _, state = rnn(x, dt=dt, mask=mask)
     for b, n in enumerate(lengths):
         _, alone = rnn(x[S - n :, b : b + 1], dt=dt[S - n :, b : b + 1])
-        close_state([type(one)(*(v[b : b + 1] for v in one)) for one in state], alone)
+        close_state(state.map(lambda value, b=b: value[:, b : b + 1]), alone)
 
 
 def test_no_gradient_comes_from_padding():
@@ -178,7 +175,7 @@ def test_no_gradient_comes_from_padding():
     x.requires_grad_()
     mask = torch.ones(S, B)
     mask[:2, 1] = 0
-    rnn(x, dt=dt, mask=mask)[1][0].h.sum().backward()
+    rnn(x, dt=dt, mask=mask)[1].h[0].sum().backward()
     assert not x.grad[:2, 1].any()
     assert x.grad[2:, 1].abs().sum(-1).all()
 
@@ -234,8 +231,9 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     first, first_state = dropped(x)
     second, second_state = dropped(x)
     assert not torch.equal(first, second)
-    close_state(first_state[:1], second_state[:1])  # nothing is dropped before the first layer
-    assert kind == "ExpRNN" or (first != 0).all()  # nor after the last; expRNN's modrelu has zeros of its own
+    # Nothing is dropped before the first layer.
+    close_state(dropped.split_state(first_state)[0], dropped.split_state(second_state)[0])
+    assert kind == "ExpRNN" or (first != 0).all()  # nothing after the last; expRNN's modrelu has zeros of its own
     with pytest.warns(UserWarning, match="between layers"):
         single = build(kind, dropout=0.5).train()
     close(single(x)[0], build(kind)(x)[0])

@@ -26,7 +26,8 @@ from timescales.nn.rnn import RNN
         ({"num_layers": 1.0}, "whole number"),
         ({"dropout": 1.0}, "below 1"),
         ({"dropout": -0.1}, "at least 0"),
-        ({"dropout": True}, "bias, is none here"),
+        ({"dropout": True}, "dropout must be a number"),
+        ({"batch_first": "False"}, "batch_first must be True or False, not 'False'"),
         ({"engine": "warp"}, "auto, eager"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
@@ -77,13 +78,16 @@ X = torch.zeros(S, B, I)
         ((X, None, torch.ones(S, B, 1)), "dt must be"),
         ((X, None, torch.ones(B, S)), "dt must be"),
         ((X, None, None, torch.ones(S)), "mask must be"),
-        ((X, []), "one entry per layer"),
+        ((X, []), r"\(h_n, c_n\), each \(2, B, 5\), not list"),
         ((X, [LSTMCell.State(torch.zeros(B, H), torch.zeros(B, H))] * 3), "one entry per layer"),
         ((X, [LSTMCell.State(torch.zeros(B + 1, H), torch.zeros(B + 1, H))] * 2), "state"),
         ((X, [LSTMCell.State(torch.zeros(1, H), torch.zeros(1, H))] * 2), "state"),  # must not broadcast in silence
         ((X, [LSTMCell.State(torch.zeros(B, H + 1), torch.zeros(B, H + 1))] * 2), "state"),
-        ((X, (torch.zeros(2, B, H), torch.zeros(2, B, H))), "state"),  # torch.nn.LSTM's (h, c)
-        ((X, ([torch.zeros(B, H)] * 2, [torch.zeros(B, H)] * 2)), "state"),  # the same by layers
+        ((X, (torch.zeros(3, B, H), torch.zeros(3, B, H))), r"h is \(3, 3, 5\), and there are 2 layers"),
+        ((X, (torch.zeros(2, B, H), torch.zeros(2, 1, H))), r"\(2, 3, 5\): c of layer 0 is \(1, 5\)"),
+        ((X, torch.zeros(2, B, H)), r"\(h_n, c_n\), each \(2, B, 5\): this one has h"),  # of a GRU
+        ((X, ([torch.zeros(B, H)] * 3, [torch.zeros(B, H)] * 3)), "state"),  # (h, c) in lists
+        ((X, {"h": torch.zeros(2, B, H)}), "not dict"),
         ((X, [(None, None)] * 2), "state"),
     ],
     ids=[
@@ -101,8 +105,11 @@ X = torch.zeros(S, B, I)
         "state_of_4_sequences",
         "state_of_1_sequence",
         "state_of_6_units",
-        "torchs_state",
-        "torchs_state_by_layers",
+        "torchs_state_of_3_layers",
+        "torchs_state_of_1_sequence",
+        "state_of_a_gru",
+        "torchs_state_in_lists",
+        "dict",
         "state_of_nothing",
     ],
 )
@@ -118,5 +125,5 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
     rnn = timescales.LSTM(I, H, 2, engine=engine)
     for other in ({"dtype": torch.float64}, {"dtype": torch.float16}, {"device": "meta"}):
         state = [LSTMCell.State(*(torch.zeros(B, H, **(other if k == field else {})) for k in (0, 1)))] * 2
-        with pytest.raises(ValueError, match=r"state of layer 0 is .*\.to\('cpu', torch\.float32\)"):
+        with pytest.raises(ValueError, match=r"state of layer 0: [hc] is .*\.to\('cpu', torch\.float32\)"):
             rnn(X, state)

@@ -40,12 +40,13 @@ def test_from_torch_and_back(layers, batch_first):
     back = ours.to_torch()
     x = random_input()[0].transpose(0, 1) if batch_first else random_input()[0]
     h, c = torch.randn(2, layers, B, H, dtype=torch.float64)
-    state = [LSTMCell.State(h[k], c[k]) for k in range(layers)]
     expected, (h_end, c_end) = theirs(x, (h, c))
-    output, end = ours(x, state)
+    output, (h_n, c_n) = ours(x, (h, c))
     close(output, expected)
-    close(torch.stack([s.h for s in end]), h_end)
-    close(torch.stack([s.c for s in end]), c_end)
+    close(h_n, h_end)
+    close(c_n, c_end)
+    by_layer = [LSTMCell.State(h[k], c[k]) for k in range(layers)]
+    close(ours(x, by_layer)[0], expected)
     close(back(x, (h, c))[0], expected)
     assert back.batch_first == batch_first
     assert back.num_layers == layers

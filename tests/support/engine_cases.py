@@ -39,6 +39,7 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last):
     if state is not None:
         state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
     y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
+    after = model.split_state(after)
     results = [*after[-1], *([] if last else [y])]
     loss = sum(
         (torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).view_as(v) * v).sum() for k, v in enumerate(results)

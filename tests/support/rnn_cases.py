@@ -1,6 +1,7 @@
 """Every module of the library, and random inputs for it."""
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 import timescales
 
@@ -46,8 +47,8 @@ def close(a, b, tolerance=1e-12):
 
 
 def close_state(a, b):
-    assert len(a) == len(b)
-    for one, other in zip(a, b, strict=True):
-        assert type(one) is type(other)
-        for x, y in zip(one, other, strict=True):
-            close(x, y)
+    """States of the same form: as an RNN returns it, or one cell state per layer."""
+    (values, form), (others, other_form) = tree_flatten(a), tree_flatten(b)
+    assert form == other_form
+    for x, y in zip(values, others, strict=True):
+        close(x, y)

@@ -42,8 +42,8 @@ def test_frozen_vectors_are_neither_trained_nor_stored():
     model(BATCH).logits.sum().backward()
     assert model.vectors.grad is None
     # The same numbers as those of the RNN on the vectors of the tokens.
-    _, state = model.rnn(vectors[BATCH.x])
-    torch.testing.assert_close(model(BATCH).logits, model.readout(state[-1].h), rtol=0, atol=0)
+    _, (h_n, _) = model.rnn(vectors[BATCH.x])
+    torch.testing.assert_close(model(BATCH).logits, model.readout(h_n[-1]), rtol=0, atol=0)
     assert model.double()(BATCH).logits.dtype == torch.float64
 
 
@@ -63,7 +63,7 @@ def test_trained_vectors():
 
 def test_dropout_is_on_what_the_readout_reads():
     model = tokens(torch.randn(7, 5), dropout=0.4)
-    h = model.rnn(model.vectors[BATCH.x])[1][-1].h
+    h = model.rnn(model.vectors[BATCH.x])[1][0][-1]
     torch.manual_seed(3)
     trained = model(BATCH).logits
     torch.manual_seed(3)

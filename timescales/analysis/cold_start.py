@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from timescales import plotting
 from timescales.analysis.groups import Line, titles
@@ -20,7 +21,7 @@ from timescales.analysis.study import Study, progress
 from timescales.errors import ConfigError
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
-from timescales.training.model import SequenceModel
+from timescales.training.model import SequenceModel, State
 
 TITLE = "Validation text in pieces, each read from the zero state and from the final state of another piece"
 STEPS, PIECES = 120, 1280
@@ -89,20 +90,24 @@ def pieces(task: Task) -> Tensor:
 
 
 @torch.no_grad()
-def losses(model: SequenceModel, text: Tensor, state: Sequence[Any] | None = None) -> tuple[Tensor, Tensor]:
+def losses(model: SequenceModel, text: Tensor, state: State = None) -> tuple[Tensor, Tensor]:
     """The loss of each piece at each step, (STEPS, pieces), and the last layer's mean |h| at its end, (pieces,).
 
-    text: (STEPS + 1, pieces). state: the initial state of all pieces, (1, H) per layer, or None for zeros.
+    text: (STEPS + 1, pieces). state: the initial state of all pieces, for a batch of one, or None for zeros.
     """
     at_once = max(1, LOGITS // (STEPS * model.spec.output_size))
     loss, activity = [], []
     for part in progress(text.split(at_once, 1), "pieces"):
         batch, n = _batch(part), part.shape[1]
-        initial = None if state is None else [type(s)(*(v.expand(n, -1).contiguous() for v in s)) for s in state]
-        logits, final = model(batch, initial)[:2]
+        logits, final = model(batch, repeated(state, n))[:2]
         loss.append(F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="none").view(-1, n).cpu())
-        activity.append(final[-1].h.abs().mean(1).cpu())
+        activity.append(model.rnn.split_state(final)[-1].h.abs().mean(1).cpu())
     return torch.cat(loss, 1), torch.cat(activity)
+
+
+def repeated(state: State, n: int) -> State:
+    """A state for a batch of one, n times."""
+    return tree_map_only(Tensor, lambda value: value.expand(*value.shape[:-2], n, -1).contiguous(), state)
 
 
 def _batch(text: Tensor) -> Batch:

@@ -154,7 +154,7 @@ def ages_before_signal(model: SequenceModel, task: Copy) -> Tensor:
     batch = task.batch("test", 0, 0, 0, min(SEQUENCES, task.size("test")))
     signal = int((task.blank == SIGNAL).nonzero()[0])
     state = model(Batch(batch.x[:signal], batch.target[:signal])).state
-    return torch.cat([layer.age.mean(0) for layer in state]).cpu()
+    return torch.cat([layer.age.mean(0) for layer in model.rnn.split_state(state)]).cpu()
 
 
 def later_reset(model: SequenceModel, task: Copy) -> Tensor:

@@ -141,7 +141,8 @@ def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any
             words, states = [], []
         words.append(batch.x)
         states.append(state)
-        _, state = model.rnn(F.embedding(batch.x, model.vectors), state)
+        _, after = model.rnn(F.embedding(batch.x, model.vectors), state)
+        state = model.rnn.split_state(after)
     yield torch.cat(words, 1), _joined(states)
 
 

@@ -26,7 +26,8 @@ def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) 
     if module.bidirectional or module.proj_size or not module.bias:
         raise ValueError(f"only a one-directional {name} with biases and without proj_size converts")
     make: Callable[..., OurRNN] = kind  # its first arguments are those of LSTM
-    rnn = make(module.input_size, module.hidden_size, module.num_layers, module.batch_first, module.dropout)
+    sizes = (module.input_size, module.hidden_size, module.num_layers)
+    rnn = make(*sizes, batch_first=module.batch_first, dropout=module.dropout)
     first = next(module.parameters())
     rnn.to(first.device, first.dtype)
     with torch.no_grad():

@@ -1,7 +1,7 @@
 """Stacked layers of a cell, called like torch.nn.LSTM.
 
 rnn = PLSTM(10, 128)
-output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state: one NamedTuple per layer
+output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state.h, state.c, state.age (1, B, 128)
 output, state = rnn(more, state)    # continue from this state
 """
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn import engine as engines
+from timescales.nn import state as states
 from timescales.nn.cells import Cell
 from timescales.nn.engine.kernel import kernel_of
 
@@ -30,6 +31,9 @@ TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
     "dtype": (None, "build the module, then call .to(dtype)"),
 }
 
+TORCH_ORDER = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")  # after num_layers, in torch.nn.LSTM
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 class RNN(nn.Module):
     """A stack of layers. The first reads the input, each later one the output of the layer before.
@@ -37,7 +41,8 @@ class RNN(nn.Module):
     Arguments:
         cells: one cell per layer. The hidden size of a cell is the input size of the next.
         batch_first: if True, x, output, dt and mask are (B, S, ...) instead of (S, B, ...). Default: False.
-        dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0.
+        dropout: probability of dropout on the outputs of every layer except the last, in training. Default: 0. It may
+            be set later: `rnn.dropout = 0.5`.
         engine: the time loop, "auto" (the fastest available, default), "eager", "fused", "graph" or "cudnn". A named
             engine that cannot run raises ValueError.
 
@@ -60,17 +65,16 @@ class RNN(nn.Module):
         for below, above in itertools.pairwise(cells):
             if above.input_size != below.hidden_size:
                 raise ValueError(f"a layer of {below.hidden_size} units cannot feed one of {above.input_size} inputs")
-        if isinstance(dropout, bool):
-            raise ValueError(f"dropout must be a number, not {dropout}; torch's fourth argument, bias, is none here")
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {dropout}")
-        if dropout and len(cells) == 1:
-            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
+        if not isinstance(batch_first, bool):
+            raise ValueError(f"batch_first must be True or False, not {batch_first!r}")
         if engine not in engines.NAMES:
             raise ValueError(f"engine must be one of {', '.join(engines.NAMES)}; not {engine!r}")
         self.layers = nn.ModuleList(cells)  # type: ignore[assignment]  # a ModuleList of cells is a Sequence[Cell]
-        self.batch_first, self.dropout, self.engine = batch_first, dropout, engine
-        self.between = nn.Dropout(dropout)
+        self.batch_first, self.engine = batch_first, engine
+        self.between = nn.Dropout()
+        self.dropout = dropout
+        if dropout and len(cells) == 1:
+            warnings.warn(f"dropout={dropout} is between layers: one layer has none", stacklevel=3)
 
     @property
     def input_size(self) -> int:
@@ -87,45 +91,68 @@ class RNN(nn.Module):
         """Number of layers."""
         return len(self.layers)
 
+    @property
+    def dropout(self) -> float:
+        """Probability of dropout between the layers, in training."""
+        return self.between.p  # type: ignore[return-value]  # a number in every kind of dropout
+
+    @dropout.setter
+    def dropout(self, probability: float) -> None:
+        if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0.0 <= probability < 1.0:
+            raise ValueError(f"dropout must be a number of at least 0 and below 1, not {probability!r}")
+        self.between.p = probability  # type: ignore[assignment]
+
+    def split_state(self, state: Any) -> list[Any]:
+        """One state per layer, the NamedTuple of its cell, from a state as `forward` returns or takes it."""
+        return states.split(self.layers, state)
+
+    def join_state(self, layers: Sequence[Any]) -> Any:
+        """The state as `forward` returns it, from one state per layer. Inverse of `split_state`."""
+        return states.join(self.layers, layers)
+
     def forward(
-        self, x: Tensor, state: Sequence[Any] | None = None, dt: Tensor | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, tuple[Any, ...]]:
+        self, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """Run the layers over a batch of sequences.
 
         Arguments:
             x: input, (S, B, input_size).
-            state: the state that an earlier call returned, or None for zeros. The state of a layer may be a plain
-                tuple, for example from torch.load of a saved [tuple(layer) for layer in state].
+            state: the state that an earlier call returned, or None for zeros. A list with one state per layer, as
+                `split_state` returns it, is taken too; each may be a plain tuple or list.
             dt: time since the previous step, (S, B), also for the first step. Only power-law cells use it. Default: 1.
                 It must not be negative; this is not checked, since a check would synchronise the GPU.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
 
-        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state, a tuple of one
-        NamedTuple of tensors (B, H) per layer. With batch_first, S and B are exchanged in x, dt, mask and output.
+        Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state. For cells with h and
+        c it is (h_n, c_n), each (num_layers, B, H), as torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's;
+        for others an `RNNState`, such as state.h, state.c, state.age, each (num_layers, B, H). If the layers differ
+        in size, it is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With batch_first, S and B
+        are exchanged in x, dt, mask and output, but not in the state.
 
         Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
         if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
-        self._check(x, state, dt, mask)
+        self._check(x, dt, mask)
+        before = None if state is None else self._checked_state(state, x)
         if self.batch_first:
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
         if dt is not None:
             dt = dt.to(self.layers[0].weight_ih.dtype)
-        new_state = []
+        after = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
             run = engines.pick(self.engine, cell, x, masked=mask is not None)
-            before = cell.initial_state(*x.shape[1:-1]) if state is None else cell.State(*state[k])
-            x, after = cell(x, before, dt, mask, run)
-            new_state.append(after)
-        return (x.transpose(0, 1) if self.batch_first else x), tuple(new_state)
+            start = cell.initial_state(*x.shape[1:-1]) if before is None else before[k]
+            x, end = cell(x, start, dt, mask, run)
+            after.append(end)
+        return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
 
-    def _check(self, x: Tensor, state: Sequence[Any] | None, dt: Tensor | None, mask: Tensor | None) -> None:
+    def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""
         self._check_input(x)
         for name, value in (("dt", dt), ("mask", mask)):
@@ -136,8 +163,6 @@ class RNN(nn.Module):
             if value.shape != x.shape[:-1]:
                 expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
                 raise ValueError(f"{expected}: it is {tuple(value.shape)}")
-        if state is not None:
-            self._check_state(state, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
 
     def _check_input(self, x: Tensor) -> None:
         if isinstance(x, nn.utils.rnn.PackedSequence):
@@ -152,28 +177,11 @@ class RNN(nn.Module):
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
-    def _check_state(self, state: Sequence[Any], batch: torch.Size) -> None:
-        if isinstance(state, Tensor):
-            raise ValueError(
-                "state must have an entry for each layer, as an earlier call returned it; torch's h0 of "
-                "layer k is rnn.layers[k].State(h0[k]), of an LSTM .State(h0[k], c0[k])"
-            )
-        if len(state) != len(self.layers):
-            raise ValueError(f"state must have one entry per layer: {len(self.layers)}, not {len(state)}")
-        for k, (cell, entry) in enumerate(zip(self.layers, state, strict=True)):
-            shape = (*batch, cell.hidden_size)
-            names = cell.State._fields
-            right_fields = isinstance(entry, tuple) and getattr(entry, "_fields", names) == names
-            if not right_fields or [getattr(v, "shape", None) for v in entry] != [shape] * len(names):
-                fields = ", ".join(names)
-                raise ValueError(f"state of layer {k} must be what an earlier call returned: {fields}, each {shape}")
-            dtype, device = cell.weight_ih.dtype, cell.weight_ih.device
-            for value in entry:
-                if (value.dtype, value.device) != (dtype, device):
-                    fix = f"give each of its fields .to({str(device)!r}, {dtype})"
-                    raise ValueError(
-                        f"state of layer {k} is {value.dtype} on {value.device}, unlike the weights: {fix}"
-                    )
+    def _checked_state(self, state: Any, x: Tensor) -> list[Any]:
+        """One state per layer. Raises ValueError if the state does not fit this RNN and the batch x."""
+        layers = self.split_state(state)
+        states.check(self.layers, layers, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
+        return layers
 
     def timescales(self) -> list[Tensor]:
         """Characteristic time of each unit in steps, one tensor (H,) per layer. See `timescales` of the cell."""
@@ -183,9 +191,15 @@ class RNN(nn.Module):
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
 
 
-def reject_unknown(rnn: RNN, unknown: Mapping[str, object]) -> None:
-    """Raise ValueError for a keyword argument that the module does not have. The message says what to do instead."""
+def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str, object]) -> None:
+    """Raise ValueError for arguments that a module does not take. The message says what to do instead.
+
+    positional: what was given after num_layers without a name. unknown: keyword arguments that the module lacks.
+    """
     name = type(rnn).__name__
+    if positional:
+        by_name = ", ".join(f"{key}={value!r}" for key, value in zip(TORCH_ORDER, positional, strict=False))
+        raise ValueError(f"{name} takes what follows num_layers by name; in torch's order these are {by_name}")
     for key, value in unknown.items():
         if key in TORCH_ARGUMENTS:
             default, fix = TORCH_ARGUMENTS[key]
@@ -195,7 +209,7 @@ def reject_unknown(rnn: RNN, unknown: Mapping[str, object]) -> None:
         parent = type(rnn).__mro__[1]
         if key in inspect.signature(parent).parameters:
             raise ValueError(f"{name} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
-        known = [parameter for parameter in inspect.signature(type(rnn)).parameters if parameter != "unknown"]
+        known = [p.name for p in inspect.signature(type(rnn)).parameters.values() if p.kind not in VARIABLE]
         near = difflib.get_close_matches(key, known, 1)
         raise ValueError(f"{name} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
 

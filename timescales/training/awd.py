@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
-from timescales.training.model import Output, SequenceModel
+from timescales.training.model import Output, SequenceModel, State
 
 
 class LockedDropout(nn.Module):
@@ -68,7 +65,7 @@ class AWDModel(SequenceModel):
             if cell.weight_hh is not None:
                 cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
 
-    def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
+    def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch of words (S, B), from the given state or from zeros."""
         x = F.embedding(batch.x, self.vectors)
         if self.training and self.awd.embedding:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 
 from timescales.nn.engine.eager import project
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 
-State = tuple[Any, ...] | None  # of an RNN, a NamedTuple for each layer; None: zeros
+State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
 
 class Output(NamedTuple):
-    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's, one entry per layer;
+    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's;
     raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
     task's penalty."""
 
     logits: Tensor
-    state: tuple[Any, ...]
+    state: State
     raw: Tensor | None = None
     dropped: Tensor | None = None
 
 
-def detached(state: Sequence[Any]) -> State:
+def detached(state: State) -> State:
     """The state without its past: what the next segment begins with."""
-    return tuple(type(layer)(*(value.detach() for value in layer)) for layer in state)
+    return tree_map_only(Tensor, Tensor.detach, state)
 
 
 class Linear(nn.Linear):
@@ -65,7 +65,7 @@ class SequenceModel(nn.Module):
             self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec = spec
 
-    def forward(self, batch: Batch, state: Sequence[Any] | None = None) -> Output:
+    def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""
         dtype = self.readout.weight.dtype
         x = batch.x
@@ -75,7 +75,7 @@ class SequenceModel(nn.Module):
             x = embedded(x, self.vectors)
         output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
         # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        read = output if self.spec.readout == "all" else after[-1].h
+        read = output if self.spec.readout == "all" else self.rnn.split_state(after)[-1].h
         return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)
 
 

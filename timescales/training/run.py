@@ -163,7 +163,7 @@ class TrainingRun:
             "optimizer": self.optimizer.state_dict(),
             "losses": self.losses,
             "best": self.best_weights,
-            "state": [list(layer) for layer in self.state or ()],
+            "state": [] if self.state is None else [list(layer) for layer in self.model.rnn.split_state(self.state)],
             "lacks": list(self.task.partial),
             "progress": asdict(self.progress),
             "rng": checkpoint.rng_state(),
@@ -181,8 +181,8 @@ class TrainingRun:
             self.model.load_state_dict(content["model"])
             load_optimizer(self.optimizer, content["optimizer"])
             layers = content.get("state") or ()  # one entry per layer where the task carries the state on
-            cells = zip(self.model.rnn.layers, layers, strict=bool(layers))
-            self.state = tuple(cell.State(*layer) for cell, layer in cells) or None
+            rnn = self.model.rnn
+            self.state = rnn.join_state(rnn.split_state(layers)) if layers else None
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is not of this run: start over with resume=false") from error
         checkpoint.set_rng_state(content["rng"])

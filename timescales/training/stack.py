@@ -7,6 +7,7 @@ of stacked matrices may be summed in another order. `Single` is one model with t
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_map, tree_map_only
 
 from timescales.nn import engine
 from timescales.nn.engine import eager
@@ -63,8 +65,8 @@ class Stack:
         logits = output.logits.unbind(-3)
         if self.model.spec.readout == "all":
             logits = [part[: len(batch.x)] for part, batch in zip(logits, batches, strict=True)]
-        after = [[type(layer)(*fields) for fields in zip(*layer, strict=True)] for layer in output.state]
-        return [Output(part, state) for part, state in zip(logits, zip(*after, strict=True), strict=True)]
+        states = unstack_states(output.state, len(logits))
+        return [Output(part, state) for part, state in zip(logits, states, strict=True)]
 
     def clip_gradients(self, max_norm: float) -> None:
         """Scale the gradients of each model so that their norm is at most max_norm."""
@@ -136,9 +138,21 @@ def clip(grads: Sequence[Tensor], max_norm: float) -> None:
 
 
 def stack_states(states: Sequence[State]) -> State:
-    """The states of R models as one, (R, B, H); None if they are None."""
-    layers = zip(*(state for state in states if state is not None), strict=True)
-    return tuple(type(layer[0])(*map(torch.stack, zip(*layer, strict=True))) for layer in layers) or None
+    """The states of R models as one, whose tensors are (..., R, B, H); None if they are None."""
+
+    def stacked(*values: Tensor | None) -> Tensor | None:  # None: a field that a layer lacks, or no state
+        return None if values[0] is None else torch.stack(values, -3)  # type: ignore[arg-type]  # all, or none
+
+    return tree_map(stacked, *states)
+
+
+def unstack_states(state: State, replicas: int) -> list[State]:
+    """The state of each of R models. Inverse of `stack_states`."""
+
+    def of_model(r: int, value: Tensor) -> Tensor:
+        return value.select(-3, r)
+
+    return [tree_map_only(Tensor, functools.partial(of_model, r), state) for r in range(replicas)]
 
 
 def stack_batches(batches: Sequence[Batch]) -> Batch:

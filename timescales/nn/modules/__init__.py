@@ -1,10 +1,14 @@
 """The modules of the library, one file per family. They are used like torch.nn.LSTM.
 
     rnn = PLSTM(10, 128, num_layers=2)
-    output, state = rnn(x)                  # x (S, B, 10), output (S, B, 128), state: one NamedTuple per layer
+    output, state = rnn(x)                  # x (S, B, 10), output (S, B, 128); state.h, state.c, state.age (2, B, 128)
     output, state = rnn(x, state, dt, mask)
 
-All modules take torch.nn.LSTM's arguments input_size, hidden_size, num_layers, batch_first and dropout, and `engine`:
+    lstm = LSTM(10, 128, num_layers=2)
+    output, (h_n, c_n) = lstm(x)            # as torch.nn.LSTM
+
+All modules take torch.nn.LSTM's arguments input_size, hidden_size, num_layers, batch_first and dropout, and `engine`;
+those after num_layers by name:
 
     input_size: number of input features.
     hidden_size: number of units of each layer: one number, or a list with one per layer.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from timescales.nn.cells import ExpRNNCell
-from timescales.nn.rnn import RNN, one_cell_per_layer, reject_unknown
+from timescales.nn.rnn import RNN, check_arguments, one_cell_per_layer
 
 
 class ExpRNN(RNN):
@@ -27,13 +27,13 @@ class ExpRNN(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         skew_init: str = "cayley",
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         cells = one_cell_per_layer(ExpRNNCell, input_size, hidden_size, num_layers, skew_init=skew_init)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from timescales.nn.cells import GatedGRUCell, GatedLSTMCell
-from timescales.nn.rnn import RNN, one_cell_per_layer, reject_unknown
+from timescales.nn.rnn import RNN, check_arguments, one_cell_per_layer
 
 
 class GatedRNN(RNN):
@@ -22,7 +22,7 @@ class GatedRNN(RNN):
         zoneout_c: zoneout probability of the cell, only for core="lstm"; see `GatedLSTMCell`. Default: 0.
         engine: the time loop; see `RNN`. Default: "auto".
 
-    Call: as `LSTM`; with core="gru" the state of a layer has only h.
+    Call: as `LSTM`; with core="gru" as `GRU`.
     Source: Gu, Gulcehre, Paine, Hoffman & Pascanu 2020.
     """
 
@@ -31,9 +31,9 @@ class GatedRNN(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         core: str = "lstm",
         gate: str = "ur",
         forget_bias: float = 1.0,
@@ -47,7 +47,7 @@ class GatedRNN(RNN):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         if core not in ("lstm", "gru"):
             raise ValueError(f"core must be lstm or gru, not {core!r}")
         if core == "gru" and zoneout_c:

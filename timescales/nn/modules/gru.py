@@ -10,7 +10,7 @@ from torch import nn
 from timescales.nn import convert
 from timescales.nn.cells import GRUCell, JANETCell
 from timescales.nn.inits import ForgetInit
-from timescales.nn.rnn import RNN, one_cell_per_layer, reject_unknown
+from timescales.nn.rnn import RNN, check_arguments, one_cell_per_layer
 
 
 class GRU(RNN):
@@ -23,8 +23,8 @@ class GRU(RNN):
             such as {"law": "chrono", "T_max": 750}; see `timescales.nn.inits`.
         engine: the time loop; see `RNN`. Default: "auto".
 
-    Call: `output, state = rnn(x, state=None, dt=None, mask=None)`. The state has one NamedTuple (h,) per layer, h
-    (B, hidden_size). See `RNN.forward`.
+    Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
+    state is h_0. See `RNN.forward`.
     Source: Cho et al. 2014.
     """
 
@@ -33,14 +33,14 @@ class GRU(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         forget_init: ForgetInit = None,
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         cells = one_cell_per_layer(GRUCell, input_size, hidden_size, num_layers, forget_init=forget_init)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
 
@@ -77,15 +77,15 @@ class JANET(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         T_max: float | None,
         beta: float = 1.0,
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         chrono = None if T_max is None else {"law": "chrono", "T_max": T_max}
         cells = one_cell_per_layer(JANETCell, input_size, hidden_size, num_layers, forget_init=chrono, beta=beta)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)

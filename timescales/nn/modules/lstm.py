@@ -10,7 +10,7 @@ from torch import nn
 from timescales.nn import convert
 from timescales.nn.cells import LSTMCell, URLSTMCell
 from timescales.nn.inits import ForgetInit
-from timescales.nn.rnn import RNN, layer_sizes, per_layer, reject_unknown
+from timescales.nn.rnn import RNN, check_arguments, layer_sizes, per_layer
 
 
 class LSTM(RNN):
@@ -27,8 +27,9 @@ class LSTM(RNN):
             one per layer. Default: none.
         engine: the time loop; see `RNN`. Default: "auto".
 
-    Call: `output, state = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size) and output
-    (S, B, hidden_size). The state has one NamedTuple (h, c) per layer, each (B, hidden_size). See `RNN.forward`.
+    Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
+    (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
+    layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. See `RNN.forward`.
     """
 
     cell_class: type[LSTMCell] = LSTMCell
@@ -38,15 +39,15 @@ class LSTM(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         forget_init: ForgetInit | Sequence[ForgetInit] = None,
         frozen: Sequence[Any] = (),
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         sizes = layer_sizes(input_size, hidden_size, num_layers)
         inits = per_layer("forget_init", forget_init, num_layers, isinstance(forget_init, list | tuple))
         nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
@@ -91,21 +92,21 @@ class ChronoLSTM(LSTM):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         T_max: float,
         frozen: Sequence[Any] = (),
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         super().__init__(
             input_size,
             hidden_size,
             num_layers,
-            batch_first,
-            dropout,
+            batch_first=batch_first,
+            dropout=dropout,
             forget_init={"law": "chrono", "T_max": T_max},
             frozen=frozen,
             engine=engine,
@@ -142,9 +143,9 @@ class MTSLSTM(LSTM):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         alpha: float = 0.56,
         scale: float = 1.0,
         freeze_gates: str = "if",
@@ -153,7 +154,7 @@ class MTSLSTM(LSTM):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         if num_layers not in (1, 3):
             raise ValueError(f"MTSLSTM has 1 or 3 layers, not {num_layers}; for others give LSTM a list of forget_init")
         if freeze_gates not in ("if", "ifgo"):
@@ -165,8 +166,8 @@ class MTSLSTM(LSTM):
             input_size,
             hidden_size,
             num_layers,
-            batch_first,
-            dropout,
+            batch_first=batch_first,
+            dropout=dropout,
             forget_init=[quantile] if num_layers == 1 else [short, quantile, "default"],
             frozen=[gates] if num_layers == 1 else [gates, gates, ()],
             engine=engine,

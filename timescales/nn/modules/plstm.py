@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from timescales.nn.cells import PGRUCell, PLSTMCell
-from timescales.nn.rnn import RNN, one_cell_per_layer, reject_unknown
+from timescales.nn.rnn import RNN, check_arguments, one_cell_per_layer
 
 
 class PLSTM(RNN):
@@ -23,8 +23,8 @@ class PLSTM(RNN):
         engine: the time loop; see `RNN`. Default: "auto".
 
     Call: `output, state = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
-    (S, B, hidden_size) and dt (S, B), the time since the previous step (default: 1). The state has one NamedTuple
-    (h, c, age) per layer, each (B, hidden_size). See `RNN.forward`.
+    (S, B, hidden_size) and dt (S, B), the time since the previous step (default: 1). The state is an `RNNState`:
+    state.h, state.c and state.age, each (num_layers, B, hidden_size). See `RNN.forward`.
     Source: Chien et al. 2021.
     """
 
@@ -33,9 +33,9 @@ class PLSTM(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         coupled: bool = True,
         epsilon: float = 1e-3,
         power: str | float = "learned",
@@ -44,7 +44,7 @@ class PLSTM(RNN):
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         cells = one_cell_per_layer(
             PLSTMCell,
             input_size,
@@ -67,7 +67,7 @@ class PGRU(RNN):
             size per layer.
         epsilon, power, power_init, engine: see `PLSTM`. (For epsilon_form="authors", make an `RNN` of `PGRUCell`s.)
 
-    Call: as `PLSTM`; the state of a layer is (h, age).
+    Call: as `PLSTM`; the state has h and age.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class PGRU(RNN):
         input_size: int,
         hidden_size: int | Sequence[int],
         num_layers: int = 1,
+        *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        *,
         epsilon: float = 1e-3,
         power: str | float = "learned",
         power_init: Sequence[float] = (0.0, 1.0),
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
-        reject_unknown(self, unknown)
+        check_arguments(self, positional, unknown)
         cells = one_cell_per_layer(
             PGRUCell, input_size, hidden_size, num_layers, epsilon=epsilon, power=power, power_init=power_init
         )

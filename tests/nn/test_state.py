@@ -1,0 +1,175 @@
+"""The state as a caller sees it: torch's form where torch has one, else a state with names; the arguments' order."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from rnn_cases import B, H, I, S, build, close, close_state, layered, random_input
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+import timescales
+from timescales import RNNState
+
+LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"]
+GRUS = ["GRU", "JANET", "ExpRNN", "GatedRNN_um_gru"]
+NAMED = ["PLSTM", "PLSTM_separate", "PGRU"]
+
+
+@pytest.mark.parametrize("kind", LSTMS)
+def test_an_lstm_returns_and_takes_torchs_state(kind):
+    rnn = layered(kind)
+    x, _ = random_input()
+    output, (h_n, c_n) = rnn(x)
+    assert h_n.shape == c_n.shape == (3, B, H)
+    assert torch.equal(h_n[-1], output[-1])
+    assert not torch.equal(h_n[-1], c_n[-1])
+    first, (h, c) = rnn(x[:2])
+    second, (h_end, c_end) = rnn(x[2:], (h, c))
+    close(torch.cat([first, second]), output)
+    close_state((h_end, c_end), (h_n, c_n))
+    close(rnn(x[2:], [h, c])[0], second)
+
+
+@pytest.mark.parametrize("kind", GRUS)
+def test_a_gru_returns_and_takes_torchs_state(kind):
+    rnn = layered(kind)
+    x, _ = random_input()
+    output, h_n = rnn(x)
+    assert h_n.shape == (3, B, H)
+    assert torch.equal(h_n[-1], output[-1])
+    first, h = rnn(x[:2])
+    second, h_end = rnn(x[2:], h)
+    close(torch.cat([first, second]), output)
+    close(h_end, h_n)
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_a_state_with_an_age_has_names_and_is_not_unpacked(kind):
+    rnn = build(kind, I, H, 2)
+    x, dt = random_input()
+    output, state = rnn(x, dt=dt)
+    assert state.h.shape == state.age.shape == (2, B, H)
+    assert torch.equal(state.h[-1], output[-1])
+    with pytest.raises(TypeError, match=r"not unpacked: read state\.h.*state\.age by name"):
+        _, (_, _) = rnn(x)
+    with pytest.raises(TypeError, match=r"not indexed: .*state\.h\[-1\] is the last layer's"):
+        state[-1]
+    with pytest.raises(ValueError, match=r"an RNNState of h,.* age, each \(2, B, 5\)"):
+        rnn(x, (state.h, state.h))
+    with pytest.raises(ValueError, match="an RNNState"):
+        rnn(x, RNNState(h=state.h))
+    first, state = rnn(x[:3], dt=dt[:3])
+    again = RNNState(**{name: value.clone() for name, value in vars(state).items()})
+    close(torch.cat([first, rnn(x[3:], again, dt=dt[3:])[0]]), output)
+
+
+def test_layers_of_several_sizes_have_one_tensor_each():
+    rnn = build("LSTM", I, [7, 6], 2)
+    x, _ = random_input()
+    output, state = rnn(x)
+    assert [value.shape for value in state.h] == [value.shape for value in state.c] == [(B, 7), (B, 6)]
+    assert torch.equal(state.h[-1], output[-1])
+    with pytest.raises(TypeError, match=r"read state\.h, state\.c by name"):
+        _, (_, _) = rnn(x)
+    first, state = rnn(x[:2])
+    close(torch.cat([first, rnn(x[2:], state.detach())[0]]), output)
+    close(rnn(x[2:], rnn.split_state(state))[0], rnn(x[2:], state)[0])
+    with pytest.raises(ValueError, match="an RNNState of h, c, each a tuple with one tensor per layer"):
+        rnn(x, (x.new_zeros(2, B, 7), x.new_zeros(2, B, 7)))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM"])
+@pytest.mark.parametrize("hidden", [H, [7, 6, 5]])
+def test_split_and_join_are_inverse(kind, hidden):
+    rnn = build(kind, I, hidden, 3)
+    _, state = rnn(random_input()[0])
+    layers = rnn.split_state(state)
+    assert [type(layer) for layer in layers] == [cell.State for cell in rnn.layers]
+    close_state(rnn.join_state(layers), state)
+    close_state(rnn.split_state([tuple(layer) for layer in layers]), layers)
+
+
+def test_states_of_batched_seeds_are_stacked_behind_the_layers():
+    rnn = build("LSTM", I, H, 2, engine="eager")
+    x = torch.randn(S, 4, B, I, dtype=torch.float64)
+    weights = {name: torch.stack([p] * 4) for name, p in rnn.named_parameters()}
+    _, (h_n, c_n) = torch.func.functional_call(rnn, weights, (x,))
+    assert h_n.shape == c_n.shape == (2, 4, B, H)
+    close(h_n[:, 3], rnn(x[:, 3])[1][0])
+    again, _ = torch.func.functional_call(rnn, weights, (x, (h_n, c_n)))
+    close(again[:, 3], rnn(x[:, 3], (h_n[:, 3], c_n[:, 3]))[0])
+
+
+def test_batch_first_leaves_the_state_as_torch_does():
+    rnn = timescales.LSTM(I, H, 2, batch_first=True)
+    theirs = nn.LSTM(I, H, 2, batch_first=True)
+    x = torch.randn(B, S, I)
+    assert [v.shape for v in rnn(x)[1]] == [v.shape for v in theirs(x)[1]] == [(2, B, H)] * 2
+
+
+@pytest.mark.parametrize("hidden", [H, [7, 6]])
+def test_a_state_is_known_to_torchs_tools(hidden):
+    rnn = build("PLSTM", I, hidden, 2)
+    x, _ = random_input()
+    _, state = rnn(x)
+    assert len(tree_leaves(state)) == (3 if hidden == H else 6)
+    doubled = tree_map(lambda value: 2 * value, state)
+    assert isinstance(doubled, RNNState)
+    close(doubled.age[1], 2 * state.age[1])
+    assert not any(value.requires_grad for value in tree_leaves(state.detach()))
+    assert all(value.dtype == torch.float32 for value in tree_leaves(state.to(torch.float32)))
+    file = io.BytesIO()
+    torch.save(state.detach(), file)
+    file.seek(0)
+    for other in (torch.load(file), pickle.loads(pickle.dumps(state.detach())), copy.deepcopy(state.detach())):
+        close_state(other, state)
+    assert repr(state).startswith("RNNState(h=")
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM"])
+def test_an_exported_program_keeps_the_state(kind):
+    rnn = build(kind, I, H, 2)
+    x, y = random_input()[0], random_input(seed=2)[0]
+    _, state = rnn(x)
+    state = tree_map(torch.Tensor.detach, state)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(rnn, (x, state)), file)
+    file.seek(0)
+    output, after = torch.export.load(file).module()(y, state)
+    expected, end = rnn(y, state)
+    close(output, expected)
+    close_state(after, end)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "PLSTM"])
+def test_a_compiled_layer_returns_the_state(kind):
+    rnn = build(kind, I, H, 2, engine="eager")
+    x, _ = random_input()
+    compiled = torch.compile(rnn, backend="aot_eager", fullgraph=True)
+    _, state = rnn(x)
+    output, after = compiled(x, state)
+    expected, end = rnn(x, state)
+    close(output, expected)
+    close_state(after, end)
+
+
+@pytest.mark.parametrize("kind", LSTMS + GRUS + NAMED)
+def test_arguments_after_num_layers_are_given_by_name(kind):
+    with pytest.raises(ValueError, match=r"by name; in torch's order these are bias=True, batch_first=True"):
+        build(kind, I, H, 1, True, True)
+
+
+def test_dropout_may_be_set_later():
+    rnn = timescales.LSTM(I, 50, 2)
+    x = torch.randn(S, B, I)
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.dropout = 0.5
+    assert rnn.dropout == 0.5
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    rnn.dropout = 0
+    assert torch.equal(rnn(x)[0], rnn(x)[0])
+    with pytest.raises(ValueError, match="dropout must be a number of at least 0 and below 1, not 'half'"):
+        rnn.dropout = "half"

@@ -1,0 +1,177 @@
+"""The state of stacked layers: the form that a caller sees, and one cell state per layer.
+
+A caller sees torch's form where torch has one. n is the number of layers:
+
+    fields of a cell's state     layers of one size                         layers of several sizes or kinds
+    h                            h_n (n, B, H), as torch.nn.GRU             RNNState, each field a tuple of n tensors
+    h, c                         (h_n, c_n), each (n, B, H), as nn.LSTM     "
+    others, such as h, c, age    RNNState, each field (n, B, H)             "
+
+With R batched seeds, (n, B, H) is (n, R, B, H). `join` makes this form, and `split` takes it apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Never
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from timescales.nn.cells import Cell
+
+
+class RNNState:
+    """A state with named fields, such as `state.h`, `state.c` and `state.age`.
+
+    Each field is stacked over the layers, (n, B, H), so `state.h[-1]` is the last layer's. If the layers differ in size
+    or in kind, a field is a tuple with one tensor per layer, or None for a layer without this field.
+
+    It can be neither unpacked nor indexed, since its fields are not torch's `(h_n, c_n)`.
+    """
+
+    h: Any
+    c: Any
+    age: Any
+
+    def __init__(self, **fields: Any) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> RNNState:
+        """The state with `function` applied to each tensor."""
+        return pytree.tree_map_only(Tensor, function, self)
+
+    def detach(self) -> RNNState:
+        """The state without its past, for truncated backpropagation."""
+        return self.map(torch.Tensor.detach)
+
+    def to(self, *arguments: Any, **named: Any) -> RNNState:
+        """The state on another device or in another dtype; arguments as in `torch.Tensor.to`."""
+        return self.map(lambda value: value.to(*arguments, **named))
+
+    def __iter__(self) -> Never:
+        raise TypeError(f"this state is not unpacked: read {self._names()} by name")
+
+    def __getitem__(self, index: Any) -> Never:
+        raise TypeError(f"this state is not indexed: read {self._names()} by name; state.h[-1] is the last layer's h")
+
+    def _names(self) -> str:
+        return ", ".join(f"state.{name}" for name in vars(self))
+
+    def __repr__(self) -> str:
+        return f"RNNState({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+def _flatten(state: RNNState) -> tuple[list[Any], list[str]]:
+    return list(vars(state).values()), list(vars(state))
+
+
+def _flatten_with_keys(state: RNNState) -> tuple[list[tuple[Any, Any]], list[str]]:
+    return [(pytree.GetAttrKey(name), value) for name, value in vars(state).items()], list(vars(state))
+
+
+def _unflatten(values: Any, names: Any) -> RNNState:
+    return RNNState(**dict(zip(names, values, strict=True)))
+
+
+pytree.register_pytree_node(
+    RNNState,
+    _flatten,
+    _unflatten,
+    flatten_with_keys_fn=_flatten_with_keys,
+    serialized_type_name="timescales.RNNState",  # torch.export.save writes it
+)
+torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only=True, its default
+
+
+def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
+    """The form that a caller sees, from one state per layer. Inverse of `split`."""
+    names = _names(cells)
+    uniform = _uniform(cells)
+    collect: Callable[[list[Any]], Any] = torch.stack if uniform else tuple
+    fields = {name: collect([getattr(state, name, None) for state in states]) for name in names}
+    if uniform and names == ("h",):
+        return fields["h"]
+    if uniform and names == ("h", "c"):
+        return fields["h"], fields["c"]
+    return RNNState(**fields)
+
+
+def split(cells: Sequence[Cell], state: Any) -> list[Any]:
+    """One state per layer, a `State` of its cell, from the form that a caller sees.
+
+    A list with one state per layer is taken too; the state of a layer may then be a plain tuple or list.
+    Raises ValueError for any other form. Shapes are not checked; see `check`.
+    """
+    if isinstance(state, list | tuple) and state and all(isinstance(entry, list | tuple) for entry in state):
+        return _from_layers(cells, state)
+    names = _names(cells)
+    if isinstance(state, RNNState):
+        fields = vars(state)
+    elif isinstance(state, Tensor):
+        fields = {"h": state}
+    elif isinstance(state, list | tuple) and len(state) == 2 and all(isinstance(entry, Tensor) for entry in state):
+        fields = dict(zip(("h", "c"), state, strict=True))
+    else:
+        raise ValueError(f"state must be {form(cells)}, not {type(state).__name__}")
+    if set(fields) != set(names):
+        raise ValueError(f"state must be {form(cells)}: this one has {', '.join(fields)}")
+    layers = {}
+    for name, value in fields.items():
+        if not isinstance(value, Tensor | list | tuple) or len(value) != len(cells):
+            size = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"state must be {form(cells)}: {name} is {size}, and there are {len(cells)} layers")
+        layers[name] = value.unbind(0) if isinstance(value, Tensor) else value
+    return [cell.State(*(layers[name][k] for name in cell.State._fields)) for k, cell in enumerate(cells)]
+
+
+def _from_layers(cells: Sequence[Cell], state: Sequence[Any]) -> list[Any]:
+    """`split` for a list with one state per layer."""
+    if len(state) != len(cells):
+        raise ValueError(f"state must be {form(cells)}; as a list it has one entry per layer: {len(cells)}")
+    for k, (cell, entry) in enumerate(zip(cells, state, strict=True)):
+        names = cell.State._fields
+        if len(entry) != len(names) or getattr(entry, "_fields", names) != names:
+            raise ValueError(f"state must be {form(cells)}; in a list, that of layer {k} has {', '.join(names)}")
+    return [cell.State(*entry) for cell, entry in zip(cells, state, strict=True)]
+
+
+def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) -> None:
+    """Raise ValueError for a state, one per layer, with a wrong shape, dtype or device."""
+    for k, (cell, state) in enumerate(zip(cells, states, strict=True)):
+        shape, weight = (*batch, cell.hidden_size), cell.weight_ih
+        for name, value in zip(state._fields, state, strict=True):
+            if not isinstance(value, Tensor) or value.shape != shape:
+                found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
+            if (value.dtype, value.device) != (weight.dtype, weight.device):
+                fix = f"give each of its tensors .to({str(weight.device)!r}, {weight.dtype})"
+                raise ValueError(
+                    f"state of layer {k}: {name} is {value.dtype} on {value.device}, unlike the weights: {fix}"
+                )
+
+
+def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:
+    """The form of the state in words, for messages."""
+    names = _names(cells)
+    if not _uniform(cells):
+        return f"an RNNState of {', '.join(names)}, each a tuple with one tensor per layer"
+    middle = "B" if batch is None else ", ".join(map(str, batch))
+    shape = f"({len(cells)}, {middle}, {cells[0].hidden_size})"
+    if names == ("h",):
+        return f"h_n {shape}"
+    if names == ("h", "c"):
+        return f"(h_n, c_n), each {shape}"
+    return f"an RNNState of {', '.join(names)}, each {shape}"
+
+
+def _names(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """The fields of the cells' states, each once."""
+    return tuple(dict.fromkeys(name for cell in cells for name in cell.State._fields))
+
+
+def _uniform(cells: Sequence[Cell]) -> bool:
+    """Whether the cells' states have the same fields and sizes, so that they can be stacked."""
+    return len({(cell.State._fields, cell.hidden_size) for cell in cells}) == 1
