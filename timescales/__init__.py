@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.cells import *  # noqa: F403
+    from timescales.nn.engine.workspace import free_memory
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
     from timescales.nn.state import *  # noqa: F403
@@ -37,6 +38,7 @@ __all__ = [  # noqa: F405
     "RNNState",
     "URLSTMCell",
     "__version__",
+    "free_memory",
     "one_cell_per_layer",
 ]
 
@@ -54,6 +56,7 @@ _MODULE_OF = {
     "PLSTM": "timescales.nn.modules",
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
+    "free_memory": "timescales.nn.engine.workspace",
     "one_cell_per_layer": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",
     "Cell": "timescales.nn.cells",

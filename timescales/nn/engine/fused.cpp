@@ -79,6 +79,13 @@ static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
     std::memcpy(p, whole, n * sizeof(float));
 }
 
+// Set to zero all but the first `n` numbers.
+static INLINE Vec cut(const Vec& v, int64_t n) {
+    Int index = {}, end = Int{} + (int32_t)n;
+    for (int i = 0; i < LANES; i++) index[i] = i;
+    return {index < end ? v.r[0] : Reg{}, index + LANES < end ? v.r[1] : Reg{}};
+}
+
 // Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
 // order that the processor does not predict.
 static INLINE void soon(const float* p) {
@@ -588,7 +595,8 @@ static void pointwise_forward(const Problem& p, const Layout& w, const Share& me
             if (p.dt) unit.dt = p.dt[t * p.B + p.place(b)];
             float* z = act + b * w.act_row + u;
             Vec a[Cell::G];
-            for (int g = 0; g < Cell::G; g++) a[g] = load(z + g * w.units);
+            // Units beyond H have weights of zero; an infinite input makes them NaN, which would reach all gradients.
+            for (int g = 0; g < Cell::G; g++) a[g] = cut(load(z + g * w.units), p.H - u);
             now = Cell::forward(a, old, unit);
             for (int g = 0; g < Cell::G; g++) store(z + g * w.units, a[g]);
         }
@@ -697,7 +705,7 @@ static void pointwise_backward(const Problem& p, const Layout& w, const Share& m
             soon(c_old - w.unit_step + at);
             if (Cell::aged) soon(age_old - w.unit_step + at);
         }
-        Vec a[Cell::G], dh = load(w.dh + at);
+        Vec a[Cell::G], dh = cut(load(w.dh + at), p.H - u);  // as in forward
         if (p.d_output)
             dh = dh + load_cut(p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row + u, p.H - u);
         if (!p.exists(t, b)) {  // the state did not change: its gradient passes through

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 import mmap
-import threading
+
+KEPT = 8  # if more unused memories than this are kept, the largest is returned to the system
+
+# Unused memory with its address. There is no lock: the garbage collector may call `Workspace.__del__` at any time, also
+# in a thread that would hold it. A deque's `append` and `popleft` are atomic.
+_unused: collections.deque[tuple[mmap.mmap, int]] = collections.deque()
 
 
 class Workspace:
@@ -14,20 +21,11 @@ class Workspace:
     memory is kept for the next call.
     """
 
-    _free: list[tuple[mmap.mmap, int]] = []  # memory and its address
-    _lock = threading.Lock()
     _memory: tuple[mmap.mmap, int] | None = None  # a class attribute: torch.compile makes objects without __init__
-    KEPT = 8  # if more free memories than this are kept, the smallest is returned to the system
 
     def __init__(self, floats: int) -> None:
         size = 4 * floats
-        with self._lock:
-            # The smallest that is large enough, but not one that is much too large.
-            fits = [pair for pair in self._free if size <= len(pair[0]) <= 4 * size + (1 << 20)]
-            best = min(fits, key=lambda pair: len(pair[0]), default=None)
-            if best is not None:
-                self._free.remove(best)
-        self._memory = _new_memory(size) if best is None else best
+        self._memory = _take_unused(size) or _new_memory(size)
 
     @property
     def address(self) -> int:
@@ -39,13 +37,44 @@ class Workspace:
         """Give the memory back for the next call."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            with self._lock:
-                self._free.append(memory)
-                if len(self._free) > self.KEPT:
-                    self._free.remove(min(self._free, key=lambda pair: len(pair[0])))
+            _unused.append(memory)
+            if len(_unused) > KEPT:
+                _drop_largest()
 
     def __del__(self) -> None:
         self.release()
+
+
+def free_memory() -> None:
+    """Return the unused memory of the C++ engine to the system.
+
+    The engine keeps the memory of finished calls for later calls, up to 8 pieces. Call this after a large computation
+    that will not be repeated. It is safe at any time: memory that a later backward pass needs is not freed.
+    """
+    _unused.clear()
+
+
+def _take_unused(size: int) -> tuple[mmap.mmap, int] | None:
+    """The smallest unused memory that is large enough, but not one that is much too large; None if there is none."""
+    pieces = _take_all()
+    fits = [piece for piece in pieces if size <= len(piece[0]) <= 4 * size + (1 << 20)]
+    best = min(fits, key=lambda piece: len(piece[0]), default=None)
+    _unused.extend(piece for piece in pieces if piece is not best)
+    return best
+
+
+def _drop_largest() -> None:
+    pieces = _take_all()
+    largest = max(pieces, key=lambda piece: len(piece[0]), default=None)
+    _unused.extend(piece for piece in pieces if piece is not largest)
+
+
+def _take_all() -> list[tuple[mmap.mmap, int]]:
+    pieces = []
+    with contextlib.suppress(IndexError):  # another thread took the last
+        while _unused:
+            pieces.append(_unused.popleft())
+    return pieces
 
 
 def _new_memory(size: int) -> tuple[mmap.mmap, int]:

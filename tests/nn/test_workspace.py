@@ -1,0 +1,115 @@
+"""The memory of the fused engine: garbage collection at any moment, what is kept, and what is freed."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import timescales
+from timescales.nn.engine import workspace
+from timescales.nn.engine.workspace import Workspace
+
+# Results and graphs in reference cycles: only the garbage collector frees their workspaces, at any allocation.
+CYCLES = """
+import random, torch
+from timescales import LSTM
+class E: pass
+m, x = LSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
+random.seed(0)
+for i in range(15_000):
+    e = E(); e.me = e; e.value = m(x)[0]; e.log = [[] for _ in range(random.randrange(60))]
+print("done")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept():
+    gc.collect()
+    timescales.free_memory()
+    yield
+    timescales.free_memory()
+
+
+def sizes():
+    return sorted(len(memory) for memory, _ in workspace._unused)
+
+
+def test_the_garbage_collector_may_run_at_any_moment():
+    """It calls `Workspace.__del__` also inside `Workspace.__init__`; with a lock this stopped for ever."""
+    done = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "done\n"
+
+
+def test_release_inside_of_every_operation(monkeypatch):
+    """A workspace that dies while another is created or released: nothing waits, nothing is lost or used twice."""
+
+    class Interrupting(workspace.collections.deque):
+        def popleft(self):
+            if dying:
+                dying.pop().release()
+            return super().popleft()
+
+    monkeypatch.setattr(workspace, "_unused", Interrupting())
+    dying = [Workspace(5000) for _ in range(2)]
+    Workspace(4000).release()
+    first, second = Workspace(4000), Workspace(4000)
+    assert first.address != second.address
+    assert not dying
+
+
+def test_the_largest_goes_first():
+    made = [Workspace(1024 * k) for k in range(1, workspace.KEPT + 3)]
+    for each in made:
+        each.release()
+    assert sizes() == [4096 * k for k in range(1, workspace.KEPT + 1)]
+
+
+def test_the_smallest_that_fits_is_used_again():
+    made = [Workspace(floats) for floats in (1 << 12, 1 << 16, 1 << 22)]
+    addresses = [each.address for each in made]
+    for each in made:
+        each.release()
+    assert Workspace(5000).address == addresses[1]
+    assert Workspace(100).address == addresses[0]
+    assert Workspace(1 << 17).address not in addresses  # the only one that is large enough is much too large
+
+
+def test_free_memory():
+    rnn, x = timescales.LSTM(3, 5, 2, engine="fused"), torch.randn(6, 2, 3)
+    output, _ = rnn(x)
+    expected = torch.autograd.grad(output.sum(), rnn.layers[0].weight_hh, retain_graph=True)[0]
+    output, _ = rnn(x)
+    timescales.free_memory()
+    assert sizes() == []
+    output.sum().backward()  # its workspaces were in use
+    assert torch.equal(rnn.layers[0].weight_hh.grad, expected)
+    del output
+    assert len(sizes()) == 2
+    timescales.free_memory()
+    assert sizes() == []
+
+
+def test_threads_never_share_a_workspace():
+    taken, failures = set(), []
+
+    def work():
+        for _ in range(2000):
+            mine = Workspace(1000)
+            if mine.address in taken:
+                failures.append(mine.address)
+            taken.add(mine.address)
+            taken.discard(mine.address)
+            mine.release()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(sizes()) <= workspace.KEPT
