@@ -13,12 +13,14 @@ from uses.registry import (
     S,
     close,
     data,
+    fields,
     group,
     loss_of,
     plain,
     same,
     trained,
     use,
+    with_fields,
 )
 
 group("Derivatives")
@@ -260,7 +262,7 @@ def module_hooks(layer: Layer) -> None:
 def truncated(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     _, state = rnn(x[:3])
-    given = tuple(v.detach() for v in state) if isinstance(state, tuple) else state.detach()
+    given = with_fields(state, [value.detach() for value in fields(state)])
     output, *grads = trained(rnn, x[3:], given)
     close(output, rnn(x)[0][3:])
     assert output.shape == (S - 3, B, output.shape[-1])

@@ -23,6 +23,7 @@ from uses.registry import (
     same,
     trained,
     use,
+    with_fields,
 )
 
 group("Inputs")
@@ -68,22 +69,13 @@ def negated_elsewhere(layer: Layer) -> None:
     _, state = rnn(x)
     values = [torch.complex(v, -v.detach()).conj().imag for v in fields(state)]
     assert all(value.is_neg() for value in values)
-    given = restored(state, values)
+    given = with_fields(state, values)
     output, _ = rnn(x, given)
     direction = torch.complex(data(S, B, H), data(S, B, H, seed=5)).conj().imag
     found = torch.autograd.grad(output, list(rnn.parameters()), direction, allow_unused=True)
-    copied = restored(state, [torch.tensor(v.tolist()) for v in values])
+    copied = with_fields(state, [torch.tensor(v.tolist()) for v in values])
     expected = torch.autograd.grad(rnn(x, copied)[0], list(rnn.parameters()), torch.tensor(direction.tolist()))
     close(found, expected)
-
-
-def restored(state: object, values: list[Tensor]) -> object:
-    """A state of the same kind with other tensors."""
-    if isinstance(state, Tensor):
-        return values[0]
-    if isinstance(state, tuple):
-        return tuple(values)
-    return state._replace(**dict(zip([n for n in ("h", "c", "age") if hasattr(state, n)], values, strict=True)))
 
 
 @use("the state is expanded over the batch (stride 0), as a learned initial state")
@@ -91,8 +83,8 @@ def expanded_state(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     _, state = rnn(x)
     first = [torch.full((1, 1, H), 0.1 * k, requires_grad=True) for k, _ in enumerate(fields(state), 1)]
-    output, _ = rnn(x, restored(state, [v.expand(1, B, H) for v in first]))
-    expected, _ = rnn(x, restored(state, [v.expand(1, B, H).contiguous() for v in first]))
+    output, _ = rnn(x, with_fields(state, [v.expand(1, B, H) for v in first]))
+    expected, _ = rnn(x, with_fields(state, [v.expand(1, B, H).contiguous() for v in first]))
     close(output, expected)
     close(torch.autograd.grad(output.sum(), first), torch.autograd.grad(expected.sum(), first))
 
@@ -102,12 +94,12 @@ def gradient_of_the_state_alone(layer: Layer) -> None:
     rnn, x = layer.make().requires_grad_(False), data()
     _, state = rnn(x)
     values = [v.clone().requires_grad_() for v in fields(state)]
-    found = torch.autograd.grad(rnn(x, restored(state, values))[0].sum(), values)
+    found = torch.autograd.grad(rnn(x, with_fields(state, values))[0].sum(), values)
     assert all(grad.isfinite().all() for grad in found)
     assert found[0].any()
     step = 1e-2 * data(*values[0].shape, seed=4)
     with torch.no_grad():
-        up, down = (rnn(x, restored(state, [values[0] + s * step, *values[1:]]))[0].sum() for s in (1, -1))
+        up, down = (rnn(x, with_fields(state, [values[0] + s * step, *values[1:]]))[0].sum() for s in (1, -1))
     close((up - down) / 2, (found[0] * step).sum(), 1e-3)
 
 

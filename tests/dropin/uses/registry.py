@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from rnn_cases import KINDS
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import timescales
 from timescales.nn.engine.kernel import kernel_of
@@ -156,11 +157,12 @@ def data(*shape: int, seed: int = 1, **options: Any) -> Tensor:
 
 def fields(state: Any) -> list[Tensor]:
     """The tensors (layers, B, H) of a state, in the order h, c, age."""
-    if isinstance(state, Tensor):
-        return [state]
-    if isinstance(state, tuple):
-        return list(state)
-    return [getattr(state, name) for name in ("h", "c", "age") if getattr(state, name, None) is not None]
+    return pytree.tree_leaves(state)
+
+
+def with_fields(state: Any, values: list[Tensor]) -> Any:
+    """A state of the same kind with other tensors."""
+    return pytree.tree_unflatten(values, pytree.tree_structure(state))
 
 
 def plain(module: nn.Module) -> nn.Module:
