@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +13,8 @@ import hydra
 from omegaconf import DictConfig
 
 from timescales import cli, errors, paths
-from timescales.config import check, identity, schema
-from timescales.runs import lock, record
+from timescales.config import check, identity, schema, search
+from timescales.runs import lock, metrics, record
 from timescales.runs.decide import Action, decide
 
 if TYPE_CHECKING:  # torch is imported when a run is known to be needed
@@ -35,8 +36,14 @@ class RunToTrain(NamedTuple):
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 @cli.job
-def main(cfg: DictConfig) -> str:
-    """Run one composed configuration, or each of its seeds, unless it has ended already; returns the status."""
+def main(cfg: DictConfig) -> str | float:
+    """Run one composed configuration; returns the status, or to a sweeper that searches the run's value."""
+    status = run(cfg)
+    return value_of([Path(run.run_dir) for run in identity.each_seed(cfg)]) if search.is_search() else status
+
+
+def run(cfg: DictConfig) -> str:
+    """Train a configuration, or each of its seeds, unless it has ended already; returns the status."""
     todo = [run for seed_cfg in identity.each_seed(cfg) if (run := unfinished(seed_cfg))]
     with lock.hold_all([run.directory for run in todo]) as locks:
         todo = [run for run in todo if run.directory in locks]
@@ -76,6 +83,18 @@ def train(runs: list[RunToTrain], held: dict[Path, lock.Lock]) -> str:
     return ", ".join(sorted({job.status for job in jobs}))
 
 
+def value_of(directories: list[Path]) -> float:
+    """What a sweeper that searches is told of a run, or of runs that differ in their seeds: their mean."""
+    values = []
+    for directory in directories:
+        saved = record.read(directory)
+        if saved is None or saved.get("select") is None:
+            raise errors.ConfigError(f"{directory} was trained before runs noted what to search by: force=true")
+        search.check_direction(saved["select"])
+        values.append(metrics.selected(saved))
+    return statistics.fmean(values)
+
+
 class Job:
     """One run from its configuration to its record: `begin`, then the training loop, then `end` or `fail`."""
 
@@ -98,6 +117,7 @@ class Job:
         if not start_late:
             record.start(directory, self.run_id, self.config, self.restart)
         model, task, optimizer = build.build(config)
+        search.check_direction(task.spec.select)
         wandb_run.check(config["logger"])
         if start_late:
             record.start(directory, self.run_id, self.config, self.restart)
@@ -110,6 +130,7 @@ class Job:
             device=config["device"],
             parameters=sum(p.numel() for p in model.parameters()),
             chance=chance,
+            select=task.spec.select,
             timescales=self.timescales,
             partial=record.shortened(config) + task.partial,
         )

@@ -141,7 +141,7 @@ def settings(path: Path, group: str) -> str:
         elif found := re.match(r"^(\w+):$", line):
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
-            body.append([f"`{above}.{found[1]}`", f"`{found[2]}`", found[3] or ""])
+            body.append([f"`{above}.{found[1]}`", f"`{_rate(found[2])}`", found[3] or ""])
     return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
 
 
@@ -150,6 +150,11 @@ def _by_paper(value: str) -> str:
     if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", value):
         return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
     return f"`{value}`"
+
+
+def _rate(value: str) -> str:
+    """A learning rate for one optimizer, ${lr_for:adam,1.0e-4}, as its number; any other value as it is."""
+    return re.sub(r"^\$\{lr_for:\w+,(.*)\}$", r"\1", value)
 
 
 def recipes(task: str) -> str:
@@ -180,7 +185,7 @@ def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else str(value)
+    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else _rate(str(value))
 
 
 def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:

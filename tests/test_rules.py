@@ -170,7 +170,9 @@ def test_shown_commands_are_real(page):
         if words[0] == "make":
             assert {w for w in words[1:] if "=" not in w} <= targets, command
         elif words[0].endswith("python") and words[1] == "train.py":
-            arguments = [w.split(",")[0] for w in words[2:] if "=" in w and not w.startswith("-")]
+            given = [w for w in words[2:] if "=" in w and not w.startswith("-")]
+            # Of several values the first; of a range, such as interval(1,2), only the key.
+            arguments = [w.strip("'").partition("=")[0] + "=1" if "(" in w else w.split(",")[0] for w in given]
             if any(argument.startswith("table=") for argument in arguments):
                 arguments = [a for a in cli.table_arguments(arguments) if not a.startswith("hydra.sweeper")]
             with initialize_config_dir(str(paths.conf()), version_base="1.3"):

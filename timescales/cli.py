@@ -22,6 +22,15 @@ from timescales.config.identity import NOT_IDENTITY
 from timescales.config.messages import one_line
 from timescales.errors import ConfigError
 
+# Hydra's settings that would have no effect, or a bad one: what to write instead.
+NO_EFFECT = {
+    "hydra.run.dir": "has no effect: run_dir=DIR is where a run is kept",
+    "hydra.sweep.dir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
+    "hydra.sweep.subdir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
+    "hydra.job.chdir": "would look for runs/ inside each run: leave it out; run_dir=DIR is where a run is kept",
+}
+
+OWN_SWEEPER = "hydra/sweeper=timescales"
 SKIPPED = "skipped"  # what train.main returns if no run was left to train
 
 
@@ -34,8 +43,8 @@ def run(main: Callable[[], object]) -> None:
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
-    sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
     try:
+        sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
         _refuse_options(sys.argv[1:])
         check_user_folder()
         main()
@@ -61,11 +70,11 @@ def run(main: Callable[[], object]) -> None:
         _exit(line)
 
 
-def job(function: Callable[[DictConfig], str]) -> Callable[[DictConfig], str]:
+def job(function: Callable[[DictConfig], str | float]) -> Callable[[DictConfig], str | float]:
     """Decorate the function under @hydra.main: wrong input ends a single run with one line; a sweep goes on."""
 
     @functools.wraps(function)
-    def guarded(cfg: DictConfig) -> str:
+    def guarded(cfg: DictConfig) -> str | float:
         try:
             return function(cfg)
         except Exception as error:
@@ -89,6 +98,8 @@ def table_arguments(arguments: list[str]) -> list[str]:
     """The arguments; with table=NAME those of a sweep: overrides of its runs are moved into hydra.sweeper.narrow."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
+    if sweepers := [a for a in arguments if a.startswith("hydra/sweeper=") and a != "hydra/sweeper=timescales"]:
+        raise ConfigError(f"{sweepers[0]}: a table has a sweeper of its own: leave it out, or leave out table=")
     shared = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in shared]
     sweep = ["hydra.mode=MULTIRUN", *([f"hydra.sweeper.narrow={overrides.spell(narrow)}"] if narrow else [])]
@@ -116,6 +127,12 @@ def _refuse_options(arguments: list[str]) -> None:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
+    other_sweeper = any(a.startswith("hydra/sweeper=") and a != OWN_SWEEPER for a in arguments)
+    for argument in arguments:
+        key, _, value = argument.lstrip("+").partition("=")
+        keeps = value.lower() in ("false", "null") if key == "hydra.job.chdir" else False
+        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and other_sweeper):
+            raise ConfigError(f"{key}={value} {NO_EFFECT[key]}")
     names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
     if names and options.cfg in ("job", "all"):
         raise ConfigError(f"table={names[0]} has many runs, --cfg shows one: make plan TABLE={names[0]} lists them")

@@ -68,11 +68,25 @@ def test_name_is_the_files_name(group):
         (["task=copy", "model=ur", "paper=gu", "optimizer=sgd"], {"optimizer.name": "sgd", "optimizer.lr": 0.1}),
         (["task=smnist", "model=lstm", "paper=gu"], {"model.forget_init": 1.0, "model.hidden_size": 512}),
         (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
+        # A learning rate that a task or a recipe sets is for its own optimizer.
+        (["task=dyck2"], {"optimizer.name": "adam", "optimizer.lr": 1e-4}),
+        (["task=dyck2", "optimizer=sgd"], {"optimizer.lr": 0.1}),
+        (["task=imdb", "model=plstm"], {"optimizer.lr": 5e-4}),
+        (["task=imdb", "model=plstm", "optimizer=nt_asgd"], {"optimizer.lr": 30.0}),
+        (["task=imdb", "optimizer=sgd"], {"optimizer.lr": 0.1}),
+        (["task=dyck2", "optimizer=sgd", "optimizer.lr=3"], {"optimizer.lr": 3}),
     ],
 )
 def test_precedence(overrides, expected):
     cfg = config(*overrides)
     assert {key: OmegaConf.select(cfg, key) for key in expected} == expected
+
+
+def test_no_file_sets_a_learning_rate_for_every_optimizer():
+    files = [*paths.conf().glob("task/*.yaml"), *paths.conf().glob("recipe/*/*.yaml")]
+    rates = [(yaml.safe_load(file.read_text()).get("optimizer") or {}).get("lr") for file in files]
+    assert {"${lr_for:adam,1.0e-4}"} <= {rate for rate in rates if rate is not None}
+    assert all(str(rate).startswith("${lr_for:") for rate in rates if rate is not None)
 
 
 RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.conf().glob("recipe/*/*.yaml"))

@@ -80,6 +80,8 @@ LINES = [
     ("+loop.foo=1", "loop.foo: no such key"),
     ("loop.log_every=0", "loop.log_every must be at least 1; not 0"),
     ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher (there are joblib, slurm)"),
+    ("-m hydra/sweeper=optuna", "pip install -e '.[optuna]'"),
+    ("table=chien_table3 hydra/sweeper=basic", "hydra/sweeper=basic: a table has a sweeper of its own"),
     ("--resolve", "resolve"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),
@@ -112,6 +114,12 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
     (line,) = outcome.err.strip().splitlines()
     assert "MNIST is not under" in line
     assert "data_root=DIR or TIMESCALES_DATA" in line
+
+
+def test_a_learning_rate_for_another_optimizer_asks_for_one(train):
+    outcome = train("task=dyck2", "optimizer.name=mine", "logger=none")
+    assert (outcome.status, outcome.err.count("\n")) == (1, 1)
+    assert "optimizer=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
 
 
 def test_tasks_give_steps_first(train, tmp_path):

@@ -219,7 +219,7 @@ def test_last_step_alone_and_every_step_have_their_graphs(captured):
     x = torch.randn(9, 4, 3)
 
     def last_and_all():
-        last = torch.autograd.grad(model(x)[1][0].h.sum(), list(model.parameters()))
+        last = torch.autograd.grad(model(x)[1].h.sum(), list(model.parameters()))
         return last + torch.autograd.grad(model(x)[0].sum(), list(model.parameters()))
 
     first = last_and_all()

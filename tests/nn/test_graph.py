@@ -54,7 +54,7 @@ def test_gated_equals_eager(gate):
 
 @pytest.mark.parametrize("name", ["lstm", "plstm"])
 def test_layers_batch_first(name):
-    model = {"lstm": LSTM, "plstm": PLSTM}[name](5, [12, 20], 2, True)
+    model = {"lstm": LSTM, "plstm": PLSTM}[name](5, [12, 20], 2, batch_first=True)
     compare("graph", model, torch.randn(4, 7, 5), some_state(model, 4), torch.rand(4, 7) + 0.5, torch.rand(4, 7) < 0.7)
 
 

@@ -11,7 +11,7 @@ from language import characters, model_for, words
 from timescales import PLSTM
 from timescales.config.schema import LoopSettings
 from timescales.optim import NTASGD
-from timescales.training import loop
+from timescales.training import checkpoint, loop
 from timescales.training.outcome import outcome
 
 
@@ -57,6 +57,42 @@ def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(text_root, tmp_
     outcomes = [outcome(whole), outcome(resumed)]
     assert outcomes[0]["metrics"] == outcomes[1]["metrics"]
     assert outcomes[0]["last"] == outcomes[1]["last"]
+
+
+@pytest.mark.parametrize(("name", "stops"), [("characters", (1, 3)), ("words", (2, 6))])
+def test_interrupted_in_a_validation_and_resumed_is_bitwise_equal(text_root, tmp_path, name, stops):
+    """With the state that is carried on and, for words, with averaged weights in use."""
+    settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.25)
+
+    def fit(place, stop=None):
+        model, task, optimizer = parts(text_root, name)
+        original, validations = task.batches, []
+
+        def batches(split, *position):
+            validations.extend([1] * (split == "valid"))
+            if len(validations) == stop:
+                signal.raise_signal(signal.SIGTERM)
+            return original(split, *position)
+
+        task.batches = batches
+
+        def log(values, step):
+            logged.append((step, values))
+
+        return trainings.fit(model, task, optimizer, log, settings, place)
+
+    logged = []
+    whole = fit(tmp_path / "whole")
+    undisturbed, logged = logged, []
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt, match="before its validation"):
+            fit(tmp_path / "parts", stop)
+    (group,) = checkpoint.load(tmp_path / "parts" / "last.pt")["optimizer"]["param_groups"]
+    assert group.get("averaging", True)
+    resumed = fit(tmp_path / "parts")
+    assert logged == undisturbed
+    assert resumed.progress.curve == whole.progress.curve
+    assert trainings.same_weights(whole.model, resumed.model)
 
 
 def test_averaged_weights_are_validated_saved_and_tested(text_root, tmp_path):

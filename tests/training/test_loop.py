@@ -194,6 +194,7 @@ def test_a_validation_that_is_not_finite_names_the_step_that_was_not(tmp_path, m
 def test_evaluate_weighs_batches_by_their_size():
     class Uneven:
         spec = SimpleNamespace(select=("loss", "min"), carried=False)
+        n_batches = {"valid": 2}.get
 
         def batches(self, split):
             yield SimpleNamespace(n=3, value=1.0)

@@ -18,10 +18,11 @@ from timescales.analysis.groups import Line, groups, line_of, mean_and_error, ov
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import Copy, Task
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 ORDERS, SEQUENCES = 10, 200
 STEPS, AT_ONCE, OF = 20, 5, 128  # the paper: 20 times 5 more of 128 units

@@ -17,11 +17,12 @@ from torch.utils._pytree import tree_map_only
 from timescales import plotting
 from timescales.analysis.groups import Line, titles
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
 from timescales.training.model import SequenceModel, State
+from timescales.training.progress import progress
 
 TITLE = "Validation text in pieces, each read from the zero state and from the final state of another piece"
 STEPS, PIECES = 120, 1280

@@ -15,10 +15,11 @@ from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)
 TRAINED = 200  # the delay to which DELAYS is in proportion; the paper's models are trained at 200 and at 500

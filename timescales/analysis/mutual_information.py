@@ -15,7 +15,8 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
+from timescales.training.progress import progress
 
 TITLE = "Mutual information of two words of the training text, by their distance"
 LONGEST = 1000  # words; smaller in texts of less than ten times as many words

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from timescales.analysis.needs import needs_forget_gates
-from timescales.analysis.study import progress
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.task import EVAL_BATCH
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 SEQUENCES = 1000  # of the test split, for means over all their steps
 IN_PARALLEL = 100  # sequences; the eager engine keeps every step's pre-activations, so a larger batch needs more memory

@@ -19,10 +19,11 @@ from timescales.analysis import bins
 from timescales.analysis.needs import needs_fixed_forget, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.nn import engine
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"
 GROUP, OF = 50, 1150  # units silenced at once in the paper's second layer; in proportion for other sizes
@@ -150,8 +151,7 @@ def _outputs(
     for batch in progress(task.batches("test"), "groups of units silenced", task.n_batches("test")):
         x = F.embedding(batch.x, model.vectors)  # (S, 1, E): the test text is one stream
         for k, cell in enumerate(cells):
-            run_cell = engine.pick(model.rnn.engine, cell, x)
-            x, states[k] = run_cell(cell, x, cell.weights(), states[k])
+            x, states[k] = engine.run(model.rnn.engine, cell, x, cell.weights(), states[k])
             if k == layer:
                 x = x * passed_on
         yield x, batch.target.flatten()

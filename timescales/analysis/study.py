@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +63,3 @@ def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[
         {"layer": layer, "unit": unit} | dict(zip(columns, values, strict=True))
         for (layer, unit), values in zip(units, zip(*columns.values(), strict=True), strict=True)
     ]
-
-
-def progress(items: Iterable[Any], label: str, total: int | None = None) -> Iterable[Any]:
-    """The items, with a progress bar if they take more than two seconds."""
-    from tqdm import tqdm
-
-    quiet = not sys.stderr.isatty()
-    return tqdm(items, label, total, leave=False, delay=2.0, dynamic_ncols=True, mininterval=30.0 if quiet else 0.2)

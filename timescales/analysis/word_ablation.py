@@ -18,11 +18,12 @@ from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study, progress
+from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.nn.engine.eager import project
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
+from timescales.training.progress import progress
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"
 UNK = "<unk>"

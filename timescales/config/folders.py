@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from omegaconf import OmegaConf
+
 from timescales import paths
 from timescales.config import overrides
 from timescales.errors import ConfigError, nearest
@@ -25,6 +29,8 @@ def searchpath() -> list[str]:
 
 def no_such(group: str, wrong: str) -> str:
     """The line for a choice that a group does not have."""
+    if (group, wrong) == ("hydra/sweeper", "optuna"):
+        return f"{group}={wrong} takes a package that is not here: pip install -e '.[optuna]'"
     options = choices(group)
     listed = f" (there are {', '.join(options)})" if options else " here"
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
@@ -34,3 +40,9 @@ def choices(group: str) -> list[str]:
     """The names that a config group offers."""
     folders = (paths.conf(), *paths.user_folders())
     return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
+
+
+def learning_rates() -> dict[str, Any]:
+    """The learning rate in the file of each optimizer."""
+    files = [file for place in (paths.conf(), *paths.user_folders()) for file in (place / "optimizer").glob("*.yaml")]
+    return {file.stem: OmegaConf.select(OmegaConf.load(file), "lr") for file in files}

@@ -14,6 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from timescales.config import folders
 from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
@@ -28,16 +29,28 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 
 
 def register() -> None:
-    """Make the types of the base configuration, and the resolvers `run_dir` and `if_paper`, known to Hydra."""
+    """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
     OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
     OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
+    OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
 def _if_paper(name: str, yes: str, no: str, *, _root_: DictConfig) -> str:
     """`yes` if the chosen paper is `name`, else `no`: for defaults lists, whose root has the names of the choices."""
     return yes if _root_.paper == name else no
+
+
+def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
+    """`rate` if the chosen optimizer is `name`, else the learning rate of the chosen optimizer's own file."""
+    chosen = _root_.optimizer.get("name")
+    if chosen == name:
+        return rate
+    own = folders.learning_rates().get(chosen)
+    if own is None:
+        raise ConfigError(f"optimizer={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
+    return own
 
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:

@@ -50,8 +50,9 @@ def one_line(error: BaseException, overrides: list[str]) -> str | None:
 
 
 def wrong_value(problem: Problem) -> str | None:
-    """loop.max_epochs=0: a ConfigError, or one that Hydra has wrapped because a plugin raised it."""
-    for error in (problem.error, problem.error.__cause__ if isinstance(problem.error, HydraException) else None):
+    """loop.max_epochs=0: a ConfigError, also one that a plugin or a resolver raised and Hydra or OmegaConf wrapped."""
+    wrapped = isinstance(problem.error, HydraException | OmegaConfBaseException)
+    for error in (problem.error, problem.error.__cause__ if wrapped else None):
         if isinstance(error, ConfigError):
             return str(error)
     return None

@@ -8,6 +8,7 @@ output, state = rnn(more, state)    # continue from this state
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import itertools
 import warnings
@@ -99,7 +100,7 @@ class RNN(nn.Module):
     @dropout.setter
     def dropout(self, probability: float) -> None:
         if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0.0 <= probability < 1.0:
-            raise ValueError(f"dropout must be a number of at least 0 and below 1, not {probability!r}")
+            raise ValueError(f"dropout must be at least 0 and below 1, not {probability!r}")
         self.between.p = probability  # type: ignore[assignment]
 
     def split_state(self, state: Any) -> list[Any]:
@@ -140,15 +141,12 @@ class RNN(nn.Module):
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
             mask = None if mask is None else mask.transpose(0, 1)
-        if dt is not None:
-            dt = dt.to(self.layers[0].weight_ih.dtype)
         after = []
         for k, cell in enumerate(self.layers):
             if k:
                 x = self.between(x)
-            run = engines.pick(self.engine, cell, x, masked=mask is not None)
-            start = cell.initial_state(*x.shape[1:-1]) if before is None else before[k]
-            x, end = cell(x, start, dt, mask, run)
+            start = None if before is None else before[k]
+            x, end = cell(x, start, dt, mask, functools.partial(engines.run, self.engine))
             after.append(end)
         return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
 
@@ -174,6 +172,8 @@ class RNN(nn.Module):
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = self.layers[0].weight_ih
+        if states.brought_by_hooks(weight):
+            return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from timescales.nn.cells import Cell
+from timescales.nn.engine.kernel import is_plain
 
 
 class RNNState:
@@ -146,11 +147,19 @@ def check(cells: Sequence[Cell], states: Sequence[Any], batch: Sequence[int]) ->
             if not isinstance(value, Tensor) or value.shape != shape:
                 found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"state must be {form(cells, batch)}: {name} of layer {k} is {found}, not {shape}")
-            if (value.dtype, value.device) != (weight.dtype, weight.device):
+            if not brought_by_hooks(weight) and (value.dtype, value.device) != (weight.dtype, weight.device):
                 fix = f"give each of its tensors .to({str(weight.device)!r}, {weight.dtype})"
                 raise ValueError(
                     f"state of layer {k}: {name} is {value.dtype} on {value.device}, unlike the weights: {fix}"
                 )
+
+
+def brought_by_hooks(weight: Tensor) -> bool:
+    """Whether the cell's own hooks replace this weight during its call, perhaps by one of another dtype and device.
+
+    FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
+    """
+    return weight.is_meta or not is_plain(weight)
 
 
 def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:

@@ -42,6 +42,13 @@ def metric(record: Mapping[str, Any], name: str) -> float | None:
     return record["metrics" if which == "best" else "last"].get(key)
 
 
+def selected(record: Mapping[str, Any]) -> float:
+    """The best validation value of the metric that selects a run's weights; if it diverged the worst value there is."""
+    if record["status"] == "diverged":
+        return -math.inf if record["select"][1] == "max" else math.inf
+    return float(record["best"]["value"])
+
+
 def median(values: Sequence[float]) -> float:
     """The median of values of which some may be `Censored`; it is `Censored` where it may be larger than it seems.
 

@@ -115,6 +115,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         "group": family(config),
         "parameters": None,
         "chance": None,
+        "select": None,
         "timescales": None,
         "job": os.environ.get("SLURM_JOB_ID"),
         **provenance.provenance(config["device"]),

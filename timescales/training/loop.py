@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +13,9 @@ from torch.optim import Optimizer
 
 from timescales.tasks import Batch, Task
 from timescales.training import optimizers
-from timescales.training.interrupt import Interrupt
+from timescales.training.interrupt import Interrupt, Requested, raise_if_requested
 from timescales.training.model import Output, SequenceModel, State
+from timescales.training.progress import progress
 from timescales.training.run import TrainingRun
 from timescales.training.stack import Single, Stack, StackedOptimizer
 
@@ -30,13 +32,13 @@ def fit(
     model, optimizer: those of the run, or those of all seeds batched.
     until: the step at which to pause.
     An error in a run's own part (data, log, checkpoint) ends that run alone and is left in its `error`; an error in a
-    step or validation is raised. SIGINT and SIGTERM end all runs between two steps, with everything saved and a
-    KeyboardInterrupt in their `error`.
+    step or validation is raised. A signal (`Interrupt`) ends all runs after the step, or after the batch of a
+    validation, with everything saved and a KeyboardInterrupt in their `error`.
     """
     clip_norm = runs[0].settings.clip_norm
     clock = Clock()
     with Interrupt() as interrupt:
-        if runs[0].in_step:  # its validation found the memory too small for more runs together
+        if runs[0].in_step:  # its validation was interrupted, or found the memory too small for more runs together
             finish_step(runs, model, optimizer, clock, interrupt)
         while all(run.going for run in runs) and runs[0].progress.step != until:
             batches = for_each(runs, TrainingRun.draw_batch)
@@ -105,7 +107,12 @@ def finish_step(
 ) -> None:
     """Validate if it is time, log, and save if it is time, which the clock does not count."""
     if any(run.validation_due() for run in runs):
-        validate(runs, model, optimizer)
+        try:
+            validate(runs, model, optimizer)
+        except Requested:
+            clock.stop(runs)
+            for_each(runs, TrainingRun.save_in_step)
+            return
     for_each(runs, TrainingRun.log_step)
     clock.stop(runs)
     for_each(runs, TrainingRun.save_if_due, [bool(interrupt.requested)] * len(runs))
@@ -135,7 +142,9 @@ def evaluate_all(
     model.model.eval()
     try:
         rounds = zip(*(task.batches(split) for task in tasks), strict=True)
-        for batches in itertools.islice(rounds, max_batches):
+        total = min(tasks[0].n_batches(split), max_batches or sys.maxsize)
+        for batches in progress(itertools.islice(rounds, max_batches), f"evaluation on {split}", total):
+            raise_if_requested(f"in the evaluation on {split}")
             outputs = model(batches, states)
             states = [score.add(output, batch) for score, output, batch in zip(scores, outputs, batches, strict=True)]
     finally:  # after an error several runs may go on one after another

@@ -63,7 +63,7 @@ class TrainingRun:
         self.losses: list[Tensor] = []  # since the last log step; on the device: no step waits for its loss
         self.values: dict[str, float] = {}  # to be logged after this step
         self.best_weights: dict[str, Tensor] | None = None
-        self.in_step = False  # whether a step was taken, but is not yet validated, logged and saved
+        self.in_step = False  # whether a step was taken, but is not yet validated and logged
         self.error: BaseException | None = None  # what ended this run alone
         if directory is not None:
             self._resume(directory / "last.pt")
@@ -75,6 +75,11 @@ class TrainingRun:
         """Whether there is a step left to take, or to finish."""
         left = not self.progress.stopped and self.progress.step < self.last_step
         return self.error is None and (left or self.in_step)
+
+    @property
+    def position(self) -> tuple[int, bool]:
+        """The steps taken, and whether the last of them is finished."""
+        return self.progress.step, not self.in_step
 
     def draw_batch(self) -> Batch:
         """The batch of the next training step; the same one until that step is taken."""
@@ -144,15 +149,20 @@ class TrainingRun:
 
         Raises KeyboardInterrupt, with everything saved, if the run is interrupted.
         """
+        self.in_step = False
         pause = max(self.settings.checkpoint_every, 50 * self.saving)
         if interrupted or self.progress.stopped or time.monotonic() - self.saved >= pause:
             begun = time.monotonic()
             self.save()
             self.saved = time.monotonic()
             self.saving = self.saved - begun
-        self.in_step = False
         if interrupted and not self.progress.stopped:
             raise KeyboardInterrupt(f"at step {self.progress.step}")
+
+    def save_in_step(self) -> None:
+        """Write a checkpoint before the validation of a step, and raise KeyboardInterrupt: a resume begins with it."""
+        self.save()
+        raise KeyboardInterrupt(f"at step {self.progress.step}, before its validation")
 
     def save(self) -> None:
         """Write last.pt, if the run has a directory."""
@@ -166,6 +176,8 @@ class TrainingRun:
             "state": [] if self.state is None else [list(layer) for layer in self.model.rnn.split_state(self.state)],
             "lacks": list(self.task.partial),
             "progress": asdict(self.progress),
+            "in_step": self.in_step,
+            "values": self.values if self.in_step else {},
             "rng": checkpoint.rng_state(),
         }
         checkpoint.save(self.directory / "last.pt", content)
@@ -183,6 +195,7 @@ class TrainingRun:
             layers = content.get("state") or ()  # one entry per layer where the task carries the state on
             rnn = self.model.rnn
             self.state = rnn.join_state(rnn.split_state(layers)) if layers else None
+            self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is not of this run: start over with resume=false") from error
         checkpoint.set_rng_state(content["rng"])
@@ -206,7 +219,7 @@ def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
 
 
 def resume_step(directory: Path, partial: list[str] | None = None) -> int:
-    """The step that a run in this directory would continue from.
+    """The last step that a run in this directory has finished, from which it would continue.
 
     partial: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
     """
@@ -217,4 +230,4 @@ def resume_step(directory: Path, partial: list[str] | None = None) -> int:
     if partial is not None and before != partial:
         was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true restarts it")
-    return content["progress"]["step"]
+    return content["progress"]["step"] - content.get("in_step", False)

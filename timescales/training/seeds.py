@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from timescales.training.interrupt import Interrupt
+from timescales.training.interrupt import Interrupt, raise_if_requested
 from timescales.training.loop import fit, for_each
 from timescales.training.run import TrainingRun
 from timescales.training.stack import Single, Stack, StackedOptimizer, reason_not_batched, reason_unlike, separate
@@ -45,10 +45,10 @@ class Member:
         self.error: BaseException | None = None
 
     def begin(self) -> None:
-        """Begin the job and draw its first batch; it ends at once if nothing is left to train."""
+        """Begin the job and draw its next batch; it ends at once if nothing is left to train."""
         self.begun = True
         self.run = self.attempt(self.job.begin)
-        if self.run is not None and self.run.going:
+        if self.run is not None and self.run.going and not self.run.in_step:
             for_each([self.run], TrainingRun.draw_batch)
         self.end_if_over()
 
@@ -82,17 +82,18 @@ def train(jobs: Sequence[Job]) -> None:
     that have begun have saved.
     """
     members = [Member(job) for job in jobs]
-    # Several runs are interrupted between two steps; a single one also at once, while it is built and tested.
-    catching = Interrupt() if len(jobs) > 1 else contextlib.nullcontext(Interrupt())
     try:
-        with catching as interrupt:
-            reason = begin(members, interrupt)
+        with Interrupt() as interrupt:
+            # While a single run is built there is nothing to save.
+            with interrupt.immediate() if len(jobs) == 1 else contextlib.nullcontext():
+                reason = begin(members, interrupt)
             if reason is None:
                 reason = train_side_by_side(members)
             if reason is not None:
                 print(f"{len(jobs)} seeds, one after another: {reason}", file=sys.stderr)
                 train_one_after_another(members, interrupt)
-        raise_first_error(members)
+            raise_first_error(members)
+            raise_if_requested("after the end of the run")  # a sweep does not go on
     finally:
         for member in members:
             member.attempt(member.job.close)
@@ -120,9 +121,9 @@ def begin(members: Sequence[Member], interrupt: Interrupt) -> str | None:
 def train_side_by_side(members: Sequence[Member]) -> str | None:
     """Train the runs that stand at the same step together; returns why they must go on one after another, if so."""
     while in_training := [(m, m.run) for m in members if m.run is not None]:
-        steps = sorted({run.progress.step for _, run in in_training})
-        group = [member for member, run in in_training if run.progress.step == steps[0]]
-        if not train_group(group, until=steps[1] if len(steps) > 1 else None):
+        positions = sorted({run.position for _, run in in_training})
+        group = [member for member, run in in_training if run.position == positions[0]]
+        if not train_group(group, until=positions[1][0] if len(positions) > 1 else None):
             return "side by side they do not fit into memory"
     return None
 

@@ -117,10 +117,16 @@ class Cell(nn.Module):
     def forward(
         self, x: Tensor, state: Any, dt: Tensor | None, mask: Tensor | None, run: Callable[..., tuple[Tensor, Any]]
     ) -> tuple[Tensor, Any]:
-        """Run over a sequence with the engine `run` (see `eager.run`). Hooks on the cell see this call."""
+        """Run over a sequence with the engine `run` (see `eager.run`); `state` may be None. Hooks see this call.
+
+        No parameter may be read before: hooks may bring or change them (FSDP, accelerate's cpu_offload, pruning).
+        """
+        if state is None:
+            state = self.initial_state(*x.shape[1:-1])
         weights = self.weights()
         # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
         weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        dt = None if dt is None else dt.to(weights.ih.dtype)
         return run(self, x, weights, state, dt, mask)
 
     def bias_total(self, gate: str) -> Tensor:

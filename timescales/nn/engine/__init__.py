@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from timescales.nn.cells.cell import Cell
+from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import choice, cudnn, eager, fused
-from timescales.nn.engine.kernel import kernel_of
+from timescales.nn.engine.kernel import Named, kernel_of, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
+_warned: set[str] = set()  # reasons that `pick_fastest` has given
 
-def pick(name: str, cell: Cell, x: Tensor, masked: bool = False) -> Callable:
+
+def run(
+    name: str,
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Any]:
+    """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`."""
+    others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
+    return pick(name, cell, x, mask is not None, others)(cell, x, weights, state, dt, mask)
+
+
+def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, others: Named = ()) -> Callable:
     """The engine that runs `cell` over `x`.
 
     Arguments:
         name: an engine, or "auto" for the fastest engine that can run the cell.
         masked: whether the call has a mask.
+        others: the other tensors of the call, each with its name in messages.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
-        return pick_fastest(cell, x, masked)
+        return pick_fastest(cell, x, masked, others)
     if name == "eager":
         return eager.run
     if name == "fused":
-        reason, run = fused.unsupported_reason(cell, x), fused.run
+        reason, chosen = fused.unsupported_reason(cell, x, others), fused.run
     elif name == "cudnn":
-        reason, run = cudnn.unsupported_reason(cell, x, masked), cudnn.run
+        reason, chosen = cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
         from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
-        reason, run = graph.unsupported_reason(cell, x), graph.run
+        reason, chosen = graph.unsupported_reason(cell, x), graph.run
+    if reason is None and (kernel := kernel_of(cell)) is not None:
+        reason = unusual_reason([("x", x), ("the exponents", kernel.power), *others])
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
-    return run
+    return chosen
 
 
-def pick_fastest(cell: Cell, x: Tensor, masked: bool) -> Callable:
-    """The fastest engine that can run `cell` over `x`: the engine "auto"."""
-    if kernel_of(cell) is None:
+def pick_fastest(cell: Cell, x: Tensor, masked: bool, others: Named = ()) -> Callable:
+    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `pick`."""
+    if (kernel := kernel_of(cell)) is None or tracing_reason():
+        return eager.run
+    if reason := unusual_reason([("x", x), ("the exponents", kernel.power), *others]):
+        if reason not in _warned:
+            _warned.add(reason)
+            warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=2)
         return eager.run
     if x.is_cuda:
         return pick_on_gpu(cell, x, masked)
-    return fused.run if fused.unsupported_reason(cell, x) is None else eager.run
+    return fused.run if fused.unsupported_reason(cell, x, others) is None else eager.run
 
 
 def pick_on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:

@@ -18,18 +18,33 @@ from torch import Tensor
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, fused_library
 from timescales.nn.engine.fused_library import Problem
-from timescales.nn.engine.kernel import KINDS, Kernel, check_backward, kernel_of, no_jvp, tracing_reason
+from timescales.nn.engine.kernel import (
+    KINDS,
+    Kernel,
+    Named,
+    check_backward,
+    kernel_of,
+    no_jvp,
+    tracing_reason,
+    unusual_reason,
+)
 from timescales.nn.engine.workspace import Workspace
 
 
-def unsupported_reason(cell: Cell, x: Tensor) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
-    if kernel_of(cell) is None:
+def unsupported_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `others` as in `pick`."""
+    if (kernel := kernel_of(cell)) is None:
         return f"it has no kernel for {cell}; use engine='eager'"
     if reason := tracing_reason():
         return reason
-    for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
-        if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+    tensors = [("x", x), ("the weights", cell.weight_hh), ("the exponents", kernel.power), *others]
+    if reason := unusual_reason(tensors):
+        return reason
+    for name, tensor in tensors:
+        if tensor is None:
+            continue
+        wrong_type = tensor.dtype != torch.float32 and name not in ("dt", "mask")  # these two are converted
+        if wrong_type or tensor.device.type != "cpu":
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
     if x.dim() != 3 or cell.weight_hh.dim() != 2:
         return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='eager' for batched seeds"

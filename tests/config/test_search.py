@@ -1,0 +1,81 @@
+"""What a sweeper that searches for settings is told of a run; tests/ecosystem/test_optuna.py has a real one."""
+
+import math
+
+import pytest
+from omegaconf import OmegaConf
+from quick import QUICK
+
+import train as entry
+from timescales.config import search
+from timescales.errors import ConfigError
+from timescales.runs import metrics, record
+
+QUICK = [*QUICK, "logger=none"]
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """The numbers that sweepers are told."""
+    values, value_of = [], entry.value_of
+
+    def spy(directories):
+        values.append(value_of(directories))
+        return values[-1]
+
+    monkeypatch.setattr(entry, "value_of", spy)
+    return values
+
+
+def test_another_sweeper_is_told_the_selected_metric(train, told, tmp_path):
+    sweep = ["-m", "hydra/sweeper=basic", *QUICK, "seed=0,1"]
+    assert train(*sweep).status == 0
+    runs = {saved["seed"]: saved for path in (tmp_path / "runs").iterdir() if (saved := record.read(path))}
+    expected = [runs[seed]["metrics"]["valid/accuracy"] for seed in (0, 1)]
+    assert told == expected
+    assert train(*sweep).out.count("finished, skipped") == 2
+    assert told == 2 * expected  # skipped runs answer, too
+
+
+def test_our_own_sweeper_and_a_single_run_need_no_number(train, told):
+    assert train(*QUICK).status == 0
+    assert train("-m", *QUICK, "seed=1,2").status == 0
+    assert told == []
+
+
+def test_the_value_is_the_best_one_and_the_worst_of_a_run_that_diverged():
+    saved = {"status": "finished", "select": ["loss", "min"], "best": {"metric": "valid/loss", "value": 0.25}}
+    assert metrics.selected(saved) == 0.25
+    assert metrics.selected(saved | {"status": "diverged"}) == math.inf
+    assert metrics.selected(saved | {"status": "diverged", "select": ["accuracy", "max"]}) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("direction", "select", "fix"),
+    [
+        ("minimize", ("loss", "min"), None),
+        (["maximize"], ("accuracy", "max"), None),
+        (None, ("accuracy", "max"), None),  # a sweeper without it
+        ("minimize", ("accuracy", "max"), "hydra.sweeper.direction=maximize"),
+        ("max", ("accuracy", "max"), "hydra.sweeper.direction=maximize"),
+        (["minimize", "minimize"], ("loss", "min"), "hydra.sweeper.direction=minimize"),
+    ],
+)
+def test_the_direction_is_checked(monkeypatch, direction, select, fix):
+    monkeypatch.setattr(search, "is_search", lambda: True)
+    monkeypatch.setattr(search.HydraConfig, "get", lambda: OmegaConf.create({"sweeper": {"direction": direction}}))
+    if fix is None:
+        search.check_direction(select)
+        return
+    with pytest.raises(ConfigError, match=f"valid/{select[0]}.*{fix}"):
+        search.check_direction(select)
+
+
+def test_a_record_without_the_metric_asks_for_force(train, told, tmp_path):
+    assert train(*QUICK).status == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    record.write(directory, record.read(directory) | {"select": None})
+    outcome = train("-m", "hydra/sweeper=basic", *QUICK)
+    assert outcome.status == 1
+    assert "force=true" in outcome.err
+    assert told == []

@@ -1,0 +1,238 @@
+"""Tensors that are no plain memory, and weights that hooks bring: the engines read what the cell really uses."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from rnn_cases import close
+from torch import distributed, nn
+from torch.nn.utils import parametrizations, parametrize
+from torch.testing._internal.two_tensor import TwoTensor
+
+import timescales
+from timescales.nn import engine as engines
+from timescales.nn.engine import eager, fused
+
+
+@pytest.fixture(autouse=True)
+def _said_nothing(monkeypatch):
+    monkeypatch.setattr(engines, "_warned", set())
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def one_process(tmp_path):
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield distributed.device_mesh.init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+def used(monkeypatch):
+    """The names of the engines that run from now on."""
+    names = []
+    for engine in (eager, fused):
+        name, run = engine.__name__.rpartition(".")[2], engine.run
+        monkeypatch.setattr(engine, "run", lambda *a, name=name, run=run: (names.append(name), run(*a))[1])
+    return names
+
+
+def twice(value):
+    return TwoTensor(value.clone(), value.clone())
+
+
+def with_a_wrapped(what, rnn):
+    """A call of `rnn` in which one tensor is a subclass: the arguments of forward."""
+    x, dt, mask = torch.randn(6, 2, 3), torch.rand(6, 2), torch.ones(6, 2, dtype=torch.bool)
+    (cell,) = rnn.layers
+    state = cell.State(*(torch.rand(2, 5) for _ in cell.State._fields))
+    plain = (x, [state], dt, mask)
+    if what == "x":
+        return plain, (twice(x), *plain[1:])
+    if what == "state":
+        return plain, (x, [cell.State(*map(twice, state))], dt, mask)
+    if what == "dt":
+        return plain, (x, [state], twice(dt), mask)
+    if what == "mask":
+        return plain, (x, [state], dt, twice(mask))
+    return plain, plain
+
+
+@pytest.mark.parametrize("what", ["x", "state", "dt", "mask", "weight_ih", "weight_hh", "bias", "power"])
+def test_a_subclass_goes_to_the_eager_engine(what, monkeypatch):
+    rnn = timescales.PLSTM(3, 5)
+    plain, wrapped = with_a_wrapped(what, rnn)
+    expected = rnn(*plain)[0]
+    if plain is wrapped:
+        setattr(rnn.layers[0], what, nn.Parameter(twice(getattr(rnn.layers[0], what).detach())))
+    names = used(monkeypatch)
+    with pytest.warns(UserWarning, match=r"runs on the eager engine.* not TwoTensor; use engine='eager'"):
+        found = rnn(*wrapped)[0]
+    assert names == ["eager"]
+    found = found.a if isinstance(found, TwoTensor) else found
+    close(found, expected, 1e-5)
+    for engine in ("fused", "graph"):
+        rnn.engine = engine
+        with pytest.raises(ValueError, match=rf"the {engine} engine cannot run here: .* use engine='eager'"):
+            rnn(*wrapped)
+
+
+def test_a_subclass_without_a_meaning_of_its_own():
+    class Named(torch.Tensor):
+        pass
+
+    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+    with pytest.warns(UserWarning, match="x must be plain tensors, not Named"):
+        output = rnn(x.as_subclass(Named))[0]
+    assert type(output) is Named
+    close(output.as_subclass(torch.Tensor), rnn(x)[0], 1e-5)
+
+
+def test_a_fake_tensor_outside_of_its_mode():
+    with torch._subclasses.FakeTensorMode() as mode:
+        x = mode.from_tensor(torch.randn(6, 2, 3))
+        rnn = timescales.LSTM(3, 5)
+    with pytest.warns(UserWarning, match="not FakeTensor"):
+        assert rnn(x)[0].shape == (6, 2, 5)
+
+
+@pytest.mark.parametrize("layout", ["sparse", "mkldnn"])
+def test_other_layouts(layout):
+    rnn, x = timescales.LSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
+    with pytest.raises(ValueError, match=r"x must be plain tensors, not torch\..*; use engine='eager'"):
+        rnn(x.to_sparse() if layout == "sparse" else x.to_mkldnn())
+
+
+@pytest.mark.parametrize("what", ["mask", "dt"])
+def test_a_mask_on_another_device_is_not_read_as_memory(what):
+    rnn, x = timescales.PLSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
+    with pytest.raises(ValueError, match=f"{what} must be .* on the CPU, not .* on meta; use engine='eager'"):
+        rnn(x, **{what: torch.ones(6, 2, device="meta")})
+
+
+def test_distributed_weights(one_process):
+    """DTensors, by distribute_module: replicated, and the input too, as tensor parallel training has them."""
+    from torch.distributed import tensor
+
+    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+    expected = rnn(x)[0].detach()
+    tensor.distribute_module(rnn, one_process)
+    with pytest.warns(UserWarning, match=r"runs on the eager engine.* not DTensor"):
+        output, _ = rnn(tensor.distribute_tensor(x, one_process, [tensor.Replicate()]))
+    close(output.to_local().detach(), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "PLSTM", "GRU"])
+def test_fsdp2_on_each_layer(name, one_process, monkeypatch):
+    """Its pre-hooks gather the weights of a layer, which the initial state is made from."""
+    from torch.distributed.fsdp import fully_shard
+
+    rnn, x = getattr(timescales, name)(3, 5, 2), torch.randn(6, 2, 3)
+    alone = copy.deepcopy(rnn)
+    for cell in rnn.layers:
+        fully_shard(cell, mesh=one_process)
+    fully_shard(rnn, mesh=one_process)
+    names = used(monkeypatch)
+    (output, state), (expected, end) = rnn(x), alone(x)
+    assert names == 4 * ["eager" if name == "GRU" else "fused"]
+    assert torch.equal(output, expected)
+    output.sum().backward()
+    expected.sum().backward()
+    for p, q in zip(rnn.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(p.grad.to_local(), q.grad)
+    assert torch.equal(rnn(x, state)[0], alone(x, end)[0])
+
+
+def test_fsdp2_in_half_precision(one_process):
+    """The weights are of another type during the call of a layer than before it."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+    fully_shard(rnn.layers[0], mesh=one_process, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    output, state = rnn(x)
+    assert output.dtype == torch.bfloat16
+    output, _ = rnn(x.bfloat16(), state)
+    output.sum().backward()
+    assert all(p.grad.to_local().any() for p in rnn.parameters())
+
+
+@pytest.mark.parametrize("name", ["LSTM", "PLSTM", "GRU"])
+def test_weights_that_hooks_bring(name, monkeypatch):
+    """As accelerate's cpu_offload: between the calls of a layer its weights have no memory."""
+    rnn, x = getattr(timescales, name)(3, 5, 2), torch.randn(6, 2, 3)
+    expected, end = rnn(x)
+    again = rnn(x, end)[0]
+    for cell in rnn.layers:
+        kept = {key: p.detach().clone() for key, p in cell.named_parameters()}
+
+        def bring(cell, _, kept=kept):
+            for key, value in kept.items():
+                setattr(cell, key, nn.Parameter(value))
+
+        def take(cell, *_, kept=kept):
+            for key, value in kept.items():
+                setattr(cell, key, nn.Parameter(value.to("meta")))
+
+        cell.register_forward_pre_hook(bring)
+        cell.register_forward_hook(take)
+        take(cell)
+    names = used(monkeypatch)
+    output, state = rnn(x)
+    assert torch.equal(output, expected)
+    assert torch.equal(rnn(x, state)[0], again)
+    assert names == 4 * ["eager" if name == "GRU" else "fused"]
+
+
+class Doubled(nn.Module):
+    def forward(self, value):
+        return 2.0 * value
+
+
+@pytest.mark.parametrize("name", ["LSTM", "URLSTM", "PLSTM", "GatedRNN"])
+def test_a_parametrized_cell_keeps_its_kernel(name, monkeypatch):
+    rnn, x = getattr(timescales, name)(3, 5), torch.randn(6, 2, 3)
+    plain = copy.deepcopy(rnn)
+    parametrize.register_parametrization(rnn.layers[0], "weight_ih", Doubled())
+    with torch.no_grad():
+        plain.layers[0].weight_ih.mul_(2.0)
+    expected = plain(x)[0]
+    names = used(monkeypatch)
+    output = rnn(x)[0]
+    assert names == ["fused"]
+    assert torch.equal(output, expected)
+    output.sum().backward()
+    expected.sum().backward()
+    learned = rnn.layers[0].parametrizations.weight_ih.original
+    close(learned.grad, 2.0 * plain.layers[0].weight_ih.grad, 1e-5)
+
+
+def test_torchs_parametrizations(monkeypatch):
+    x = torch.randn(6, 2, 3)
+    for change in (parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal):
+        rnn = timescales.PLSTM(3, 5)
+        change(rnn.layers[0], "weight_hh")
+        rnn.eval()  # spectral_norm changes its vectors in training
+        names = used(monkeypatch)
+        output = rnn(x)[0]
+        assert names == ["fused"]
+        rnn.engine = "eager"
+        close(output, rnn(x)[0], 1e-5)
+        monkeypatch.undo()
+
+
+def test_a_parametrization_that_no_kernel_reads_says_so_once():
+    class Wrapped(nn.Module):
+        def forward(self, value):
+            return TwoTensor(value, value)
+
+    rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+    expected = rnn(x)[0]
+    parametrize.register_parametrization(rnn.layers[0], "weight_hh", Wrapped())
+    with pytest.warns(UserWarning, match=r"the weights must be plain tensors, not TwoTensor; use engine='eager'"):
+        output = rnn(x)[0]
+    close(output.a, expected, 1e-5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rnn(x)

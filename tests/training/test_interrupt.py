@@ -1,0 +1,191 @@
+"""Signals: acknowledged at once, obeyed after a step or a batch of an evaluation, and nothing is lost."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from quick import QUICK
+from trainings import COPY, Job, batched, fit_small, quiet, same, same_weights, single
+
+from timescales.config.schema import LoopSettings
+from timescales.tasks import Copy, task
+from timescales.training import progress, seeds
+from timescales.training.interrupt import Interrupt
+from timescales.training.run import resume_step
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """Evaluations have four batches, which are counted; `evaluations(17)` raises SIGTERM in the 17th."""
+    original, counted = Copy.metrics, []
+
+    def metrics(self, logits, batch):
+        counted.append(1)
+        if len(counted) == at[0]:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self, logits, batch)
+
+    def signal_in(batch):
+        counted.clear()
+        at[0] = batch
+        return counted
+
+    at = [0]
+    monkeypatch.setattr(task, "EVAL_BATCH", 4)
+    monkeypatch.setattr(Copy, "metrics", metrics)
+    return signal_in
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 6])
+def test_a_signal_in_a_validation_is_obeyed_after_the_batch(tmp_path, evaluations, batch):
+    """The validation is repeated when the run continues, and nothing differs from a run that nobody disturbed."""
+    settings = LoopSettings(max_epochs=3, log_every=2, checkpoint_every=1e9)  # validations after steps 5, 10 and 15
+    whole_log, parts_log = [], []
+    whole = fit_small(tmp_path / "whole", settings, lambda values, step: whole_log.append((step, values)))
+    counted = evaluations(batch)
+    step = 5 if batch <= 4 else 10
+    with pytest.raises(KeyboardInterrupt, match=f"at step {step}"):
+        fit_small(tmp_path / "parts", settings, lambda values, step: parts_log.append((step, values)))
+    assert len(counted) == batch
+    validated = batch == 4  # the signal came in the last batch
+    assert resume_step(tmp_path / "parts") == parts_log[-1][0] == (step if validated else step - 1)
+    resumed = fit_small(tmp_path / "parts", settings, lambda values, step: parts_log.append((step, values)))
+    assert parts_log == whole_log
+    assert same_weights(whole.model, resumed.model)
+    assert resumed.progress.curve == whole.progress.curve
+    assert resumed.progress.best == whole.progress.best
+
+
+@pytest.mark.parametrize("batch", [1, 5, 13])
+def test_batched_seeds_that_are_interrupted_in_a_validation_go_on(tmp_path, evaluations, batch):
+    """Every batch counts three times. The signal comes in the first or second one of a validation, or at step 10."""
+    overrides = [*COPY, "model=pgru", "loop.max_epochs=3", "optimizer=adam"]
+    whole = batched(overrides, tmp_path / "whole", (0, 1, 2))
+    for place in ("batched", "single"):
+        evaluations(batch)
+        with pytest.raises(KeyboardInterrupt, match=f"at step {10 if batch > 12 else 5}"):
+            batched(overrides, tmp_path / place, (0, 1, 2))
+    same(whole, batched(overrides, tmp_path / "batched", (0, 1, 2)), 0.0)
+    same(whole, single(overrides, tmp_path / "single", (0, 1, 2)))
+
+
+def test_a_seed_before_its_validation_meets_one_behind_it(tmp_path, evaluations):
+    """At step 5 seed 0 is not validated yet, seed 1 is, and seed 2 begins: each is validated once."""
+    overrides = [*COPY, "model=pgru", "loop.max_epochs=3", "optimizer=adam"]
+    whole = single(overrides, tmp_path / "single", (0, 1, 2))
+    for seed, batch in ((0, 2), (1, 4)):
+        evaluations(batch)
+        with pytest.raises(KeyboardInterrupt, match="at step 5"):
+            single(overrides, tmp_path / "both", (seed,))
+    assert [resume_step(tmp_path / "both" / str(seed)) for seed in (0, 1)] == [4, 5]
+    same(whole, batched(overrides, tmp_path / "both", (0, 1, 2)))
+
+
+def test_a_signal_in_the_test_is_obeyed_after_the_batch(train, tmp_path, evaluations):
+    overrides = [*QUICK, "task.test_size=16", "logger=csv"]
+    assert train(*overrides, f"run_dir={tmp_path / 'whole'}").status == 0
+    counted = evaluations(4)  # two batches of the validation, and two of the four of the test
+    stopped = train(*overrides, f"run_dir={tmp_path / 'parts'}")
+    assert (stopped.status, len(counted)) == (130, 4)
+    assert stopped.err.index("SIGTERM: saves and ends") < stopped.err.index(
+        "interrupted in the evaluation on test: saved; the same command continues"
+    )
+    evaluations(0)
+    assert train(*overrides, f"run_dir={tmp_path / 'parts'}").status == 0
+    records = [json.loads((tmp_path / name / "record.json").read_text()) for name in ("whole", "parts")]
+    for key in ("status", "metrics", "last", "best", "curve", "steps", "stopped"):
+        assert records[0][key] == records[1][key], key
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_run_after_the_step(tmp_path, number):
+    with pytest.raises(KeyboardInterrupt, match="at step 3"):
+        fit_small(tmp_path, LoopSettings(max_epochs=2), lambda values, step: step == 3 and signal.raise_signal(number))
+    assert resume_step(tmp_path) == 3
+
+
+def test_sighup_stays_ignored_under_nohup(tmp_path):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        fit_small(tmp_path, LoopSettings(max_epochs=1), lambda values, step: signal.raise_signal(signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert resume_step(tmp_path) == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_run_that_is_being_built_at_once(tmp_path, number):
+    class Slow(Job):
+        def begin(self):
+            signal.raise_signal(number)
+            pytest.fail("it was built")
+
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+        seeds.train([Slow([*COPY, "model=gru"], tmp_path, 0)])
+
+
+def test_a_signal_after_the_last_evaluation_ends_a_sweep(tmp_path):
+    class Ended(Job):
+        def end(self, run):
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="after the end of the run"):
+        seeds.train([Ended([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0)])
+
+
+def test_a_signal_that_is_passed_on_is_never_a_second_one():
+    with Interrupt() as interrupt:
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
+            signal.raise_signal(number)
+        assert interrupt.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+LONG_BATCH = """
+import hashlib
+from timescales.training.interrupt import Interrupt
+
+with Interrupt():
+    print("begun", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # half an hour outside of Python, whose handlers wait for it
+"""
+
+
+def test_signals_within_a_long_batch_are_acknowledged_and_the_second_ends_it():
+    process = subprocess.Popen([sys.executable, "-c", LONG_BATCH], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr.readline() == b"\n"
+    assert process.stderr.readline().startswith(b"SIGTERM: saves and ends after this batch")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert b"ends at once: what was not saved yet is lost" in err
+
+
+@pytest.mark.parametrize("delay", [0.0, 1e9])
+def test_a_long_evaluation_shows_its_progress(tmp_path, monkeypatch, capsys, evaluations, delay):
+    monkeypatch.setattr(progress, "DELAY", delay)
+    fit_small(tmp_path, LoopSettings(max_epochs=1), quiet)
+    shown = capsys.readouterr().err
+    assert ("evaluation on valid" in shown and "/4 [" in shown) == (delay == 0.0)
+
+
+@pytest.mark.slow
+def test_a_signal_in_an_evaluation_is_obeyed_within_two_seconds(train_process, tmp_path):
+    """An evaluation of minutes: fused, 100 batches of 500 sequences of 120 steps."""
+    sizes = ["task.T=100", "task.train_size=8", "task.batch_size=8", "task.valid_size=50000", "task.test_size=500"]
+    process = train_process("task=copy", "model=plstm", *sizes, "loop.max_steps=1", f"run_dir={tmp_path / 'run'}")
+    while not (tmp_path / "run" / "lock").is_file():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+    time.sleep(10.0)  # long enough to begin, and less than the evaluation takes
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=300)
+    assert "interrupted at step 1, before its validation: saved" in out
+    assert time.monotonic() - begun < 2.0

@@ -1,0 +1,21 @@
+"""A progress bar for what takes long, such as a validation or an analysis."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+DELAY = 2.0  # seconds without a bar
+Item = TypeVar("Item")
+
+
+def progress(items: Iterable[Item], label: str, total: int | None = None) -> Iterable[Item]:
+    """The items, with a progress bar if they take more than two seconds.
+
+    Without a terminal it is a line every half minute.
+    """
+    pause = 0.2 if sys.stderr.isatty() else 30.0
+    return tqdm(items, label, total, leave=False, delay=DELAY, dynamic_ncols=True, mininterval=pause)
