@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from timescales.nn.cells.lstm import LSTMCell
 
 
 def cumax(z: Tensor) -> Tensor:
     """Ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018)."""
+    if has_torch_function_unary(z):  # the engines, which trace a step, have code of their own for it
+        result: Tensor = handle_torch_function(cumax, (z,), z)
+        return result
     return z.softmax(-1).cumsum(-1).clamp(max=1.0)  # rounding may give slightly more than 1
 
 

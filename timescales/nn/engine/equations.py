@@ -1,0 +1,241 @@
+"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.trace import Hoisted, NotTraceable, Trace, trace
+
+KINDS = ("x", "pre", "h")
+
+
+class Block(NamedTuple):
+    """A gate's pre-activations, or a share of them. A kernel computes them by one product.
+
+    gate: number of the gate. kind: "x" for W_ih x + bias_ih, "h" for W_hh h + bias_hh, "pre" for their sum.
+    divisor: the gate has H / divisor rows; each serves `divisor` neighbouring units. is_row: whether the step takes
+    their cumax over the units. node: the input that stands for the block in the expressions.
+    """
+
+    gate: int
+    kind: str
+    divisor: int
+    is_row: bool
+    node: Node
+
+    @property
+    def has_x(self) -> bool:
+        """Whether the block has the share of the input."""
+        return self.kind != "h"
+
+    @property
+    def has_h(self) -> bool:
+        """Whether the block has the recurrent share."""
+        return self.kind != "x"
+
+    @property
+    def is_expanded(self) -> bool:
+        """Whether a kernel computes something over all units before a step's expressions."""
+        return self.is_row or self.divisor > 1
+
+
+class Equations(NamedTuple):
+    """A step and its gradients as expressions.
+
+    divisors: H / height, by gate. blocks: in the order x, pre, h. fields: names of the state's fields.
+    new: the state after the step, by field.
+    d_blocks, d_state, d_dt: gradients of the blocks, of the state before, and of dt (None without dt).
+    vectors: the inputs with one number per unit: (number in `Hoisted.used`, number of the gate).
+    d_vectors: their gradients, 0 for one without gradient. noises: number of torch.rand_like's in a step.
+    """
+
+    divisors: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    fields: tuple[str, ...]
+    new: tuple[Node, ...]
+    d_blocks: tuple[Node, ...]
+    d_state: tuple[Node, ...]
+    d_dt: Node | None
+    vectors: tuple[tuple[int, int], ...]
+    d_vectors: tuple[Node, ...]
+    noises: int
+    hoisted: Hoisted
+    graph: Graph
+
+    @property
+    def backward(self) -> list[Node]:
+        """All gradients."""
+        return [*self.d_blocks, *self.d_state, *self.d_vectors, *([] if self.d_dt is None else [self.d_dt])]
+
+    @property
+    def reads_h(self) -> bool:
+        """Whether the expressions read the output of the step before, except through the recurrent weights."""
+        h = self.graph.input("state", 0)
+        return any(node is h for node in in_order([*self.new, *self.backward]))
+
+    @property
+    def is_plain_lstm(self) -> bool:
+        """Whether the expressions are those of torch.nn.LSTM, so that cuDNN can run them."""
+        return self.hoisted.used == [] and self.new == _lstm(self.graph, len(self.divisors), self.divisors)
+
+    def vector_values(self, cell: Cell) -> list[Tensor]:
+        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients."""
+        if not self.vectors:
+            return []
+        values = self.hoisted.values(cell)
+        H = cell.hidden_size
+        heights = [H // divisor for divisor in self.divisors]
+        return [_per_unit(values[number], gate, H, heights, cell) for number, gate in self.vectors]
+
+
+def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], cell: Cell) -> Tensor:
+    """One number per unit from a parameter with one number, one per unit, or one per row of the gates."""
+    seeds = cell.weight_ih.shape[:-2]
+    value = value.to(cell.weight_ih.dtype).reshape(*seeds, -1)
+    length = value.shape[-1]
+    if length != H and length == sum(heights) and length != 1:
+        value = value.narrow(-1, sum(heights[:gate]), heights[gate])
+        length = heights[gate]
+    if length == H:
+        return value
+    return value.expand(*seeds, H) if length == 1 else value.repeat_interleave(H // length, -1)
+
+
+def _lstm(graph: Graph, gates: int, divisors: tuple[int, ...]) -> tuple[Node, ...] | None:
+    """The expressions of torch.nn.LSTM."""
+    if gates != 4 or divisors != (1, 1, 1, 1):
+        return None
+    z = [graph.input("pre", k) for k in range(4)]
+    i, f, g, o = graph("sigmoid", z[0]), graph("sigmoid", z[1]), graph("tanh", z[2]), graph("sigmoid", z[3])
+    c = f * graph.input("state", 1) + i * g
+    return o * graph("tanh", c), c
+
+
+_cache: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | NotTraceable]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def of_cell(cell: Cell, with_dt: bool) -> Equations:
+    """The equations of a cell. A step is traced once for each cell and each value of what it may depend on.
+
+    Raises: NotTraceable.
+    """
+    key = (with_dt, *_signature(cell))
+    known = _cache.setdefault(cell, {})
+    if key not in known:
+        with _lock:
+            try:
+                known[key] = _equations(trace(cell, with_dt), cell.State._fields)
+            except NotTraceable as error:
+                known[key] = error
+    found = known[key]
+    if isinstance(found, NotTraceable):
+        raise NotTraceable(str(found))
+    return found
+
+
+def _signature(cell: Cell) -> tuple[Any, ...]:
+    """What the trace of a step may depend on: attributes, and shapes and requires_grad of parameters."""
+    attributes = []
+    for name, value in vars(cell).items():
+        if isinstance(value, (bool, int, float, str, tuple, type(None))):
+            attributes.append((name, value))
+        elif isinstance(value, Tensor):
+            attributes.append((name, id(value)))
+    parameters = [(name, p.requires_grad, p.shape[-1:]) for name, p in cell.named_parameters()]
+    return type(cell), repr(attributes), tuple(parameters), cell.weight_ih.dim(), cell.weight_ih.dtype
+
+
+def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
+    graph = t.graph
+    H = max(t.heights)
+    unwrapped_x, rows_x = _without_row_gradients(t.d_gx)
+    unwrapped_h, rows_h = _without_row_gradients(t.d_gh)
+    gradients = [*t.d_state, *t.d_vectors.values(), *([] if t.d_dt is None else [t.d_dt])]
+    # A gate needs separate shares if a step reads one of them, or if their gradients differ.
+    read = in_order([*t.new, *unwrapped_x, *unwrapped_h, *gradients])
+    apart = {node.value[0] for node in read if node.op in ("x", "h")}
+    apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
+    replaced = {graph.input("pre", k): _apart(graph, k) for k in apart}
+    results = [*t.new, *unwrapped_x, *unwrapped_h, *gradients]
+    results = substitute(graph, results, replaced)
+    new, results = results[: len(t.new)], results[len(t.new) :]
+    d_x, results = results[: len(t.heights)], results[len(t.heights) :]
+    d_h, results = results[: len(t.heights)], results[len(t.heights) :]
+    d_state, results = results[: len(fields)], results[len(fields) :]
+    d_vectors = dict(zip(t.d_vectors, results, strict=False))
+    d_dt = None if t.d_dt is None else results[-1]
+    read = in_order([*new, *d_x, *d_h, *gradients])
+    rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
+    if wrong := rows & (apart | {node.value[0] for node in read if node.op == "pre"}):
+        raise NotTraceable(f"uses the pre-activations of gate {min(wrong)} besides their cumax")
+    blocks, d_blocks = [], []
+    for kind in KINDS:
+        for k, height in enumerate(t.heights):
+            if (kind == "pre") == (k not in apart):
+                node = graph.input("row" if k in rows else kind, k)
+                blocks.append(Block(k, kind, H // height, k in rows, node))
+                d_blocks.append(d_h[k] if kind == "h" else d_x[k])
+    used = in_order([*new, *d_blocks, *d_state, *d_vectors.values(), *([] if d_dt is None else [d_dt])])
+    vectors = tuple(sorted(node.value for node in used if node.op == "vector"))
+    zero = graph.constant(0.0)
+    return Equations(
+        divisors=tuple(H // height for height in t.heights),
+        blocks=tuple(blocks),
+        fields=fields,
+        new=tuple(new),
+        d_blocks=tuple(d_blocks),
+        d_state=tuple(d_state),
+        d_dt=d_dt,
+        vectors=vectors,
+        d_vectors=tuple(d_vectors.get(v, zero) for v in vectors),
+        noises=t.noises,
+        hoisted=t.hoisted,
+        graph=graph,
+    )
+
+
+def _apart(graph: Graph, gate: int) -> Node:
+    """x + h of a gate whose shares are computed apart."""
+    return graph.make("add", graph.input("x", gate), graph.input("h", gate))
+
+
+def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[int]]:
+    """The gradients with those of a cumax in the place of those of its pre-activations; the gates with a cumax."""
+    results, gates = [], set()
+    for node in gradients:
+        if node.op == "row_gradient":
+            gates.add(node.value[0])
+            node = node.args[0]
+        if any(inner.op == "row_gradient" for inner in in_order([node])):
+            raise NotTraceable("uses the pre-activations of a gate besides their cumax")
+        results.append(node)
+    return results, gates
+
+
+def substitute(graph: Graph, results: Iterable[Node], replaced: Mapping[Node, Node]) -> list[Node]:
+    """The results with some inputs replaced."""
+    results = list(results)
+    if not replaced:
+        return results
+    new: dict[Node, Node] = dict(replaced)
+    for node in in_order(results):
+        if node not in new:
+            new[node] = graph.make(node.op, *(new[a] for a in node.args), value=node.value) if node.args else node
+    return [new[node] for node in results]
+
+
+def draw_noise(equations: Equations, cell: Cell, S: int, batch: tuple[int, ...], like: Tensor) -> list[Tensor]:
+    """The numbers of torch.rand_like for a sequence: each (S, *batch, H), in the order of the eager engine."""
+    if not equations.noises:
+        return []
+    drawn = torch.rand((S, equations.noises, *batch, cell.hidden_size), dtype=like.dtype, device=like.device)
+    return [noise.contiguous() for noise in drawn.unbind(1)]

@@ -1,0 +1,773 @@
+// The time loop of a recurrent cell on the CPU: forward and exact backward, float32.
+//
+// The struct `Cell`, which is generated from `Cell.step` (emit_cpp.py), has the equations of one step; this file has
+// the matrix products and the loops over time. CELL is the name of the file with the struct.
+//
+// A step is computed while its numbers are in the cache: for one group of units at a time, the product with the weights
+// writes the pre-activations, and the pointwise equations follow. Backward does the same in reverse order, computes the
+// activations again from the saved pre-activations, and overwrites these with their gradients. Each thread has a slice
+// of the batch for the whole sequence, so threads do not wait for each other. If the batch is small and the weights are
+// large, they share the units instead, with one barrier per step.
+//
+// Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#include "vectors.h"
+
+namespace {  // libraries in one process would share the names, and with them the code, of one cell
+
+#include CELL
+
+// ---------------------------------------------------------------------------------------------- the cell's blocks
+//
+// A block is a gate's pre-activations, or a share of them: the first X_ONLY blocks have W_ih x + bias_ih, the next SUMS
+// blocks the sum with W_hh h + bias_hh, the last H_ONLY blocks the recurrent share alone. A step multiplies [x, 1, h] by
+// the weights, so each block needs a contiguous part of it. The columns of the blocks lie side by side in this order.
+//
+// A block is expanded if its gate has fewer rows than units, or if the step takes the cumax of its rows: the numbers of
+// all units are then computed between the product and the equations.
+
+constexpr int BLOCKS = Cell::X_ONLY + Cell::SUMS + Cell::H_ONLY;
+constexpr bool has_x(int block) { return block < Cell::X_ONLY + Cell::SUMS; }
+constexpr bool has_h(int block) { return block >= Cell::X_ONLY; }
+constexpr int divisor(int block) { return Cell::divisor(Cell::gate(block)); }
+constexpr bool expanded(int block) { return Cell::is_row(block) || divisor(block) > 1; }
+// Number of expanded blocks before this one.
+constexpr int place_among_expanded(int block) {
+    return block == 0 ? 0 : place_among_expanded(block - 1) + (expanded(block - 1) ? 1 : 0);
+}
+constexpr int EXPANDED = place_among_expanded(BLOCKS);
+constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which cannot be empty
+
+// ---------------------------------------------------------------------------------------------- matrix products
+
+// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
+// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
+// of k have separate sums.
+template <int R, bool packed>
+void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    Reg sum[UNROLL][R][2] = {};
+    if (accumulate)
+        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
+            s[i][0] += x * b0;
+            s[i][1] += x * b1;
+        }
+    };
+    int64_t k = 0;
+    for (; k + UNROLL <= K; k += UNROLL)
+#pragma GCC unroll 4
+        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
+    for (; k < K; k++) step(k, sum[0]);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) {
+        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
+        store_reg(c + i * ldc, sum[0][i][0]);
+        store_reg(c + i * ldc + LANES, sum[0][i][1]);
+    }
+}
+
+template <bool packed, int R = ROWS>
+void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
+    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The k-th of `parts` nearly equal parts of 0..n.
+struct Range {
+    int64_t from, to;
+    int64_t size() const { return to - from; }
+};
+Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
+
+// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache.
+constexpr int64_t BLOCK = 256;
+void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
+    for (int64_t n = 0; n < blocks; n++) {
+        Range k = part(K, n, blocks);
+        for (int64_t m = 0; m < tiles; m++) {
+            Range r = part(rows, m, tiles);
+            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
+                           ldc, accumulate || n > 0);
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- the interface's data
+
+// Tensors are contiguous unless strides are given. A null pointer: the tensor does not exist or is not wanted.
+extern "C" struct Problem {
+    int64_t threads, S, B, I, H, keep;  // keep: 1 if backward follows
+    const float *x, *ih, *hh, *bias_ih, *bias_hh;  // (S, B, I), (rows, I), (rows, H), (rows), (rows)
+    int64_t x_step, x_row;
+    const float* const* state;    // initial state, (B, H) for each field
+    const float* const* vectors;  // numbers per unit, (H) each
+    const float* const* noise;    // (S, B, H) each
+    const float* dt;              // (S, B)
+    const uint8_t* mask;          // (S, B)
+    const int64_t* order;         // (B): the index in the batch of the loop's row b; with a mask, see fused.py
+    float* output;
+    float* const* last;  // state after the last step
+    float* workspace;    // what backward needs to know, and scratch memory
+    // backward: gradients of the results, then of the arguments
+    const float* d_output;
+    int64_t d_output_step, d_output_row;
+    const float* const* d_last;
+    float *d_x, *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;
+    float *const *d_state, *const *d_vectors;
+    float* d_dt;
+
+    // The workspace has the loop's order of rows, the tensors have the batch's.
+    int64_t place(int64_t b) const { return order ? order[b] : b; }
+    bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
+};
+
+// The layout of the workspace. Rows are an odd number of cache lines long: rows at distances of a power of two would
+// share the same few places of the cache.
+int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+
+constexpr int64_t CHUNK = 96;  // rows of dx, or of projected x, computed at a time
+
+// With few rows and many inputs, loading the weights takes most of the time. Then the inputs' share of the
+// pre-activations is computed in advance for a window of steps, so that a load of the weights serves many rows.
+bool projects_ahead(const Problem& p) { return p.I >= 32 && p.B < 32 * p.threads; }
+
+struct Layout {
+    int64_t groups, units;               // units: H rounded up to whole groups
+    int64_t height[BLOCKS];              // rows of the block's gate in the weights
+    int64_t row[BLOCKS];                 // the first of them
+    int64_t column[BLOCKS + 1];          // first column of the block; the widths are rounded up to whole groups
+    int64_t columns, x_columns, first_h;  // all columns; those before the recurrent blocks' last; the first with h
+    int64_t in, pad;                     // length of [x, 1, h]; numbers before it, so that h begins at a cache line
+    int64_t act_row, unit_row, in_row, grad_row;
+    int64_t window, slots;        // steps of a window; steps whose pre-activations are stored at a time
+    int64_t act_step, unit_step;  // unit_step: 0 if only the current step is kept
+    int64_t time_parts;           // parts of the weight gradients' sum over S and B
+    // Kept from forward to backward: (slots, B, columns), and for each field but h (S + 1, B, units).
+    float *act, *state[Cell::FIELDS];
+    // Forward: two of (B, pad + in); weights in tiles; see `project_ahead`; see `expand`.
+    float *inputs, *weights, *ahead, *wide;
+    // Backward: weights in tiles; (B, units) for each field; (threads, VECTORS, units); (threads, S, B); see
+    // `sum_gradients`, `input_gradient`.
+    float *weights_back = nullptr, *dstate[Cell::FIELDS] = {}, *dvectors = nullptr, *ddt = nullptr;
+    float *gradient = nullptr, *left = nullptr, *right = nullptr, *dx = nullptr;
+    int64_t floats = 0;
+
+    Layout(const Problem& p) {
+        groups = ceil_div(p.H, WIDTH), units = groups * WIDTH, columns = 0;
+        for (int k = 0; k < BLOCKS; k++) {
+            height[k] = p.H / divisor(k), row[k] = 0;
+            for (int gate = 0; gate < Cell::gate(k); gate++) row[k] += p.H / Cell::divisor(gate);
+            column[k] = columns, columns += ceil_div(height[k], WIDTH) * WIDTH;
+        }
+        column[BLOCKS] = columns, x_columns = column[Cell::X_ONLY + Cell::SUMS], first_h = column[Cell::X_ONLY];
+        in = p.I + 1 + p.H, pad = ceil_div(p.I + 1, LINE) * LINE - (p.I + 1);
+        act_row = odd_lines(columns), unit_row = odd_lines(units), in_row = odd_lines(pad + in);
+        grad_row = odd_lines(columns);
+        act_step = p.B * act_row, unit_step = p.keep ? p.B * unit_row : 0;
+        window = projects_ahead(p) ? p.threads * CHUNK / p.B : 1;
+        slots = p.keep ? p.S : window;
+        for (time_parts = p.threads; time_parts > 4 && time_parts % 2 == 0;) time_parts /= 2;
+        int64_t states = (p.keep ? p.S : 1) + 1;
+        act = take(p, slots * p.B * act_row);
+        for (int f = 1; f < Cell::FIELDS; f++) state[f] = take(p, states * p.B * unit_row);
+        int64_t kept = floats;
+        inputs = take(p, 2 * p.B * in_row);
+        weights = take(p, columns * in);
+        ahead = take(p, projects_ahead(p) ? p.threads * CHUNK * ahead_row(p) : 0);
+        wide = take(p, p.threads * wide_size());
+        int64_t forward = floats;
+        floats = kept;  // backward's scratch memory is where forward's was
+        if (p.keep) {
+            weights_back = take(p, (columns - first_h) * units + x_columns * ceil_div(p.I, WIDTH) * WIDTH);
+            for (float*& d : dstate) d = take(p, p.B * unit_row);
+            dvectors = take(p, p.threads * Cell::VECTORS * units);
+            ddt = take(p, Cell::TIMED ? p.threads * p.S * p.B : 0);
+            gradient = take(p, time_parts * in * grad_row);
+            left = take(p, p.threads * left_size()), right = take(p, p.threads * BLOCK * WIDTH);
+            dx = take(p, p.threads * CHUNK * dx_row(p));
+            wide = take(p, p.threads * wide_size());
+        }
+        if (forward > floats) floats = forward;
+    }
+    static int64_t ahead_row(const Problem& p) { return odd_lines(p.I + 1); }
+    static int64_t dx_row(const Problem& p) { return odd_lines(ceil_div(p.I, WIDTH) * WIDTH); }
+    int64_t left_size() const { return ceil_div(in, ROWS) * ROWS * BLOCK + in_row + LINE; }  // tiles, one line
+    int64_t wide_size() const { return 2 * EXPANDED * units; }
+    int64_t panels(int k) const { return (column[k + 1] - column[k]) / WIDTH; }  // groups of columns of a block
+    int block_of(int64_t col) const {
+        int k = 0;
+        while (col >= column[k + 1]) k++;
+        return k;
+    }
+    // The part of [x, 1, h] that a block needs.
+    Range inputs_of(const Problem& p, int k) const { return {has_x(k) ? 0 : p.I, has_h(k) ? in : p.I + 1}; }
+
+ private:
+    float* take(const Problem& p, int64_t n) {
+        float* place = p.workspace ? p.workspace + floats : nullptr;
+        floats += ceil_div(n, LINE) * LINE;
+        return place;
+    }
+};
+
+// ---------------------------------------------------------------------------------------------- threads
+
+// Products of denormal numbers are very slow, and vanishing gradients have many of them: here they are zero.
+struct Flush {
+#if defined(__SSE__)
+    unsigned before = _mm_getcsr();
+    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
+    ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+    uint64_t before;
+    Flush() {
+        asm volatile("mrs %0, fpcr" : "=r"(before));
+        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
+    }
+    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
+#endif
+};
+
+int thread_number() {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+int team_size() {
+#ifdef _OPENMP
+    return omp_get_num_threads();
+#else
+    return 1;
+#endif
+}
+void barrier() {
+#pragma omp barrier
+}
+
+// The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows and synchronise at
+// every step.
+struct Share {
+    Range rows, groups;
+    int64_t sharer, sharers;
+};
+
+// Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. A barrier
+// costs little if every thread has a core, but milliseconds if other processes run there. So units are shared only if
+// a step is long: few rows and many units. Expanded blocks need all units.
+Share share(const Problem& p, const Layout& w) {
+    int64_t team = team_size(), best = 1;
+    double least = 1e300;
+    for (int64_t sharers = 1; sharers <= team && sharers <= w.groups; sharers++) {
+        if (team % sharers || (EXPANDED && sharers > 1)) continue;
+        double rows = ceil_div(p.B, team / sharers), weights = ceil_div(w.groups, sharers) * WIDTH * BLOCKS * w.in;
+        double multiply = weights / WIDTH * (rows > 4 ? rows : 4);  // a tile of few rows takes as long as one of four
+        double bytes = 4 * weights, fetch = bytes / (bytes > 262144 ? 8 : 32);  // from the second-level cache or memory
+        double cost = (multiply + fetch) * (sharers > 1 ? 1.2 : 1.0) + (sharers > 1 ? 1e5 : 0.0);
+        if (cost < least) least = cost, best = sharers;
+    }
+    int64_t slices = team / best, me = thread_number();
+    return {part(p.B, me / best, slices), part(w.groups, me % best, best), me % best, best};
+}
+
+// ---------------------------------------------------------------------------------------------- expanded blocks
+
+// The numbers of all units of one row: `wide` (EXPANDED, units) from the row's pre-activations. The softmax of a cumax
+// is kept in their place; with `again` it is there already.
+[[maybe_unused]] void expand(const Layout& w, float* act, float* wide, bool again) {
+    for (int k = 0; k < BLOCKS; k++) {
+        if (!expanded(k)) continue;
+        float *from = act + w.column[k], *to = wide + place_among_expanded(k) * w.units;
+        int64_t n = w.height[k];
+        if (Cell::is_row(k) && !again) {
+            float largest = from[0], sum = 0.0f;
+            for (int64_t r = 1; r < n; r++) largest = from[r] > largest ? from[r] : largest;
+            for (int64_t r = 0; r < n; r += WIDTH) {
+                Vec e = load_cut(from + r, n - r) - largest;
+                e = cut({finite_exp(e.r[0]), finite_exp(e.r[1])}, n - r);
+                store(from + r, e);
+                sum += total(e);
+            }
+            for (int64_t r = 0; r < n; r += WIDTH) store(from + r, load(from + r) / sum);
+        }
+        float value = 0.0f;
+        for (int64_t r = 0; r < n; r++) {
+            value = Cell::is_row(k) ? value + from[r] : from[r];
+            float clamped = Cell::is_row(k) && value > 1.0f ? 1.0f : value;
+            for (int64_t u = r * divisor(k); u < (r + 1) * divisor(k); u++) to[u] = clamped;
+        }
+    }
+}
+
+// Backward: the gradients of the row's pre-activations from those of all units.
+[[maybe_unused]] void contract(const Layout& w, float* act, const float* wide) {
+    for (int k = 0; k < BLOCKS; k++) {
+        if (!expanded(k)) continue;
+        float* z = act + w.column[k];
+        const float* d = wide + place_among_expanded(k) * w.units;
+        int64_t n = w.height[k];
+        float dot = 0.0f, sum = 0.0f;
+        auto of_row = [&](int64_t r) {
+            float total = 0.0f;
+            for (int64_t u = r * divisor(k); u < (r + 1) * divisor(k); u++) total += d[u];
+            return total;
+        };
+        if (Cell::is_row(k)) {  // d softmax = the sum of d over this and all later rows; z has the softmax
+            for (int64_t r = n - 1; r >= 0; r--) sum += of_row(r), dot += z[r] * sum;
+            sum = 0.0f;
+            for (int64_t r = n - 1; r >= 0; r--) sum += of_row(r), z[r] *= sum - dot;
+        } else {
+            for (int64_t r = 0; r < n; r++) z[r] = of_row(r);
+        }
+        for (int64_t r = 0; r < n; r += WIDTH) store(z + r, flushed(cut(load(z + r), n - r)));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- forward
+
+// Weights in tiles: for each group of columns, (in, WIDTH); columns beyond a block's height are zero.
+void pack_weights(const Problem& p, const Layout& w) {
+    Range range = part(w.columns / WIDTH, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
+        int k = w.block_of(n * WIDTH);
+        int64_t first = n * WIDTH - w.column[k];
+        float* to = w.weights + n * w.in * WIDTH;
+        for (int64_t l = 0; l < WIDTH; l++) {
+            bool exists = first + l < w.height[k];
+            int64_t row = w.row[k] + first + l;
+            if (has_x(k))
+                for (int64_t i = 0; i < p.I; i++) to[i * WIDTH + l] = exists ? p.ih[row * p.I + i] : 0.0f;
+            float bias = has_x(k) && exists ? p.bias_ih[row] : 0.0f;
+            if (has_h(k) && exists && p.bias_hh) bias += p.bias_hh[row];
+            to[p.I * WIDTH + l] = bias;
+            if (has_h(k))
+                for (int64_t i = 0; i < p.H; i++) to[(p.I + 1 + i) * WIDTH + l] = exists ? p.hh[row * p.H + i] : 0.0f;
+        }
+    }
+}
+
+// The rows [x, 1, h] of step t.
+float* inputs(const Problem& p, const Layout& w, int64_t t) { return w.inputs + t % 2 * p.B * w.in_row + w.pad; }
+
+void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) {
+    float* in = inputs(p, w, t);
+    for (int64_t b = rows.from; b < rows.to; b++) {
+        std::memcpy(in + b * w.in_row, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
+        in[b * w.in_row + p.I] = 1.0f;
+    }
+}
+
+// Copy this thread's units of a (B, H) tensor to rows of the workspace, or zeros if there is no tensor. `pad`: write
+// zeros beyond H.
+void fetch_units(const Problem& p, const Share& me, const float* tensor, float* to, int64_t to_row, bool pad) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < (pad ? last : end); u++)
+            to[b * to_row + u] = tensor && u < end ? tensor[p.place(b) * p.H + u] : 0.0f;
+}
+// Copy them back.
+void leave_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* tensor) {
+    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
+}
+
+// Number of a thread's rows in the products of a step: all up to the last one that exists.
+int64_t taking_part(const Problem& p, int64_t t, Range rows) {
+    int64_t last = rows.to;
+    while (last > rows.from && !p.exists(t, last - 1)) last--;
+    return last - rows.from;
+}
+
+// The pre-activations of one group of units at step t. `ahead`: the inputs' share is there already.
+void project(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group, bool ahead) {
+    const float* in = inputs(p, w, t) + me.rows.from * w.in_row;
+    int64_t rows = taking_part(p, t, me.rows);
+    for (int k = 0; k < BLOCKS; k++) {
+        if (group >= w.panels(k)) continue;
+        Range range = w.inputs_of(p, k);
+        if (ahead && has_x(k)) range.from = p.I + 1;
+        if (range.size() <= 0) continue;
+        int64_t column = w.column[k] + group * WIDTH;
+        float* z = w.act + t % w.slots * w.act_step + me.rows.from * w.act_row + column;
+        product(rows, range.size(), in + range.from, w.in_row, w.weights + (column * w.in + range.from * WIDTH), z,
+                w.act_row, ahead && has_x(k));
+    }
+}
+
+// The vectors' numbers of one group of units.
+INLINE void load_vectors(const Problem& p, int64_t u, Vec* vectors) {
+    for (int v = 0; v < Cell::VECTORS; v++) vectors[v] = load_cut(p.vectors[v] + u, p.H - u);
+}
+
+// What the equations read at one step, of one row and group of units.
+struct Read {
+    Vec z[BLOCKS], state[Cell::FIELDS], noise[length(Cell::NOISES)], dt;
+};
+INLINE void read_step(const Problem& p, const Layout& w, int64_t t, int64_t b, int64_t u, const float* act,
+                      const float* wide, Read& r) {
+    for (int k = 0; k < BLOCKS; k++)
+        r.z[k] = load(expanded(k) ? wide + place_among_expanded(k) * w.units + u : act + w.column[k] + u);
+    for (int n = 0; n < Cell::NOISES; n++)
+        r.noise[n] = load_cut(p.noise[n] + (t * p.B + p.place(b)) * p.H + u, p.H - u);
+    if (Cell::TIMED) r.dt = spread_vec(p.dt[t * p.B + p.place(b)]);
+}
+
+INLINE void unit_forward(const Problem& p, const Layout& w, int64_t t, int64_t b, int64_t u, const Vec* vectors,
+                         const float* wide) {
+    int64_t at = b * w.unit_row + u;
+    const float* h = inputs(p, w, t) + b * w.in_row + p.I + 1 + u;
+    Read r;
+    Vec now[Cell::FIELDS];
+    for (int f = 1; f < Cell::FIELDS; f++) r.state[f] = load(w.state[f] + t * w.unit_step + at);
+    if (p.exists(t, b)) {
+        if (Cell::READS_H) r.state[0] = load_cut(h, p.H - u);
+        read_step(p, w, t, b, u, w.act + t % w.slots * w.act_step + b * w.act_row, wide, r);
+        Cell::forward(r.z, r.state, vectors, r.noise, r.dt, now);
+    } else {  // a step that does not exist does not change the state
+        now[0] = load_cut(h, p.H - u);
+        for (int f = 1; f < Cell::FIELDS; f++) now[f] = r.state[f];
+    }
+    for (int f = 1; f < Cell::FIELDS; f++) store(w.state[f] + (t + 1) * w.unit_step + at, now[f]);
+    store_cut(inputs(p, w, t + 1) + b * w.in_row + p.I + 1 + u, now[0], p.H - u);
+    store_cut(p.output + (t * p.B + p.place(b)) * p.H + u, now[0], p.H - u);
+}
+
+// All units of a thread at step t, after the products.
+void pointwise_forward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    Vec vectors[length(Cell::VECTORS)];
+    load_vectors(p, group * WIDTH, vectors);
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) unit_forward(p, w, t, b, group * WIDTH, vectors, nullptr);
+}
+[[maybe_unused]] void expanded_forward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+    float* wide = w.wide + thread_number() * w.wide_size();
+    Vec vectors[length(Cell::VECTORS)];
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        if (p.exists(t, b)) expand(w, w.act + t % w.slots * w.act_step + b * w.act_row, wide, false);
+        for (int64_t group = 0; group < w.groups; group++) {
+            load_vectors(p, group * WIDTH, vectors);
+            unit_forward(p, w, t, b, group * WIDTH, vectors, wide);
+        }
+    }
+}
+
+// The inputs' share of the pre-activations of a window of steps, `first` and those after it.
+void project_ahead(const Problem& p, const Layout& w, int64_t first) {
+    int64_t row = Layout::ahead_row(p);
+    float* in = w.ahead + thread_number() * CHUNK * row;
+    float* act = w.act + first % w.slots * w.act_step;
+    int64_t steps = p.S - first < w.window ? p.S - first : w.window;
+    Range range = part(steps * p.B, thread_number(), team_size());
+    for (int64_t from = range.from; from < range.to; from += CHUNK) {
+        int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
+        for (int64_t r = 0; r < n; r++) {
+            const float* x = p.x + (first + (from + r) / p.B) * p.x_step + p.place((from + r) % p.B) * p.x_row;
+            std::memcpy(in + r * row, x, p.I * sizeof(float));
+            in[r * row + p.I] = 1.0f;
+        }
+        for (int64_t column = 0; column < w.x_columns; column += WIDTH)
+            product(n, p.I + 1, in, row, w.weights + column * w.in, act + from * w.act_row + column, w.act_row, false);
+    }
+}
+
+void forward(const Problem& p) {
+    bool ahead = projects_ahead(p);
+    Layout w(p);
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w);
+        Range my_inputs = part(me.rows.size(), me.sharer, me.sharers);
+        my_inputs = {me.rows.from + my_inputs.from, me.rows.from + my_inputs.to};
+        pack_weights(p, w);
+        fetch_units(p, me, p.state[0], inputs(p, w, 0) + p.I + 1, w.in_row, false);
+        for (int f = 1; f < Cell::FIELDS; f++) fetch_units(p, me, p.state[f], w.state[f], w.unit_row, true);
+        put_input(p, w, 0, my_inputs);
+        for (int64_t t = 0; t < p.S; t++) {
+            if (t == 0 || (ahead && t % w.window == 0)) barrier();
+            if (ahead && t % w.window == 0) {
+                project_ahead(p, w, t);
+                barrier();
+            }
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                project(p, w, me, t, group, ahead);
+                if constexpr (!EXPANDED) pointwise_forward(p, w, me, t, group);
+            }
+            if constexpr (EXPANDED) expanded_forward(p, w, me, t);
+            if (t + 1 < p.S) put_input(p, w, t + 1, my_inputs);
+            if (me.sharers > 1) barrier();
+        }
+        leave_units(p, me, inputs(p, w, p.S) + p.I + 1, w.in_row, p.last[0]);
+        for (int f = 1; f < Cell::FIELDS; f++)
+            leave_units(p, me, w.state[f] + p.S * w.unit_step, w.unit_row, p.last[f]);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- backward
+
+// weights_back: hh in tiles (columns with h, WIDTH) for each group of units, then ih in the same way for groups of
+// inputs and the columns with x. The gradients of the pre-activations are multiplied by them.
+void pack_weights_back(const Problem& p, const Layout& w) {
+    int64_t h_columns = w.columns - w.first_h, tiles = w.groups + (p.d_x ? ceil_div(p.I, WIDTH) : 0);
+    Range range = part(tiles, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
+        bool recurrent = n < w.groups;
+        const float* from = recurrent ? p.hh : p.ih;
+        int64_t length = recurrent ? p.H : p.I, first = (recurrent ? n : n - w.groups) * WIDTH;
+        float* to = w.weights_back + (recurrent ? n * h_columns : w.groups * h_columns + (n - w.groups) * w.x_columns) * WIDTH;
+        int64_t end = recurrent ? w.columns : w.x_columns;
+        for (int64_t column = recurrent ? w.first_h : 0; column < end; column++, to += WIDTH) {
+            int k = w.block_of(column);
+            int64_t unit = column - w.column[k], row = w.row[k] + unit;
+            for (int64_t l = 0; l < WIDTH; l++)
+                to[l] = unit < w.height[k] && first + l < length ? from[row * length + first + l] : 0.0f;
+        }
+    }
+}
+
+// One row and group of units. `vectors`: their numbers; `sums`: their gradients, added to. `read`: the row's gradients
+// are read although the step does not exist.
+INLINE void unit_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t b, int64_t u,
+                          const Vec* vectors, Vec* sums, float* wide, bool read) {
+    int64_t at = b * w.unit_row + u;
+    float* act = w.act + t * w.act_step + b * w.act_row;
+    if (t > 0 && p.exists(t - 1, b)) {
+        for (int k = 0; k < BLOCKS; k++)
+            if (!expanded(k)) soon(act - w.act_step + w.column[k] + u);
+        for (int f = 1; f < Cell::FIELDS; f++) soon(w.state[f] + (t - 1) * w.unit_step + at);
+    }
+    Vec d[Cell::FIELDS], dz[BLOCKS], dstate[Cell::FIELDS], dvectors[length(Cell::VECTORS)], ddt{};
+    for (int f = 0; f < Cell::FIELDS; f++) d[f] = load(w.dstate[f] + at);
+    if (p.d_output) {
+        const float* d_output = p.d_output + t * p.d_output_step + p.place(b) * p.d_output_row;
+        d[0] = d[0] + load_cut(d_output + u, p.H - u);
+    }
+    if (!p.exists(t, b)) {  // the state did not change: its gradient passes through
+        store(w.dstate[0] + at, d[0]);
+        if (read)
+            for (int k = 0; k < BLOCKS; k++)
+                if (u < w.panels(k) * WIDTH) store(act + w.column[k] + u, Vec{});
+        return;
+    }
+    Read r;
+    for (int f = 1; f < Cell::FIELDS; f++) r.state[f] = load(w.state[f] + t * w.unit_step + at);
+    if (Cell::READS_H) {
+        const float* before = t ? p.output + (t - 1) * p.B * p.H : p.state[0];
+        r.state[0] = load_cut(before + p.place(b) * p.H + u, p.H - u);
+    }
+    read_step(p, w, t, b, u, act, wide, r);
+    Cell::backward(r.z, r.state, vectors, r.noise, r.dt, d, dz, dstate, dvectors, ddt);
+    // Units beyond H must not reach the products: 0 times infinity is not 0.
+    float* wide_gradients = wide + EXPANDED * w.units;
+    for (int k = 0; k < BLOCKS; k++) {
+        if (expanded(k)) store(wide_gradients + place_among_expanded(k) * w.units + u, dz[k]);
+        else store(act + w.column[k] + u, flushed(cut(dz[k], p.H - u)));
+    }
+    // The products with the weights are added to the gradient of h.
+    for (int f = 0; f < Cell::FIELDS; f++) store(w.dstate[f] + at, cut(dstate[f], p.H - u));
+    for (int v = 0; v < Cell::VECTORS; v++) sums[v] = sums[v] + dvectors[v];
+    if (Cell::TIMED && p.d_dt) w.ddt[(me.sharer * p.S + t) * p.B + b] += total(cut(ddt, p.H - u));
+}
+
+void load_sums(const Layout& w, int64_t u, Vec* sums, bool back) {
+    for (int v = 0; v < Cell::VECTORS; v++) {
+        float* sum = w.dvectors + (thread_number() * Cell::VECTORS + v) * w.units + u;
+        if (back) store(sum, sums[v]);
+        else sums[v] = load(sum);
+    }
+}
+
+void pointwise_backward(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    Vec vectors[length(Cell::VECTORS)], sums[length(Cell::VECTORS)];
+    load_vectors(p, group * WIDTH, vectors);
+    load_sums(w, group * WIDTH, sums, false);
+    int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);  // rows whose gradients are
+    for (int64_t b = me.rows.from; b < me.rows.to; b++)
+        unit_backward(p, w, me, t, b, group * WIDTH, vectors, sums, nullptr, b < read);
+    load_sums(w, group * WIDTH, sums, true);
+}
+[[maybe_unused]] void expanded_backward(const Problem& p, const Layout& w, const Share& me, int64_t t) {
+    float* wide = w.wide + thread_number() * w.wide_size();
+    Vec vectors[length(Cell::VECTORS)], sums[length(Cell::VECTORS)];
+    int64_t read = p.d_x ? me.rows.to : me.rows.from + taking_part(p, t, me.rows);
+    for (int64_t b = me.rows.from; b < me.rows.to; b++) {
+        float* act = w.act + t * w.act_step + b * w.act_row;
+        if (p.exists(t, b)) expand(w, act, wide, true);
+        for (int64_t group = 0; group < w.groups; group++) {
+            load_vectors(p, group * WIDTH, vectors);
+            load_sums(w, group * WIDTH, sums, false);
+            unit_backward(p, w, me, t, b, group * WIDTH, vectors, sums, wide, b < read);
+            load_sums(w, group * WIDTH, sums, true);
+        }
+        if (p.exists(t, b)) contract(w, act, wide + EXPANDED * w.units);
+    }
+}
+
+// dh += dz_t U for one group of units.
+void recur_back(const Problem& p, const Layout& w, const Share& me, int64_t t, int64_t group) {
+    int64_t columns = w.columns - w.first_h;
+    product(taking_part(p, t, me.rows), columns, w.act + t * w.act_step + me.rows.from * w.act_row + w.first_h,
+            w.act_row, w.weights_back + group * columns * WIDTH,
+            w.dstate[0] + me.rows.from * w.unit_row + group * WIDTH, w.unit_row, true);
+}
+
+// gradient (in, columns) = sum over steps and batch of [x, 1, h_before]^T dz: the gradients of ih, bias and hh at once.
+// The rows that exist and the columns are divided among the threads; each part of the rows has a separate sum.
+void sum_gradients(const Problem& p, const Layout& w, int64_t time_part, Range panels) {
+    float *left = w.left + thread_number() * w.left_size(), *right = w.right + thread_number() * BLOCK * WIDTH;
+    float* line = left + w.left_size() - w.in_row - LINE;
+    float* gradient = w.gradient + time_part * w.in * w.grad_row;
+    int64_t existing = 0, t = 0, b = 0, row[BLOCK];  // (t, b) goes over all rows; `row`: the existing ones of a block
+    auto walk = [&] {
+        if (++b == p.B) b = 0, t++;
+    };
+    for (; t < p.S; walk()) existing += p.exists(t, b);
+    Range range = part(existing, time_part, w.time_parts);
+    t = b = 0;
+    for (int64_t before = 0; before < range.from; walk()) before += p.exists(t, b);
+    int64_t tiles = ceil_div(w.in, ROWS), blocks = ceil_div(range.size(), BLOCK);
+    for (int64_t n = 0; n < blocks || n == 0; n++) {
+        Range block = blocks ? part(range.size(), n, blocks) : Range{0, 0};
+        for (int64_t k = 0; k < block.size(); k++, walk()) {  // a row of [x, 1, h_before], cut into the tiles' rows
+            while (!p.exists(t, b)) walk();
+            row[k] = t * p.B + b;
+            const float* before = t ? p.output + (t - 1) * p.B * p.H : p.state[0];
+            std::memcpy(line, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
+            line[p.I] = 1.0f;
+            std::memcpy(line + p.I + 1, before + p.place(b) * p.H, p.H * sizeof(float));
+            for (int64_t m = 0; m < tiles; m++)  // ROWS numbers each; the last ones of a short tile are not read
+                std::memcpy(left + (m * block.size() + k) * ROWS, line + part(w.in, m, tiles).from,
+                            ROWS * sizeof(float));
+        }
+        for (int64_t j = panels.from; j < panels.to; j++) {
+            Range needed = w.inputs_of(p, w.block_of(j * WIDTH));
+            for (int64_t k = 0; k < block.size(); k++) {
+                if (k + 16 < block.size()) soon(w.act + row[k + 16] * w.act_row + j * WIDTH);
+                std::memcpy(right + k * WIDTH, w.act + row[k] * w.act_row + j * WIDTH, WIDTH * sizeof(float));
+            }
+            for (int64_t m = 0; m < tiles; m++) {
+                Range r = part(w.in, m, tiles);
+                if (r.to <= needed.from || r.from >= needed.to) continue;
+                tile_of<true>(r.size(), block.size(), left + m * block.size() * ROWS, 0, right,
+                              gradient + r.from * w.grad_row + j * WIDTH, w.grad_row, n > 0);
+            }
+        }
+    }
+}
+
+// Add the parts and transpose them: column by column to the rows of ih, bias and hh.
+void write_gradients(const Problem& p, const Layout& w) {
+    Range range = part(w.columns / WIDTH, thread_number(), team_size());
+    for (int64_t n = range.from; n < range.to; n++) {
+        int k = w.block_of(n * WIDTH);
+        int64_t first = n * WIDTH - w.column[k];
+        Range needed = w.inputs_of(p, k);
+        for (int64_t i = needed.from; i < needed.to; i++) {
+            const float* from = w.gradient + i * w.grad_row + n * WIDTH;
+            for (int64_t l = 0; l < WIDTH && first + l < w.height[k]; l++) {
+                float sum = 0.0f;
+                for (int64_t m = 0; m < w.time_parts; m++) sum += from[m * w.in * w.grad_row + l];
+                int64_t row = w.row[k] + first + l;
+                if (i < p.I) p.d_ih[row * p.I + i] = sum;
+                else if (i > p.I) p.d_hh[row * p.H + i - p.I - 1] = sum;
+                else {
+                    if (has_x(k)) p.d_bias_ih[row] = sum;
+                    if (has_h(k) && p.d_bias_hh) p.d_bias_hh[row] = sum;
+                }
+            }
+        }
+    }
+}
+
+// dx = dz W for all steps at once.
+void input_gradient(const Problem& p, const Layout& w) {
+    int64_t row = Layout::dx_row(p), panels = ceil_div(p.I, WIDTH), rows = p.S * p.B;
+    const float* weights = w.weights_back + w.groups * (w.columns - w.first_h) * WIDTH;
+    float* dx = w.dx + thread_number() * CHUNK * row;
+    Range range = part(rows, thread_number(), team_size());
+    for (int64_t from = range.from; from < range.to; from += CHUNK) {
+        int64_t n = range.to - from < CHUNK ? range.to - from : CHUNK;
+        for (int64_t j = 0; j < panels; j++)
+            product(n, w.x_columns, w.act + from * w.act_row, w.act_row, weights + j * w.x_columns * WIDTH,
+                    dx + j * WIDTH, row, false);
+        for (int64_t r = 0; r < n; r++) {
+            int64_t to = (from + r) / p.B * p.B + p.place((from + r) % p.B);
+            std::memcpy(p.d_x + to * p.I, dx + r * row, p.I * sizeof(float));
+        }
+    }
+}
+
+void backward(const Problem& p) {
+    Layout w(p);
+    std::memset(w.dvectors, 0, p.threads * Cell::VECTORS * w.units * sizeof(float));
+    if (Cell::TIMED) std::memset(w.ddt, 0, p.threads * p.S * p.B * sizeof(float));
+#pragma omp parallel num_threads(p.threads)
+    {
+        Flush flush;
+        Share me = share(p, w);
+        pack_weights_back(p, w);
+        for (int f = 0; f < Cell::FIELDS; f++) fetch_units(p, me, p.d_last[f], w.dstate[f], w.unit_row, true);
+        barrier();
+        for (int64_t t = p.S - 1; t >= 0; t--) {
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) {
+                if (t + 1 < p.S) recur_back(p, w, me, t + 1, group);
+                if constexpr (!EXPANDED) pointwise_backward(p, w, me, t, group);
+            }
+            if constexpr (EXPANDED) expanded_backward(p, w, me, t);
+            if (me.sharers > 1) barrier();
+        }
+        if (p.d_state[0])
+            for (int64_t group = me.groups.from; group < me.groups.to; group++) recur_back(p, w, me, 0, group);
+        for (int f = 0; f < Cell::FIELDS; f++)
+            if (p.d_state[f]) leave_units(p, me, w.dstate[f], w.unit_row, p.d_state[f]);
+        barrier();
+        if (p.d_hh) {
+            int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;
+            for (int64_t n = thread_number(); n < w.time_parts * column_parts; n += team)
+                sum_gradients(p, w, n / column_parts, part(w.columns / WIDTH, n % column_parts, column_parts));
+            barrier();
+            write_gradients(p, w);
+        }
+        if (p.d_x) input_gradient(p, w);
+    }
+    for (int v = 0; v < Cell::VECTORS; v++)
+        for (int64_t u = 0; p.d_vectors[v] && u < p.H; u++) {
+            float sum = 0.0f;
+            for (int64_t k = 0; k < p.threads; k++) sum += w.dvectors[(k * Cell::VECTORS + v) * w.units + u];
+            p.d_vectors[v][u] = sum;
+        }
+    if (Cell::TIMED && p.d_dt)
+        for (int64_t n = 0; n < p.S * p.B; n++) {
+            float sum = 0.0f;
+            for (int64_t k = 0; k < p.threads; k++) sum += w.ddt[k * p.S * p.B + n];
+            p.d_dt[n / p.B * p.B + p.place(n % p.B)] = sum;
+        }
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------- the interface
+
+// Number of floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
+extern "C" int64_t timescales_workspace(const Problem* p) {
+    Problem q = *p;
+    q.workspace = nullptr;
+    return Layout(q).floats;
+}
+extern "C" void timescales_forward(const Problem* p) { forward(*p); }
+// Overwrites what forward left in the workspace.
+extern "C" void timescales_backward(const Problem* p) { backward(*p); }

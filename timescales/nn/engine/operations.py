@@ -1,0 +1,226 @@
+"""torch's elementwise operations (aten) as scalar expressions, forward and backward.
+
+`ELEMENTWISE` has a function for each operation: from the operation's arguments, which are nodes or numbers, to a node.
+What is not listed here, and neither moves numbers (`STRUCTURAL`) nor makes constants (`CONSTANT`), cannot be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from timescales.nn.engine.scalar import Node
+
+Number = Node | float
+
+
+def _apply(op: str) -> Callable[..., Node]:
+    def apply(x: Node, *others: Number) -> Node:
+        """Apply."""
+        return x.apply(op, *others)
+
+    return apply
+
+
+def _add(x: Number, y: Number, alpha: float = 1) -> Node:
+    return _sum(x, y if alpha == 1 else alpha * y)
+
+
+def _sum(x: Number, y: Number) -> Node:
+    result = x + y
+    assert isinstance(result, Node)
+    return result
+
+
+def _subtract(x: Number, y: Number, alpha: float = 1) -> Node:
+    return x - (y if alpha == 1 else alpha * y)  # type: ignore[return-value]
+
+
+def _divide(x: Number, y: Number, rounding_mode: str | None = None) -> Node:
+    if rounding_mode is not None:
+        raise NotImplementedError("div with rounding_mode")
+    return x / y  # type: ignore[return-value]
+
+
+def _select(condition: Node, a: Number, b: Number) -> Node:
+    return condition.apply("select", a, b)
+
+
+def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> Node:
+    # The constant is the first argument: the processor's maximum returns its second argument if one is NaN.
+    if low is not None:
+        x = x.graph("max", x.graph.node(low), x)
+    return x if high is None else x.graph("min", x.graph.node(high), x)
+
+
+def _extreme(op: str) -> Callable[[Node, Node], Node]:
+    def extreme(x: Node, y: Node) -> Node:
+        # torch returns NaN if one of the two is NaN.
+        """Extreme."""
+        return _select(x.apply("ne", x), x, x.apply(op, y))
+
+    return extreme
+
+
+def _reciprocal(x: Node) -> Node:
+    return 1 / x
+
+
+def _sigmoid(x: Node) -> Node:
+    return x.apply("sigmoid")
+
+
+def _softplus(x: Node, beta: float = 1, threshold: float = 20) -> Node:
+    return _select((x * beta).apply("gt", threshold), x, _log_of_one_plus_exp(x * beta) / beta)
+
+
+def _log_of_one_plus_exp(x: Node) -> Node:
+    return x.apply("exp").apply("log1p")
+
+
+def _softplus_backward(d: Node, x: Node, beta: float, threshold: float) -> Node:
+    return _select((x * beta).apply("gt", threshold), d, d * _sigmoid(x * beta))
+
+
+def _silu_backward(d: Node, x: Node) -> Node:
+    s = _sigmoid(x)
+    return d * s * (1 + x * (1 - s))
+
+
+def _threshold_backward(d: Node, x: Node, threshold: float) -> Node:
+    return _select(x.apply("le", threshold), 0, d)
+
+
+def _hardsigmoid(x: Node) -> Node:
+    return _clamp(x + 3, 0, 6) / 6
+
+
+def _hardsigmoid_backward(d: Node, x: Node) -> Node:
+    return _select(x.apply("gt", -3).apply("and", x.apply("lt", 3)), d / 6, 0)
+
+
+def _hardtanh_backward(d: Node, x: Node, low: float, high: float) -> Node:
+    return _select(x.apply("le", low).apply("or", x.apply("ge", high)), 0, d)
+
+
+def _leaky_relu(x: Node, slope: float = 0.01) -> Node:
+    return _select(x.apply("gt", 0), x, x * slope)
+
+
+def _leaky_relu_backward(d: Node, x: Node, slope: float, _is_result: bool) -> Node:
+    return _select(x.apply("gt", 0), d, d * slope)
+
+
+def _elu(x: Node, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Node:
+    negative = (x * input_scale).apply("expm1") * (alpha * scale)
+    return _select(x.apply("gt", 0), x * scale, negative)
+
+
+def _elu_backward(d: Node, alpha: float, scale: float, input_scale: float, is_result: bool, x: Node) -> Node:
+    factor = input_scale * alpha * scale
+    negative = (x + alpha * scale) * input_scale if is_result else (x * input_scale).apply("exp") * factor
+    return _select(x.apply("le", 0), d * negative, d * scale)
+
+
+def _lerp(start: Node, end: Number, weight: Number) -> Node:
+    return start + weight * (end - start)
+
+
+def _addcmul(x: Node, a: Node, b: Node, value: float = 1) -> Node:
+    return x + a * b * value
+
+
+def _addcdiv(x: Node, a: Node, b: Node, value: float = 1) -> Node:
+    return x + a / b * value
+
+
+def _pow(x: Number, y: Number) -> Node:
+    graph = x.graph if isinstance(x, Node) else y.graph  # type: ignore[union-attr]
+    return graph("pow", graph.node(x), graph.node(y))
+
+
+def _compare(op: str) -> Callable[..., Node]:
+    def compare(x: Node, y: Number) -> Node:
+        """Compare."""
+        return x.apply(op, y)
+
+    return compare
+
+
+def _same(x: Node, *_: Any) -> Node:
+    return x
+
+
+ELEMENTWISE: dict[str, Callable[..., Node]] = {
+    **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "tanh")},
+    **{name: _compare(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
+    "add": _add,
+    "sub": _subtract,
+    "rsub": lambda x, y, alpha=1: _subtract(y, x, alpha),
+    "mul": lambda x, y: x * y,
+    "div": _divide,
+    "reciprocal": _reciprocal,
+    "rsqrt": lambda x: 1 / x.apply("sqrt"),
+    "square": lambda x: x * x,
+    "pow": _pow,
+    "exp2": lambda x: (x * 0.6931471805599453).apply("exp"),
+    "sigmoid": _sigmoid,
+    "relu": lambda x: _clamp(x, 0),
+    "clamp": _clamp,
+    "clamp_min": lambda x, low: _clamp(x, low),
+    "clamp_max": lambda x, high: _clamp(x, None, high),
+    "hardtanh": lambda x, low=-1, high=1: _clamp(x, low, high),
+    "hardsigmoid": _hardsigmoid,
+    "softplus": _softplus,
+    "silu": lambda x: x * _sigmoid(x),
+    "leaky_relu": _leaky_relu,
+    "elu": _elu,
+    "log_sigmoid_forward": lambda x: -_softplus(-x),
+    "maximum": _extreme("max"),
+    "minimum": _extreme("min"),
+    "where": _select,
+    "masked_fill": lambda x, mask, value: _select(mask, value, x),
+    "logical_and": _compare("and"),
+    "logical_or": _compare("or"),
+    "bitwise_and": _compare("and"),
+    "bitwise_or": _compare("or"),
+    "logical_not": _apply("not"),
+    "bitwise_not": _apply("not"),
+    "lerp": _lerp,
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
+    "sigmoid_backward": lambda d, s: d * s * (1 - s),
+    "tanh_backward": lambda d, t: d * (1 - t * t),
+    "threshold_backward": _threshold_backward,
+    "hardtanh_backward": _hardtanh_backward,
+    "hardsigmoid_backward": _hardsigmoid_backward,
+    "softplus_backward": _softplus_backward,
+    "silu_backward": _silu_backward,
+    "leaky_relu_backward": _leaky_relu_backward,
+    "elu_backward": _elu_backward,
+    "sgn": _apply("sign"),
+}
+
+# Operations that move numbers without changing them. They run on the tables of `trace.Traced`.
+STRUCTURAL = {
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "expand", "permute", "transpose",
+    "select", "slice", "split", "split_with_sizes", "unbind", "cat", "stack", "clone", "alias", "detach", "contiguous",
+    "index_select", "repeat", "narrow", "unsafe_split", "unsafe_chunk", "lift_fresh", "flip", "roll",
+}  # fmt: skip
+
+# Operations that make a tensor of one number: the number, from the operation's arguments.
+CONSTANT: dict[str, Callable[..., float]] = {
+    "zeros": lambda *_: 0,
+    "zeros_like": lambda *_: 0,
+    "new_zeros": lambda *_: 0,
+    "ones": lambda *_: 1,
+    "ones_like": lambda *_: 1,
+    "new_ones": lambda *_: 1,
+    "full": lambda _, value: value,
+    "full_like": lambda _, value: value,
+    "new_full": lambda _x, _size, value: value,
+    "scalar_tensor": lambda value: value,
+    "empty_like": lambda *_: 0,
+    "new_empty": lambda *_: 0,
+    "new_empty_strided": lambda *_: 0,
+}

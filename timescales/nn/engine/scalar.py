@@ -1,0 +1,273 @@
+"""Expressions over one unit of one sequence: a graph of scalar operations, simplified while it is built.
+
+A `Node` is an operation and its arguments. `Graph` makes each node once, so equal expressions are the same object.
+The generated C++ and Triton code, and the reference implementation in torch, all read these nodes.
+
+Inputs are nodes without arguments: ("pre", k) and the others in `trace.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
+UNARY = ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "not")
+BINARY = ("add", "sub", "mul", "div", "pow", "max", "min", "gt", "ge", "lt", "le", "eq", "ne", "and", "or")
+COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
+
+
+class Node:
+    """An operation, its arguments, and the value of a constant or the name of an input. Compared by identity.
+
+    +, -, * and / make nodes of the same graph; the other argument may be a number.
+    """
+
+    __slots__ = ("args", "graph", "op", "value")
+
+    def __init__(self, graph: Graph, op: str, args: tuple[Node, ...], value: Any) -> None:
+        self.graph, self.op, self.args, self.value = graph, op, args, value
+
+    def apply(self, op: str, *others: Node | float) -> Node:
+        """The node of an operation whose first argument is this node."""
+        return self.graph(op, self, *map(self.graph.node, others))
+
+    def __add__(self, other: Node | float) -> Node:
+        return self.apply("add", other)
+
+    def __radd__(self, other: float) -> Node:
+        return self.graph("add", self.graph.node(other), self)
+
+    def __sub__(self, other: Node | float) -> Node:
+        return self.apply("sub", other)
+
+    def __rsub__(self, other: float) -> Node:
+        return self.graph("sub", self.graph.node(other), self)
+
+    def __mul__(self, other: Node | float) -> Node:
+        return self.apply("mul", other)
+
+    def __rmul__(self, other: float) -> Node:
+        return self.graph("mul", self.graph.node(other), self)
+
+    def __truediv__(self, other: Node | float) -> Node:
+        return self.apply("div", other)
+
+    def __rtruediv__(self, other: float) -> Node:
+        return self.graph("div", self.graph.node(other), self)
+
+    def __neg__(self) -> Node:
+        return self.apply("neg")
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether the value is true or false."""
+        return self.op in COMPARISONS or (self.op == "select" and self.args[1].is_boolean)
+
+    def __repr__(self) -> str:
+        if not self.args:
+            return f"{self.value:.9g}" if self.op == "constant" else f"{self.op}{list(self.value)}"
+        return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+class Graph:
+    """The nodes of a cell. Every method returns the one node of that expression."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[Any, ...], Node] = {}
+
+    def make(self, op: str, *args: Node, value: Any = None) -> Node:
+        """The node of an operation, without simplification."""
+        key = (op, *map(id, args), repr(value))
+        if key not in self._nodes:
+            self._nodes[key] = Node(self, op, args, value)
+        return self._nodes[key]
+
+    def input(self, kind: str, *name: int) -> Node:
+        """An input, for example ("state", 1)."""
+        return self.make(kind, value=name)
+
+    def constant(self, value: float) -> Node:
+        """A number."""
+        return self.make("constant", value=float(value))
+
+    def node(self, value: Node | float) -> Node:
+        """`value` itself, or the constant of a number."""
+        return value if isinstance(value, Node) else self.constant(value)
+
+    def __call__(self, op: str, *args: Node) -> Node:
+        """The node of an operation, simplified.
+
+        0 * x is not 0, since x may be infinite or NaN. 1 - sigmoid(x) becomes sigmoid(-x), which keeps all digits where
+        the sigmoid is near 1.
+        """
+        args = tuple(a if op in ("and", "or", "not", "select") else self.as_number(a) for a in args)
+        values = [a.value if a.op == "constant" else None for a in args]
+        if args and None not in values and op in FOLDED:
+            folded = _fold(op, values)
+            if folded is not None:
+                return self.constant(folded)
+        simplified = self._simplify(op, args, values)
+        return self.make(op, *args) if simplified is None else simplified
+
+    def as_number(self, node: Node) -> Node:
+        """1 for true and 0 for false."""
+        if not node.is_boolean:
+            return node
+        return self.make("select", node, self.constant(1.0), self.constant(0.0))
+
+    def _simplify(self, op: str, args: tuple[Node, ...], values: list[Any]) -> Node | None:
+        a = args[0]
+        if op == "neg":
+            return a.args[0] if a.op == "neg" else None
+        if op == "select":
+            return args[1] if args[1] is args[2] else None
+        if len(args) == 1:
+            return None
+        b, x, y = args[1], values[0], values[1]
+        if op == "add":
+            return b if x == 0.0 else a if y == 0.0 else self._sum(a, b)
+        if op == "sub":
+            return self._difference(a, b, x, y)
+        if op == "mul":
+            return self._product(a, b, x, y)
+        if op == "div":
+            return a if y == 1.0 else self("mul", a, self.constant(1.0 / y)) if _is_power_of_two(y) else None
+        if op == "pow":
+            return self._power(a, y)
+        return None
+
+    def _sum(self, a: Node, b: Node) -> Node | None:
+        if {a.op, b.op} == {"x", "h"} and a.value == b.value:
+            return self.input("pre", *a.value)  # both shares of a gate's pre-activation
+        if b.op == "neg":
+            return self("sub", a, b.args[0])
+        if a.op == "neg":
+            return self("sub", b, a.args[0])
+        return None
+
+    def _difference(self, a: Node, b: Node, x: Any, y: Any) -> Node | None:
+        if y == 0.0:
+            return a
+        if x == 0.0:
+            return self("neg", b)
+        if x == 1.0 and b.op == "sigmoid":
+            return self("sigmoid", self("neg", b.args[0]))
+        if b.op == "neg":
+            return self("add", a, b.args[0])
+        return None
+
+    def _product(self, a: Node, b: Node, x: Any, y: Any) -> Node | None:
+        for constant, other in ((x, b), (y, a)):
+            if constant == 1.0:
+                return other
+            if constant == -1.0:
+                return self("neg", other)
+        if a.op == "neg" and b.op == "neg":
+            return self("mul", a.args[0], b.args[0])
+        return None
+
+    def _power(self, a: Node, exponent: Any) -> Node | None:
+        if exponent == 1.0:
+            return a
+        if exponent == 2.0:
+            return self("mul", a, a)
+        if exponent == 3.0:
+            return self("mul", self("mul", a, a), a)
+        if exponent == 0.5:
+            return self("sqrt", a)
+        if exponent == -0.5:
+            return self("div", self.constant(1.0), self("sqrt", a))
+        if exponent == -1.0:
+            return self("div", self.constant(1.0), a)
+        if exponent == 0.0:
+            return self.constant(1.0)
+        return None
+
+
+FOLDED: dict[str, Callable[..., float]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "neg": lambda x: -x,
+    "abs": abs,
+    "sqrt": math.sqrt,
+    "exp": math.exp,
+    "expm1": math.expm1,
+    "log": math.log,
+    "log1p": math.log1p,
+    "tanh": math.tanh,
+    "pow": lambda x, y: x**y,
+}
+
+
+def _fold(op: str, values: list[Any]) -> float | None:
+    """The value of an operation on constants; None where Python has none, as 1 / 0."""
+    try:
+        result = FOLDED[op](*values)
+    except (ArithmeticError, ValueError):
+        return None
+    return float(result) if isinstance(result, (int, float)) else None
+
+
+def _is_power_of_two(y: Any) -> bool:
+    return y is not None and y != 0.0 and math.isfinite(y) and math.frexp(abs(y))[0] == 0.5
+
+
+def in_order(results: Iterable[Node]) -> list[Node]:
+    """All nodes that the results need, each after its arguments."""
+    order: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        """Visit."""
+        stack = [(node, False)]
+        while stack:
+            current, ready = stack.pop()
+            if id(current) in order:
+                continue
+            if ready:
+                order[id(current)] = current
+                continue
+            stack.append((current, True))
+            stack.extend((argument, False) for argument in reversed(current.args))
+
+    for result in results:
+        visit(result)
+    return list(order.values())
+
+
+TORCH: dict[str, Callable[..., Tensor]] = {
+    **{name: getattr(torch, name) for name in UNARY if name != "not"},
+    **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "pow", "gt", "ge", "lt", "le", "eq", "ne")},
+    "not": torch.logical_not,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "select": torch.where,
+}
+
+
+def evaluate(results: Iterable[Node], inputs: Mapping[Node, Tensor | float]) -> list[Tensor]:
+    """The values of nodes in torch: the reference implementation of the generated code.
+
+    Arguments:
+        results: the nodes.
+        inputs: tensors of any shapes that broadcast, by input node.
+    """
+    results = list(results)
+    like = next(v for v in inputs.values() if isinstance(v, Tensor) and v.is_floating_point())
+    values: dict[int, Tensor] = {id(node): torch.as_tensor(value).to(like) for node, value in inputs.items()}
+    for node in in_order(results):
+        if id(node) in values:
+            continue
+        if node.op == "constant":
+            values[id(node)] = like.new_tensor(node.value)
+        else:
+            values[id(node)] = TORCH[node.op](*(values[id(argument)] for argument in node.args))
+    return [values[id(node)] for node in results]

@@ -1,0 +1,250 @@
+// Vectors of WIDTH units and the functions of a cell's equations, for loop.cpp and the cells that it includes.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+// One matrix tile keeps ROWS x 2 vectors of sums in registers; the rest of the registers hold the operands.
+#if defined(__AVX512F__)
+constexpr int LANES = 16, ROWS = 12;
+#elif defined(__AVX__)
+constexpr int LANES = 8, ROWS = 6;
+#else
+constexpr int LANES = 4, ROWS = 4;
+#endif
+constexpr int WIDTH = 2 * LANES;  // units per group, columns per tile
+constexpr int LINE = 16;          // floats per cache line
+
+typedef float Reg __attribute__((vector_size(4 * LANES)));
+typedef int32_t Int __attribute__((vector_size(4 * LANES)));
+
+#define INLINE inline __attribute__((always_inline))
+
+static INLINE Reg spread(float x) { return Reg{} + x; }
+
+// WIDTH units in two registers. Each operation of the pointwise equations needs the result of the one before it, so
+// with two registers the processor can work on one while it waits for the other.
+struct Vec {
+    Reg r[2];
+};
+#define OPERATOR(op)                                                                                           \
+    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; } \
+    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                \
+    static INLINE Vec operator op(float x, const Vec& y) { return {x op y.r[0], x op y.r[1]}; }
+OPERATOR(+)
+OPERATOR(-)
+OPERATOR(*)
+OPERATOR(/)
+#undef OPERATOR
+static INLINE Vec operator-(const Vec& x) { return {-x.r[0], -x.r[1]}; }
+
+static INLINE Reg load_reg(const float* p) {
+    Reg v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
+static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
+static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
+
+// The last group of a row of H numbers may be incomplete: only the first `n` of its numbers exist.
+static INLINE Int first_lanes(int64_t n) {  // true for the first n lanes
+    Int lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    return lane < (int32_t)n;
+}
+static INLINE Reg load_cut_reg(const float* p, int64_t n) {
+    if (n >= LANES) return load_reg(p);
+    if (n <= 0) return Reg{};
+#if defined(__AVX512F__)
+    return (Reg)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#elif defined(__AVX__)
+    return (Reg)_mm256_maskload_ps(p, (__m256i)first_lanes(n));
+#else
+    Reg whole = {};
+    std::memcpy(&whole, p, n * sizeof(float));
+    return whole;
+#endif
+}
+static INLINE void store_cut_reg(float* p, Reg v, int64_t n) {
+    if (n >= LANES) return store_reg(p, v);
+    if (n <= 0) return;
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif defined(__AVX__)
+    _mm256_maskstore_ps(p, (__m256i)first_lanes(n), (__m256)v);
+#else
+    std::memcpy(p, &v, n * sizeof(float));
+#endif
+}
+static INLINE Vec load_cut(const float* p, int64_t n) {
+    if (n >= WIDTH) return load(p);
+    return {load_cut_reg(p, n), load_cut_reg(p + LANES, n - LANES)};
+}
+static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
+    if (n >= WIDTH) return store(p, v);
+    store_cut_reg(p, v.r[0], n), store_cut_reg(p + LANES, v.r[1], n - LANES);
+}
+
+// Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
+// order that the processor does not predict.
+static INLINE void soon(const float* p) {
+    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
+}
+
+static INLINE Int bits(Reg v) { return (Int)v; }
+static INLINE Reg real(Int i) { return (Reg)i; }
+
+// a > b ? a : b and a < b ? a : b, so b if one is NaN. Compilers do not recognise the instruction.
+#if defined(__AVX512F__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
+#elif defined(__AVX__)
+static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
+static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
+#else
+static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
+static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
+#endif
+static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
+
+// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
+// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1.
+static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
+    x = clamp(x, -87.0f, 87.0f);      // avoids infinities and denormals
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Reg shifted = x * 1.44269504f + magic;
+    Reg n = shifted - magic;
+    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
+    Reg small = poly * tt + t;  // exp(t) - 1
+    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
+    value = scale * small + scale;
+    minus_one = scale * small + (scale - 1.0f);
+}
+
+// The logarithm of u, given that u = 1 + x: x is more exact than u - 1 if u is close to 1. u = 2^e (1 + f), and f = x if
+// e = 0. Numbers that have no bits of this form are handled last.
+static INLINE Reg log_of(Reg u, Reg x) {
+    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    Int offset = bits(u) - root, e = offset >> 23;
+    Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
+    f = (e == 0) ? x : f;
+    Reg exponent = __builtin_convertvector(e, Reg), ff = f * f;
+    Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
+    Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
+    Reg poly = high * (ff * ff) + low;
+    Reg value = exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
+    Reg other = (u == 0.0f) ? spread(-INFINITY) : (u < 0.0f) ? spread(NAN) : u;  // infinite and NaN stay what they are
+    return (u > 0.0f) & (u < INFINITY) ? value : other;
+}
+static INLINE Reg log_one_plus(Reg x) { return log_of(x + 1.0f, x); }
+static INLINE Reg logarithm(Reg x) { return log_of(x, x - 1.0f); }
+
+// For the equations of a cell; inside of sigmoid and tanh no infinity can occur.
+static INLINE Reg exp_of(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return x > 88.7228394f ? spread(INFINITY) : value;
+}
+static INLINE Reg exp_minus_one(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return x > 88.7228394f ? spread(INFINITY) : minus_one;
+}
+static INLINE Reg finite_exp(Reg x) {
+    Reg value, minus_one;
+    exponential(x, value, minus_one);
+    return value;
+}
+static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + finite_exp(-x)); }
+static INLINE Reg hyperbolic_tangent(Reg x) {
+    Reg e, minus_one;
+    exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
+    return minus_one / (minus_one + 2.0f);
+}
+static INLINE Reg absolute(Reg x) { return real(bits(x) & 0x7FFFFFFF); }
+static INLINE Reg sign(Reg x) {
+    Reg value = (x > 0.0f) ? spread(1.0f) : (x < 0.0f) ? spread(-1.0f) : Reg{};
+    return (x == x) ? value : x;
+}
+static INLINE Reg square_root(Reg x) {
+    for (int i = 0; i < LANES; i++) x[i] = __builtin_sqrtf(x[i]);
+    return x;
+}
+// x^y. The vector path is exact to a few units in the last place times |y log x|; other cases are left to the library.
+static INLINE Reg power(Reg x, Reg y) {
+    Reg value = exp_of(y * logarithm(x));
+    Int rest = ~((x > 0.0f) & (x < INFINITY));
+    for (int i = 0; i < LANES; i++)
+        if (__builtin_expect(rest[i], 0)) value[i] = std::pow(x[i], y[i]);
+    return value;
+}
+// Numbers that the weight gradients read are flushed to zero far above the denormals, so that their products are not
+// denormal either.
+static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
+
+#define FUNCTION(name) \
+    static INLINE Vec name(const Vec& x) { return {name(x.r[0]), name(x.r[1])}; }
+FUNCTION(exp_of)
+FUNCTION(exp_minus_one)
+FUNCTION(log_one_plus)
+FUNCTION(logarithm)
+FUNCTION(sigmoid)
+FUNCTION(hyperbolic_tangent)
+FUNCTION(absolute)
+FUNCTION(sign)
+FUNCTION(square_root)
+FUNCTION(flushed)
+#undef FUNCTION
+#define FUNCTION(name) \
+    static INLINE Vec name(const Vec& x, const Vec& y) { return {name(x.r[0], y.r[0]), name(x.r[1], y.r[1])}; }
+FUNCTION(maximum)
+FUNCTION(minimum)
+FUNCTION(power)
+#undef FUNCTION
+
+static INLINE Vec spread_vec(float x) { return {spread(x), spread(x)}; }
+
+// sigmoid(x) and sigmoid(-x). Both keep their digits, however close to 0 they are.
+static INLINE void both_sigmoids(const Vec& x, Vec& plus, Vec& minus) {
+    for (int i = 0; i < 2; i++) {
+        Reg e = finite_exp(-x.r[i]);
+        plus.r[i] = 1.0f / (1.0f + e);
+        minus.r[i] = e * plus.r[i];
+    }
+}
+
+// WIDTH truth values.
+struct Mask {
+    Int r[2];
+};
+#define OPERATOR(op)                                                                                            \
+    static INLINE Mask operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; }
+OPERATOR(>)
+OPERATOR(>=)
+OPERATOR(<)
+OPERATOR(<=)
+OPERATOR(==)
+OPERATOR(!=)
+#undef OPERATOR
+static INLINE Mask operator&(const Mask& x, const Mask& y) { return {x.r[0] & y.r[0], x.r[1] & y.r[1]}; }
+static INLINE Mask operator|(const Mask& x, const Mask& y) { return {x.r[0] | y.r[0], x.r[1] | y.r[1]}; }
+static INLINE Mask operator~(const Mask& x) { return {~x.r[0], ~x.r[1]}; }
+static INLINE Vec select(const Mask& which, const Vec& yes, const Vec& no) {
+    return {which.r[0] ? yes.r[0] : no.r[0], which.r[1] ? yes.r[1] : no.r[1]};
+}
+
+// The first n numbers, and zeros.
+static INLINE Vec cut(const Vec& v, int64_t n) {
+    if (n >= WIDTH) return v;
+    return {first_lanes(n) ? v.r[0] : Reg{}, first_lanes(n - LANES) ? v.r[1] : Reg{}};
+}
+static INLINE float total(const Vec& v) {
+    float sum = 0.0f;
+    for (int i = 0; i < 2 * LANES; i++) sum += v.r[i / LANES][i % LANES];
+    return sum;
+}
