@@ -52,7 +52,7 @@ def continued(layer: Layer) -> None:
     close(fields(state), fields(last))
 
 
-@use("a state given by the keyword `hx`")
+@use("a state given by torch's name `hx`; here it is `state`", ours=Refused("unexpected keyword argument 'hx'"))
 def state_by_torchs_name(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     _, state = rnn(x)
@@ -62,8 +62,6 @@ def state_by_torchs_name(layer: Layer) -> None:
 @use("`output, (h_n, c_n) = rnn(x)`, and `rnn(x, (h_0, c_0))`", only=LSTMS)
 def two_tensors(layer: Layer) -> None:
     rnn, x = layer.make(3), data()
-    if layer.name == "GRU":
-        return
     h_0, c_0 = data(3, B, H, seed=2), data(3, B, H, seed=3)
     output, (h_n, c_n) = rnn(x, (h_0, c_0))
     assert h_n.shape == c_n.shape == (3, B, H)
@@ -92,7 +90,7 @@ def two_tensors_of_three(layer: Layer) -> None:
     _, (_, _) = layer.make()(data())
 
 
-@use("one step", only=())
+@use("one step")
 def one_step(layer: Layer) -> None:
     rnn = layer.make()
     close(rnn(data()[:1])[0], rnn(data())[0][:1])
@@ -149,8 +147,7 @@ def factory_arguments(layer: Layer) -> None:
 
 @use("the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first", ours=Refused("batch_first"))
 def by_position(layer: Layer) -> None:
-    kind = type(layer.make())
-    assert kind(I, H, 1, True, True).batch_first
+    assert layer.construct(I, H, 1, True, True).batch_first
 
 
 @use('`batch_first="False"`', torch=Refused("bool"), ours=Refused("batch_first"))

@@ -16,6 +16,7 @@ from uses.registry import (
     KERNEL,
     NOT_RUN,
     Layer,
+    Refused,
     close,
     data,
     group,
@@ -93,8 +94,8 @@ def two_processes() -> dict[str, str]:
 
 
 def in_processes(check: str, layer: Layer) -> None:
-    error = two_processes()[f"{check} {layer}"]
-    assert not error, error
+    if error := two_processes()[f"{check} {layer}"]:
+        raise RuntimeError(error)
 
 
 @use("`DistributedDataParallel` on two processes: the gradients of the whole batch", only=FEW)
@@ -112,7 +113,11 @@ def fsdp2(layer: Layer) -> None:
     in_processes("fsdp2", layer)
 
 
-@use("weights distributed as `DTensor` (`distribute_module`): results as without", only=FEW)
+@use(
+    "weights distributed as `DTensor` (`distribute_module`): results as without",
+    torch=Refused("mixed torch.Tensor and DTensor"),
+    only=FEW,
+)
 def dtensor(layer: Layer) -> None:
     in_processes("dtensor", layer)
 

@@ -58,10 +58,14 @@ class Layer:
     def make(self, layers: int = 1, seed: int = 0, **arguments: Any) -> nn.Module:
         """A module of I inputs and H units, in float32, with the weights that the seed gives."""
         torch.manual_seed(seed)
+        return self.construct(I, H, layers, **arguments)
+
+    def construct(self, *positional: Any, **arguments: Any) -> nn.Module:
+        """A module with these arguments and those that the layer always has."""
         if self.column == "torch":
-            return TORCH[self.name](I, H, layers, **arguments)
+            return TORCH[self.name](*positional, **arguments)
         name, own = KINDS[self.name]
-        return getattr(timescales, name)(I, H, layers, **own, **{"engine": self.engine} | arguments)
+        return getattr(timescales, name)(*positional, **own, **{"engine": self.engine} | arguments)
 
     @property
     def engine(self) -> str:

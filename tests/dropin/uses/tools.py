@@ -77,7 +77,7 @@ def traced(layer: Layer) -> None:
     close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
 
 
-@use("`torch.jit.script`", ours=Refused("torch.export"), only=FEW)
+@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"), only=FEW)
 def scripted(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])

@@ -12,6 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from uses.registry import (
     NOT_RUN,
     B,
+    I,
     Differs,
     H,
     Layer,
@@ -30,11 +31,11 @@ group("Weights")
 
 
 def place(rnn: nn.Module) -> tuple[nn.Module, str]:
-    """The module and the name of the recurrent weights of the first layer."""
+    """The module and the name of the recurrent weights of the first layer; of ExpRNN, which has none, of the others."""
     if isinstance(rnn, nn.RNNBase):
         return rnn, "weight_hh_l0"
     cell = rnn.layers[0]
-    return cell, "weight_hh" if hasattr(cell, "weight_hh") else "skew"
+    return cell, "weight_hh" if cell.weight_hh is not None else "weight_ih"
 
 
 def reshaped(layer: Layer, shape, remove) -> None:
@@ -73,14 +74,17 @@ def parametrized(layer: Layer) -> None:
         reshaped(layer, shape, parametrize.remove_parametrizations)
 
 
-@use("`AveragedModel` (EMA), with and without buffers")
+EMA = get_ema_multi_avg_fn(0.5)  # of two values their mean, as the default
+
+
+@use("`AveragedModel`, its mean and an exponential moving average, with and without buffers")
 def averaged(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     before = [p.detach().clone() for p in rnn.parameters()]
-    for buffers in (False, True):
+    for buffers, average_fn in ((False, None), (True, None), (False, EMA), (True, EMA)):
         for parameter, value in zip(rnn.parameters(), before, strict=True):
             parameter.data.copy_(value)
-        average = AveragedModel(rnn, multi_avg_fn=get_ema_multi_avg_fn(0.5), use_buffers=buffers)
+        average = AveragedModel(rnn, multi_avg_fn=average_fn, use_buffers=buffers)
         average.update_parameters(rnn)
         with torch.no_grad():
             for parameter in rnn.parameters():
@@ -187,9 +191,15 @@ def saved_state(layer: Layer) -> None:
     same(fields(detached), fields(state))
 
 
-@use("`state_dict` of `torch.nn.LSTM` loaded into `timescales.LSTM`", only={"LSTM"}, ours=Refused("LSTM.from_torch"))
-def from_torchs_state_dict(layer: Layer) -> None:
-    layer.make().load_state_dict(nn.LSTM(4, H).state_dict())
+@use("a `state_dict` of `torch.nn.LSTM` or `GRU`, alone or in a model, loaded with `strict=True`", only={"LSTM", "GRU"})
+def torchs_state_dict(layer: Layer) -> None:
+    torch.manual_seed(3)
+    theirs, ours, x = getattr(nn, layer.name)(I, H, 3), layer.make(3), data()
+    ours.load_state_dict(theirs.state_dict())
+    close(ours(x)[0], theirs(x)[0])
+    model = nn.ModuleDict({"rnn": layer.make(3)})
+    model.load_state_dict({f"rnn.{key}": value for key, value in theirs.state_dict().items()})
+    close(model["rnn"](x)[0], theirs(x)[0])
 
 
 @use("`LSTM.from_torch` and `to_torch`", torch=NOT_RUN, only={"LSTM", "GRU"})
