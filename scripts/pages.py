@@ -1,6 +1,7 @@
-"""Write the generated parts of docs/models, docs/tasks and docs/pairs.md: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks, docs/pairs.md and docs/dropin.md: `python scripts/pages.py`.
 
-A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
+A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench, the task itself or
+the list of uses in tests/dropin.
 --check compares the pages and writes nothing; the pictures are only looked for.
 """
 
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "dropin"), str(ROOT / "tests" / "support")]
 
 import examples  # noqa: E402
 import pairs  # noqa: E402
 import sample_data  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
+from uses.registry import GROUPS, USES  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
@@ -114,6 +116,20 @@ def pair_blocks() -> dict[str, Callable[[], str]]:
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
+
+
+def dropin_blocks() -> dict[str, Callable[[], str]]:
+    """The block of docs/dropin.md."""
+    return {"uses": uses}
+
+
+def uses() -> str:
+    """What tests/dropin does with every layer, and what it expects."""
+    parts = []
+    for title in GROUPS:
+        body = [use.line() for use in USES if use.group == title]
+        parts += [f"## {title}", "", *grid(["use", "`torch.nn.LSTM`", "C++ engine", "eager engine"], body), ""]
+    return "\n".join(parts).strip()
 
 
 def reference(cell: str) -> str:
@@ -317,7 +333,7 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
-    return models | tasks | {DOCS / "pairs.md": pair_blocks()}
+    return models | tasks | {DOCS / "pairs.md": pair_blocks(), DOCS / "dropin.md": dropin_blocks()}
 
 
 def main() -> None:

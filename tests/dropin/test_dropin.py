@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from uses import calls, derivatives, inputs, parallel, tools, weights  # noqa: F401  # they fill the list
 from uses.registry import KINDS, USES, WORKS, Differs, Refused
 
 import timescales

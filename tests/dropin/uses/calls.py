@@ -83,7 +83,7 @@ def one_tensor(layer: Layer) -> None:
 @use(
     "`output, (h_n, c_n) = rnn(x)` of a power-law layer, whose state has an age",
     torch=NOT_RUN,
-    ours=Refused("state.h"),
+    ours=Refused("this state is not unpacked: read state.h"),
     only=POWER_LAW,
 )
 def two_tensors_of_three(layer: Layer) -> None:
@@ -118,39 +118,39 @@ def unbatched(layer: Layer) -> None:
     close(rnn(data()[:, 0])[0], rnn(data()[:, :1])[0][:, 0])
 
 
-@use("a packed sequence", ours=Refused("mask"))
+@use("a packed sequence", ours=Refused("pad them and give mask"))
 def packed(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     output, _ = rnn(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([6, 4, 2])))
     close(nn.utils.rnn.pad_packed_sequence(output)[0][:, 0], rnn(x)[0][:, 0])
 
 
-@use("`bidirectional=True`", ours=Refused("x.flip(0)"))
+@use("`bidirectional=True`", ours=Refused("run a second RNN over x.flip(0)"))
 def bidirectional(layer: Layer) -> None:
     assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
 
 
-@use("`proj_size=2`", ours=Refused("nn.Linear"), only=LSTMS)
+@use("`proj_size=2`", ours=Refused("put an nn.Linear after the RNN"), only=LSTMS)
 def projection(layer: Layer) -> None:
     assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
 
 
-@use("`bias=False`", ours=Refused("freeze"))
+@use("`bias=False`", ours=Refused("every cell here has its biases"))
 def no_bias(layer: Layer) -> None:
     layer.make(bias=False)(data())
 
 
-@use("`device=` and `dtype=` at construction", ours=Refused(".to("))
+@use("`device=` and `dtype=` at construction", ours=Refused("then call .to("))
 def factory_arguments(layer: Layer) -> None:
     assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
 
 
-@use("the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first", ours=Refused("batch_first"))
+@use("the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first", ours=Refused("takes what follows num_layers by name"))
 def by_position(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
 
-@use('`batch_first="False"`', torch=Refused("bool"), ours=Refused("batch_first"))
+@use('`batch_first="False"`', torch=Refused("batch_first should be of type bool"), ours=Refused("batch_first must be True or False"))
 def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
 
@@ -190,17 +190,17 @@ def reset_parameters(layer: Layer) -> None:
         assert torch.equal(value, expected[key]), key
 
 
-@use("an input of another dtype than the weights", torch=Refused("dtype", torchs=True), ours=Refused(".to("))
+@use("an input of another dtype than the weights", torch=Refused("dtype", torchs=True), ours=Refused("give x.to("))
 def other_dtype(layer: Layer) -> None:
     layer.make()(data().double())
 
 
-@use("an input with another number of features", torch=Refused("xpected 4", torchs=True), ours=Refused("features"))
+@use("an input with another number of features", torch=Refused("Expected 4", torchs=True), ours=Refused("this RNN reads 4"))
 def other_features(layer: Layer) -> None:
     layer.make()(data(S, B, I + 1))
 
 
-@use("a state of another batch size", torch=Refused("xpected hidden", torchs=True), ours=Refused("state"))
+@use("a state of another batch size", torch=Refused("Expected hidden", torchs=True), ours=Refused("h of layer 0 is (3, 5), not (4, 5)"))
 def other_batch(layer: Layer) -> None:
     rnn = layer.make()
     _, state = rnn(data())

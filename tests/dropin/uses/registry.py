@@ -30,7 +30,7 @@ S, B, I, H = 6, 3, 4, 5  # noqa: E741
 TOLERANCE = 1e-5  # of float32; the engines sum in different orders
 
 Outcome = Any  # WORKS, NOT_RUN, a Refused or a Differs
-WORKS, NOT_RUN = "works", "not run"
+WORKS, NOT_RUN = "works", ""
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,18 @@ class Refused:
     fix: str
     torchs: bool = False
 
+    def __str__(self) -> str:
+        return f"refused: `{self.fix}`"
+
 
 @dataclass(frozen=True)
 class Differs:
     """An assertion of the use fails; `how` says what is different."""
 
     how: str
+
+    def __str__(self) -> str:
+        return f"differs: {self.how}"
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,12 @@ class Use:
         """What is expected of the layers of a column."""
         return getattr(self, column)
 
+    def line(self) -> list[str]:
+        """The line of the page: the text, with the layers if it is run with some of them only, and the outcomes."""
+        classes = dict.fromkeys(KINDS[name][0] for name in KINDS if name in self.only)
+        outcomes = (str(self.outcome(column)) for column in COLUMNS)
+        return [self.text + (f" ({', '.join(classes)})" if classes else ""), *outcomes]
+
     def layers(self) -> list[Layer]:
         """The layers that the use is run with."""
         fitting = [layer for layer in LAYERS if not self.only or layer.name in self.only]
@@ -103,6 +115,7 @@ class Use:
         ]
 
 
+COLUMNS = ("torch", "fused", "eager")
 TORCH: dict[str, type[nn.RNNBase]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
@@ -118,14 +131,13 @@ LAYERS = [
     *(Layer(name, "eager") for name in KINDS),
 ]
 # The layers whose state is torch's, those whose state is one tensor, and those with an age.
-LSTMS = frozenset(
-    {"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"},
-)
+LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"})
 POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU"})
+BOUNDED = frozenset(KINDS) - {"ExpRNN"}  # the layers whose output is between -1 and 1
 FEW = frozenset({"LSTM", "PLSTM", "GRU"})  # for uses that take long
 
 USES: list[Use] = []
-GROUPS: dict[str, str] = {}  # the groups of uses, and what the page says above each
+GROUPS: list[str] = []  # the titles of the groups, in their order
 
 
 def use(
@@ -136,13 +148,12 @@ def use(
     eager: Outcome = WORKS,
     ours: Outcome | None = None,
     only: Iterable[str] = (),
-    group: str = "",
 ) -> Callable[[Callable[[Layer], None]], Callable[[Layer], None]]:
-    """Put a function into the list. `ours` is the outcome of both engines."""
+    """Put a function into the list. `ours` is the outcome of both engines; `only` names layers of KINDS."""
 
     def register(run: Callable[[Layer], None]) -> Callable[[Layer], None]:
         outcomes = (torch, fused, eager) if ours is None else (torch, ours, ours)
-        USES.append(Use(group or list(GROUPS)[-1], text, run, *outcomes, frozenset(only)))
+        USES.append(Use(GROUPS[-1], text, run, *outcomes, frozenset(only)))
         return run
 
     return register
@@ -150,7 +161,7 @@ def use(
 
 def group(name: str) -> None:
     """Begin a group of uses."""
-    GROUPS[name] = name
+    GROUPS.append(name)
 
 
 def data(*shape: int, seed: int = 1, **options: Any) -> Tensor:

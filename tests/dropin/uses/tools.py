@@ -89,8 +89,8 @@ def made_fx(layer: Layer) -> None:
     close(make_fx(lambda x: rnn(x)[0])(x)(y), rnn(y)[0])
 
 
-@use("`torch.profiler` and `FlopCounterMode`")
-def profiled(layer: Layer) -> None:
+@use("`FlopCounterMode`")
+def counted(layer: Layer) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     rnn, x = layer.make(), data()
