@@ -81,7 +81,7 @@ def train(monkeypatch, tmp_path):
 def train_process(tmp_path):
     """Start `python train.py ...` as a process of its own, in an empty folder."""
 
-    def start(*arguments):
+    def start(*arguments, **options):
         return subprocess.Popen(
             [sys.executable, str(ROOT / "train.py"), *arguments],
             cwd=tmp_path,
@@ -89,6 +89,7 @@ def train_process(tmp_path):
             stderr=subprocess.STDOUT,
             text=True,
             env={k: v for k, v in os.environ.items() if k != "HYDRA_FULL_ERROR"},
+            **options,
         )
 
     return start

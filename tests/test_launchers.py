@@ -1,15 +1,21 @@
 """A sweep's jobs in processes of this machine (joblib) and as SLURM arrays (submitit, here without a cluster)."""
 
+import contextlib
 import json
+import os
 import signal
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
-from quick import QUICK
+from quick import QUICK, SIZES
 
 from timescales.config.hydra_internals import error_of
+from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
+from timescales.training.run import resume_step
 
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
@@ -25,6 +31,104 @@ def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_proces
     assert "deprecated" not in output
     (path,) = (tmp_path / "runs").glob("*/record.json")
     assert json.loads(path.read_text())["status"] == "finished"
+
+
+LONG = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "task=copy", "task.T=2", "task.train_size=80000"]
+LONG += [*SIZES[1:], "loop.log_every=1", "logger=csv", "engine=eager"]
+
+
+@pytest.fixture
+def start_sweep(train_process):
+    """Start a sweep and its workers in a process group of their own, which is killed at the end of the test."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    started = []
+
+    def start(*arguments):
+        started.append(train_process(*LONG, *arguments, start_new_session=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until(true, process):
+    while not true():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.02)
+
+
+def begun(tmp_path):
+    """The directories of runs that have logged steps."""
+    curves = (tmp_path / "runs").glob("*/curve.csv")
+    return sorted(path.parent for path in curves if len(path.read_text().splitlines()) > 3)
+
+
+def wait_for_two_runs(tmp_path, process):
+    """Return the directories of two runs that are in training."""
+    wait_until(lambda: len(begun(tmp_path)) >= 2, process)
+    return begun(tmp_path)
+
+
+def assert_saved(directory):
+    assert json.loads((directory / "record.json").read_text())["status"] == "interrupted"
+    assert resume_step(directory) > 2
+    assert not lock.owner(directory)
+    assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
+def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
+    process = start_sweep("seed=0,1,2,3,4,5")
+    runs = wait_for_two_runs(tmp_path, process)
+    if whole_group:  # a terminal sends it to all processes
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 130, output
+    for directory in runs:
+        assert_saved(directory)
+        assert f"{directory.relative_to(tmp_path)}: interrupted at step {resume_step(directory)}" in output
+    assert "interrupted in 2 of 6 jobs: saved; the same command continues" in output
+    assert output.index("second time ends at once") < output.index("interrupted at step")
+    assert "Traceback" not in output
+    assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
+
+
+def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
+    process = start_sweep("seed=0,1,2")
+    first, second = wait_for_two_runs(tmp_path, process)
+    os.kill(json.loads((first / "lock").read_text())["process"], signal.SIGTERM)
+    wait_until(lambda: len(begun(tmp_path)) == 3, process)  # the worker goes on with the next run
+    assert_saved(first)
+    assert lock.owner(second)
+    process.terminate()
+    output = process.communicate(timeout=300)[0]
+    assert "interrupted in 3 of 3 jobs: saved" in output
+    for directory in begun(tmp_path):
+        assert_saved(directory)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers")
+def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
+    """They load torch for seconds; joblib would kill all others as soon as it misses one."""
+    process = start_sweep("seed=0,1,2")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: "popen_loky_posix" in "".join(map(command_line, children.read_text().split())), process)
+    os.killpg(process.pid, signal.SIGTERM)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 130, output
+    assert "jobs: saved; the same command continues" in output
+    assert "Traceback" not in output
+    assert "Terminated" not in output
+
+
+def command_line(pid):
+    """What a process was started with; "" if it has ended."""
+    path = Path(f"/proc/{pid}/cmdline")
+    return path.read_text() if path.exists() else ""
 
 
 class Job:

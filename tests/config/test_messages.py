@@ -131,7 +131,7 @@ def test_tasks_give_steps_first(train, tmp_path):
     "error",
     [
         "In 'hydra/launcher/slurm': Could not load 'hydra/launcher/submitit_slurm'.",
-        "Unknown plugin class : 'hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher'",
+        "Unknown plugin class : 'hydra_plugins.timescales_joblib.TimescalesJoblib'",
     ],
 )
 def test_packages_that_are_not_installed_are_named(error):

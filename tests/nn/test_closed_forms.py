@@ -9,6 +9,7 @@ from cell_cases import close, run
 import timescales
 from timescales.nn.cells import (
     LSTMCell,
+    PGRUCell,
     PLSTMCell,
     URLSTMCell,
 )
@@ -163,6 +164,23 @@ def test_large_ages_keep_their_input_gate_in_float32():
     assert ((narrow.double() - wide) / wide)[0].abs() < 3e-7
     # A reset gate in float32 rounds 1 - r, relative 6e-8, and the age with it.
     assert ((narrow.double() - wide) / wide).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("form", ["paper", "authors"])
+@pytest.mark.parametrize("kind", [PLSTMCell, PGRUCell])
+def test_float32_is_right_at_any_reset_gate_and_age(kind, form):
+    """A reset gate so near 1 that 1 - r is 0 in float32 leaves 1e-8 of an age, which may be large against epsilon."""
+    cell = kind(1, 1, power=0.5, epsilon_form=form)
+    g = torch.Generator().manual_seed(0)
+    z, age = 60 * torch.rand(200_000, generator=g) - 30, 10 ** (7 * torch.rand(200_000, generator=g))
+    dt = 4 * torch.rand(200_000, generator=g)
+    r, f, _, new_age = cell.forgetting(z, age, dt)
+    _, exact, _, exact_age = cell.forgetting(z.double(), age.double(), dt.double())
+    assert ((f - exact) / exact).abs().max() < 2**-21
+    assert ((new_age - exact_age) / exact_age).abs().max() < 2**-21
+    full = r == 1
+    assert full.float().mean() > 0.2
+    assert (exact / 1e-3**0.5)[full].max() > 10  # f is not what it is at an age of 0
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.9])

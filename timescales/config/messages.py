@@ -68,7 +68,7 @@ def no_place(problem: Problem) -> str | None:
 
 def no_launcher(problem: Problem) -> str | None:
     """hydra/launcher=slurm, where the package that it needs is not installed."""
-    pattern = r"submitit_slurm'|Unknown plugin class : 'hydra_plugins.hydra_(\w+)_launcher"
+    pattern = r"submitit_slurm'|Unknown plugin class : 'hydra_plugins.timescales_(\w+)"
     if match := re.search(pattern, str(problem.error)):
         launcher = match[1] or "slurm"
         return f"hydra/launcher={launcher} takes packages that are not here: pip install -e '.[launchers]'"

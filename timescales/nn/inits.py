@@ -25,6 +25,8 @@ from typing import Any, ClassVar, TypeGuard
 import torch
 from torch import Tensor
 
+INFINITE = 8192.0  # stored instead of an infinite bias: gates are exactly 0 and 1, and means of it are finite
+
 
 def bias_of_timescale(timescale: Tensor) -> Tensor:
     """Forget bias for a given time scale (in steps) at zero input: b = -ln(e^(1/T) - 1).
@@ -35,8 +37,11 @@ def bias_of_timescale(timescale: Tensor) -> Tensor:
 
 
 def timescale_of_bias(bias: Tensor) -> Tensor:
-    """Time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b). Inverse of `bias_of_timescale`."""
-    return 1.0 / torch.nn.functional.softplus(-bias)
+    """Time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b). Inverse of `bias_of_timescale`.
+
+    It is 0 for a bias of -INFINITE or less.
+    """
+    return torch.where(bias <= -INFINITE, 0.0, 1.0 / torch.nn.functional.softplus(-bias))
 
 
 def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:

@@ -99,9 +99,18 @@ class RNN(nn.Module):
 
     @dropout.setter
     def dropout(self, probability: float) -> None:
+        """Set the probability, from the next forward pass on."""
         if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0.0 <= probability < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {probability!r}")
         self.between.p = probability  # type: ignore[assignment]
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: after the same seed, the layers have the numbers of new ones."""
+        for cell in self.layers:
+            cell.reset_parameters()
+
+    def flatten_parameters(self) -> None:
+        """Do nothing. torch.nn.LSTM has this method, and code that was written for it may call it."""
 
     def split_state(self, state: Any) -> list[Any]:
         """One state per layer, the NamedTuple of its cell, from a state as `forward` returns or takes it."""

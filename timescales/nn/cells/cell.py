@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+
+from timescales.nn.inits import INFINITE
 
 
 class Weights(NamedTuple):
@@ -52,6 +54,12 @@ class Cell(nn.Module):
     bias: nn.Parameter
     bias_ih: nn.Parameter
     bias_hh: nn.Parameter
+    _arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        cell = super().__new__(cls)
+        cell.__dict__["_arguments"] = (arguments, named)  # for reset_parameters, whatever a subclass takes
+        return cell
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -67,6 +75,21 @@ class Cell(nn.Module):
         bound = 1.0 / math.sqrt(hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw all parameters again: after the same seed, the cell has the numbers of a new one.
+
+        Frozen values are set again too, so a cell that was built on the meta device can be given memory and then reset.
+        Raises ValueError if a parameter is parametrized or pruned.
+        """
+        arguments, named = self._arguments
+        new = type(self)(*arguments, **named)
+        own = dict([*self.named_parameters(), *self.named_buffers()])
+        for name, value in [*new.named_parameters(), *new.named_buffers()]:
+            if name not in own:
+                raise ValueError(f"{name} is parametrized or pruned: make that permanent before reset_parameters()")
+            own[name].copy_(value)
 
     def bias_names(self) -> tuple[str, ...]:
         """Names of the bias parameters."""
@@ -88,9 +111,12 @@ class Cell(nn.Module):
 
     @torch.no_grad()
     def set_bias(self, gate: str, value: Tensor) -> None:
-        """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros."""
+        """Set the bias of a gate to `value` (H,). With two bias vectors, bias_hh gets `value` and bias_ih zeros.
+
+        An infinite value is stored as `INFINITE`, since a moving average of infinities is NaN.
+        """
         holder = self.bias_hh if self.biases == 2 else self.bias
-        holder[self.rows(gate)] = value.to(holder.dtype)
+        holder[self.rows(gate)] = value.clamp(-INFINITE, INFINITE).to(holder.dtype)
         if self.biases == 2:
             self.bias_ih[self.rows(gate)] = 0.0
 

@@ -27,7 +27,10 @@ class ExpRNNCell(Cell):
 
     Init: input weights U(-1/sqrt(H), 1/sqrt(H)); bias U(-0.01, 0.01).
     Source: Lezcano-Casado & Martinez-Rubio 2019 ("Cheap orthogonal constraints in neural networks").
-    Differs: the paper trains A with a tenth of the learning rate; here one optimizer has one learning rate.
+    Differs: the paper trains A with a tenth of the learning rate; here one optimizer has one learning rate. The
+    authors' code draws the input weights from N(0, 2/I) (Kaiming); here they are torch's uniform ones. It takes
+    "henaff" for the copy task, where it also draws the readout from N(0, 2/H) and sets its bias to 0, and "cayley" for
+    MNIST.
     Note: torch.nn.utils.parametrizations.orthogonal gives the same matrices, but computes them each time the weight is
     read and stores H^2 numbers.
     """

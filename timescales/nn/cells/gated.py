@@ -217,7 +217,8 @@ class GatedGRUCell(GatedCell):
 
     Differs: the paper has no equations for its GRU. Here the main gate is the forget gate (1 - update gate), with the
     signs of the paper's other equations. The authors' later code multiplies the new value by the gate
-    (gru_form="update").
+    (gru_form="update"). There (state-spaces, cell "gru") the reset gate also stands before the recurrent product,
+    tanh(W x + U (s h)), as in Cho et al. 2014; here it stands after it, as in torch.
     """
 
     gates_plain = ("reset", "forget", "cell")

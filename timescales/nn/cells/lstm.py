@@ -82,24 +82,27 @@ class LSTMCell(Cell):
 
     def _freeze(self) -> None:
         """Copy the biases of the frozen gates to buffers, which `weights` reads instead of the parameters."""
-        mask = torch.zeros(len(self.gates) * self.hidden_size, dtype=torch.bool)
+        mask = self.weight_hh.new_zeros(len(self.weight_hh))  # 1 or 0, not a bool: averages of models average it too
         for gate in self.frozen:
-            mask[self.rows(gate)] = True
+            mask[self.rows(gate)] = 1.0
         self.register_buffer("frozen_rows", mask)
         for name in self.bias_names():
             bias = getattr(self, name).detach()
             self.register_buffer(f"fixed_{name}", bias.clone())
-            bias[mask] = 0.0  # not read any more; weight decay would turn an infinite bias into NaN
+            bias[mask.bool()] = 0.0  # not read any more
         if self.gate_bias is not None:
             self.register_buffer("fixed_gate_bias", self.gate_bias.detach().clone())
+            if {"forget", self.opposite} <= set(self.frozen):
+                self.gate_bias.requires_grad_(False)  # not read any more: DDP refuses a parameter without a gradient
 
     def weights(self) -> Weights:
         ih, hh, bias_ih, bias_hh = super().weights()
         if self.frozen:
             fixed = self.fixed_bias_ih if self.biases == 2 else self.fixed_bias
-            bias_ih = torch.where(self.frozen_rows, fixed, bias_ih)
+            frozen = self.frozen_rows.bool()
+            bias_ih = torch.where(frozen, fixed, bias_ih)
             if bias_hh is not None:
-                bias_hh = torch.where(self.frozen_rows, self.fixed_bias_hh, bias_hh)
+                bias_hh = torch.where(frozen, self.fixed_bias_hh, bias_hh)
         if self.gate_bias is not None:
             b, opposite_b = (
                 self.fixed_gate_bias if gate in self.frozen else self.gate_bias for gate in ("forget", self.opposite)

@@ -47,23 +47,25 @@ class PowerLawCell(Cell):
         """The exponent: (H,), or one number if it is fixed."""
         return self.power.sigmoid() if self.fixed_power is None else self.fixed_power
 
-    def forgetting(self, r: Tensor, age: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    def forgetting(self, z: Tensor, age: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The power-law gate.
 
         Arguments:
-            r: reset gate, (..., H).
+            z: pre-activation of the reset gate, (..., H).
             age: time since the last reset, before this step, (..., H).
             dt: time since the previous step, a number or (..., 1).
 
-        Returns: f, 1 - f and the new age, each (..., H).
+        Returns: the reset gate r, f, 1 - f and the new age, each (..., H).
         """
-        keep = 1.0 - r
+        # 1 - r would round to a multiple of 2^-24 in float32. Multiplied by an age, that is the age after a reset: from
+        # an age of epsilon 2^24 (17,000 at 0.001) on, f would be wholly wrong.
+        r, keep = z.sigmoid(), (-z).sigmoid()
         before = keep * (age + 1.0) + r * self.floor + self.epsilon
         p = self.p
         p = self.per_unit(p, r) if isinstance(p, Tensor) else p
         # new age + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
         exponent = -p * torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
-        return exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
+        return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:
         """-1 / ln f at zero input and state, (H,), at the age where a constant reset gate r settles: (1 - r) / r."""
@@ -110,6 +112,8 @@ class PLSTMCell(PowerLawCell):
     Source: Chien, Turek, Beckage, Vo, Honey & Willke 2021 ("Slower is Better"), Eqs. 4-8; appendix A.1 for variable
     dt. The paper uses the reference time k_t = r t + (1 - r) k_{t-1}; here the state is the age d = t - k. The two
     forms are equivalent, since the absolute time t cancels.
+    Precision: in float32 the error that a step adds to f and to the age is below 2^-21 (5e-7) of them, at any age and
+    reset gate.
     Differences from the paper: epsilon_form="authors" is the released code, which resets the age to epsilon and also
     adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
     """
@@ -146,9 +150,9 @@ class PLSTMCell(PowerLawCell):
         self.coupled = coupled
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        r, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
-        r, g, o = r.sigmoid(), g.tanh(), o.sigmoid()
-        f, one_minus_f, age = self.forgetting(r, state.age, dt)
+        z, *i, g, o = (gx + gh).chunk(len(self.gates), -1)
+        g, o = g.tanh(), o.sigmoid()
+        r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
         return self.Act(r, one_minus_f if self.coupled else i[0].sigmoid(), f, g, o, age)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
@@ -193,8 +197,8 @@ class PGRUCell(PowerLawCell):
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
         (rx, sx, ux), (rh, sh, uh) = gx.chunk(3, -1), gh.chunk(3, -1)
-        r, s = (rx + rh).sigmoid(), (sx + sh).sigmoid()
-        f, one_minus_f, age = self.forgetting(r, state.age, dt)
+        s = (sx + sh).sigmoid()
+        r, f, one_minus_f, age = self.forgetting(rx + rh, state.age, dt)
         return self.Act(r, s, one_minus_f, f, (ux + s * uh).tanh(), age)
 
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
