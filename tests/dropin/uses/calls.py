@@ -145,12 +145,19 @@ def factory_arguments(layer: Layer) -> None:
     assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
 
 
-@use("the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first", ours=Refused("takes what follows num_layers by name"))
+@use(
+    "the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first",
+    ours=Refused("takes what follows num_layers by name"),
+)
 def by_position(layer: Layer) -> None:
     assert layer.construct(I, H, 1, True, True).batch_first
 
 
-@use('`batch_first="False"`', torch=Refused("batch_first should be of type bool"), ours=Refused("batch_first must be True or False"))
+@use(
+    '`batch_first="False"`',
+    torch=Refused("batch_first should be of type bool"),
+    ours=Refused("batch_first must be True or False"),
+)
 def text_for_a_truth_value(layer: Layer) -> None:
     assert layer.make(batch_first="False")(data())[1] is None
 
@@ -195,12 +202,20 @@ def other_dtype(layer: Layer) -> None:
     layer.make()(data().double())
 
 
-@use("an input with another number of features", torch=Refused("Expected 4", torchs=True), ours=Refused("this RNN reads 4"))
+@use(
+    "an input with another number of features",
+    torch=Refused("Expected 4", torchs=True),
+    ours=Refused("this RNN reads 4"),
+)
 def other_features(layer: Layer) -> None:
     layer.make()(data(S, B, I + 1))
 
 
-@use("a state of another batch size", torch=Refused("Expected hidden", torchs=True), ours=Refused("h of layer 0 is (3, 5), not (4, 5)"))
+@use(
+    "a state of another batch size",
+    torch=Refused("Expected hidden", torchs=True),
+    ours=Refused("h of layer 0 is (3, 5), not (4, 5)"),
+)
 def other_batch(layer: Layer) -> None:
     rnn = layer.make()
     _, state = rnn(data())

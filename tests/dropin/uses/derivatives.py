@@ -121,7 +121,11 @@ def some_frozen(layer: Layer) -> None:
     close(found, expected)
 
 
-@use("a weight changed in place between forward and backward", ours=Refused("inplace", torchs=True), torch=Refused("inplace", torchs=True))
+@use(
+    "a weight changed in place between forward and backward",
+    ours=Refused("inplace", torchs=True),
+    torch=Refused("inplace", torchs=True),
+)
 def changed_in_place(layer: Layer) -> None:
     rnn, x = layer.make(), data().requires_grad_()
     output, _ = rnn(x)

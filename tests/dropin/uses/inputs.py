@@ -152,7 +152,9 @@ def subclass(layer: Layer) -> None:
     close(rnn(data().as_subclass(Tagged))[0].as_subclass(Tensor), rnn(data())[0])
 
 
-@use("`TwoTensor` (torch's test subclass with two values) as x: both values are computed", )
+@use(
+    "`TwoTensor` (torch's test subclass with two values) as x: both values are computed",
+)
 def two_values(layer: Layer) -> None:
     rnn, a, b = layer.make(), data(), data(seed=2)
     output, _ = rnn(TwoTensor(a, b))

@@ -42,7 +42,12 @@ def compile_(layer: Layer) -> None:
     compiled(layer)
 
 
-@use("`torch.compile(fullgraph=True)`", only=FEW, torch=Refused("does not support", torchs=True), fused=Refused("engine='eager'", torchs=True))
+@use(
+    "`torch.compile(fullgraph=True)`",
+    only=FEW,
+    torch=Refused("does not support", torchs=True),
+    fused=Refused("engine='eager'", torchs=True),
+)
 def compile_whole(layer: Layer) -> None:
     compiled(layer, fullgraph=True)
 
