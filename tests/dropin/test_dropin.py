@@ -1,8 +1,7 @@
 """Every use of tests/dropin/uses with every layer: it works, is refused or differs, as docs/dropin.md says."""
 
 import pytest
-import torch
-from uses.registry import KINDS, USES, WORKS, Differs, Refused
+from uses.registry import KINDS, USES, WORKS, Differs
 
 import timescales
 from timescales.nn.engine import fused_library

@@ -8,7 +8,6 @@ arguments must be refused by name.
 import pytest
 import torch
 from rnn_cases import KINDS
-from torch import nn
 from torch.testing._internal.common_modules import module_inputs_torch_nn_LSTM, module_inputs_torch_nn_RNN_GRU
 from uses.registry import LSTMS, POWER_LAW, close, fields
 

@@ -2,12 +2,12 @@
 
 import torch
 from torch import nn
+
 from uses.registry import (
     LSTMS,
     NOT_RUN,
     POWER_LAW,
     B,
-    Differs,
     H,
     I,
     Layer,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
+
 from uses.registry import (
     BOUNDED,
     KERNEL,
@@ -13,15 +14,12 @@ from uses.registry import (
     B,
     H,
     I,
-    Differs,
     Layer,
-    Refused,
     S,
     close,
     data,
     fields,
     group,
-    same,
     trained,
     use,
     with_fields,
@@ -108,7 +106,7 @@ def gradient_of_the_state_alone(layer: Layer) -> None:
 def many_steps(layer: Layer) -> None:
     rnn, x = layer.make(), data(100_000, 1, I)
     with torch.no_grad():
-        whole, last = rnn(x)
+        whole, _ = rnn(x)
         first, state = rnn(x[:50_000])
         second, state = rnn(x[50_000:], state)
     assert whole.isfinite().all()

@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import torch
 from torch import multiprocessing
+
 from uses.registry import (
     FEW,
-    KERNEL,
     NOT_RUN,
     Layer,
     Refused,
@@ -87,7 +88,10 @@ def step(rnn: torch.nn.Module, x: torch.Tensor) -> None:
 @functools.cache
 def two_processes() -> dict[str, str]:
     """What worker.py reports from two processes, by check and layer: an error, or nothing."""
-    done = subprocess.run([sys.executable, WORKER], capture_output=True, text=True, timeout=120, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, WORKER], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
     if done.returncode:
         return defaultdict(lambda: f"worker.py ends with status {done.returncode}: {done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])

@@ -4,18 +4,16 @@ import io
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+
 from uses.registry import (
     FEW,
     Layer,
-    NOT_RUN,
     Refused,
     close,
     data,
     fields,
     group,
     loss_of,
-    plain,
-    trained,
     use,
 )
 
@@ -45,8 +43,8 @@ def compile_(layer: Layer) -> None:
 @use(
     "`torch.compile(fullgraph=True)`",
     only=FEW,
-    torch=Refused("does not support", torchs=True),
-    fused=Refused("engine='eager'", torchs=True),
+    torch=Refused("Dynamo does not support", torchs=True),
+    fused=Refused("use engine='eager'", torchs=True),
 )
 def compile_whole(layer: Layer) -> None:
     compiled(layer, fullgraph=True)

@@ -9,21 +9,19 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
 from uses.registry import (
     NOT_RUN,
     B,
-    I,
-    Differs,
     H,
+    I,
     Layer,
-    Refused,
     close,
     data,
     fields,
     group,
     loss_of,
     same,
-    trained,
     use,
 )
 

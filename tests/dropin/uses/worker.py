@@ -4,10 +4,6 @@ import copy
 import json
 import os
 import socket
-import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parents[3] / "tests" / "support"), str(Path(__file__).parents[1])]
 
 import torch
 import torch.distributed as dist
@@ -16,7 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
-from uses.registry import FEW, LAYERS, Layer, close, data, loss_of
+
+from uses.registry import FEW, LAYERS, Layer, close, data
 
 PROCESSES = 2
 
