@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import gc
 import subprocess
 import sys
@@ -11,7 +12,6 @@ import pytest
 import torch
 
 import timescales
-from timescales.nn.engine import workspace
 from timescales.nn.engine.workspace import Workspace
 
 # Results and graphs in reference cycles: only the garbage collector frees their workspaces, at any allocation.
@@ -36,7 +36,7 @@ def _nothing_kept():
 
 
 def sizes():
-    return sorted(len(memory) for memory, _ in workspace._unused)
+    return sorted(len(memory) for memory, _ in Workspace._unused)
 
 
 def test_the_garbage_collector_may_run_at_any_moment():
@@ -45,16 +45,22 @@ def test_the_garbage_collector_may_run_at_any_moment():
     assert done.stdout == "done\n"
 
 
+def test_the_end_of_a_process_is_quiet():
+    code = "import torch, timescales; kept = timescales.LSTM(3, 5, 12)(torch.randn(6, 2, 3))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert "Workspace" not in done.stderr
+
+
 def test_release_inside_of_every_operation(monkeypatch):
     """A workspace that dies while another is created or released: nothing waits, nothing is lost or used twice."""
 
-    class Interrupting(workspace.collections.deque):
+    class Interrupting(collections.deque):
         def popleft(self):
             if dying:
                 dying.pop().release()
             return super().popleft()
 
-    monkeypatch.setattr(workspace, "_unused", Interrupting())
+    monkeypatch.setattr(Workspace, "_unused", Interrupting())
     dying = [Workspace(5000) for _ in range(2)]
     Workspace(4000).release()
     first, second = Workspace(4000), Workspace(4000)
@@ -63,10 +69,10 @@ def test_release_inside_of_every_operation(monkeypatch):
 
 
 def test_the_largest_goes_first():
-    made = [Workspace(1024 * k) for k in range(1, workspace.KEPT + 3)]
+    made = [Workspace(1024 * k) for k in range(1, Workspace.KEPT + 3)]
     for each in made:
         each.release()
-    assert sizes() == [4096 * k for k in range(1, workspace.KEPT + 1)]
+    assert sizes() == [4096 * k for k in range(1, Workspace.KEPT + 1)]
 
 
 def test_the_smallest_that_fits_is_used_again():
@@ -112,4 +118,4 @@ def test_threads_never_share_a_workspace():
     for thread in threads:
         thread.join()
     assert not failures
-    assert len(sizes()) <= workspace.KEPT
+    assert len(sizes()) <= Workspace.KEPT

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import is_plain
+from timescales.nn.engine.kernel import is_subclass
 
 
 class RNNState:
@@ -159,7 +159,7 @@ def brought_by_hooks(weight: Tensor) -> bool:
 
     FSDP2 holds a DTensor, accelerate's cpu_offload a meta tensor.
     """
-    return weight.is_meta or not is_plain(weight)
+    return weight.is_meta or is_subclass(weight)
 
 
 def form(cells: Sequence[Cell], batch: Sequence[int] | None = None) -> str:

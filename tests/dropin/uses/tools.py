@@ -7,6 +7,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from uses.registry import (
     FEW,
+    NOT_RUN,
     Layer,
     Refused,
     close,
@@ -74,10 +75,29 @@ class OutputOnly(torch.nn.Module):
         return self.rnn(x)[0]
 
 
-@use("`torch.jit.trace`: another input of the same length", only=FEW)
+@use("`torch.jit.trace` of a model: another input of the same length", only=FEW)
 def traced(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
+
+
+@use("`torch.jit.trace` of the layer itself, which returns its state", only={"LSTM", "GRU"})
+def traced_alone(layer: Layer) -> None:
+    rnn, x, y = layer.make(), data(), data(seed=2)
+    output, state = torch.jit.trace(rnn, x)(y)
+    expected, last = rnn(y)
+    close(output, expected)
+    close(fields(state), fields(last))
+
+
+@use(
+    "`torch.jit.trace` of the layer itself, whose state has an age",
+    torch=NOT_RUN,
+    ours=Refused("instead got value of type RNNState", torchs=True),
+    only={"PLSTM"},
+)
+def traced_alone_with_age(layer: Layer) -> None:
+    torch.jit.trace(layer.make(), data())
 
 
 @use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"), only=FEW)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from timescales.nn.inits import INFINITE
 
@@ -60,6 +61,13 @@ class Cell(nn.Module):
         cell = super().__new__(cls)
         cell.__dict__["_arguments"] = (arguments, named)  # for reset_parameters, whatever a subclass takes
         return cell
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        state = vars(cls).get("State")
+        if state is not None and state not in pytree.SUPPORTED_NODES:  # torch.export.save writes this name
+            name = f"{state.__module__}.{state.__qualname__}"
+            pytree._register_namedtuple(state, serialized_type_name=name)
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

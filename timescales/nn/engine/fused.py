@@ -23,8 +23,10 @@ from timescales.nn.engine.kernel import (
     Kernel,
     Named,
     check_backward,
+    in_memory,
     kernel_of,
     no_jvp,
+    saved_tensors_have_hooks,
     tracing_reason,
     unusual_reason,
 )
@@ -81,8 +83,8 @@ def run(
 class Inputs(NamedTuple):
     """The tensors that the library reads, in the layout that it expects.
 
-    x (S, B, I), weights, power and state as in `Cell`; dt (S, B) float32; mask (S, B) bool; order (B,), see
-    `longest_first`.
+    x (S, B, I), weights, power and state as in `Cell`; dt (S, B); mask (S, B) bool; order (B,) int64, see
+    `longest_first`. All others are float32.
     """
 
     x: Tensor
@@ -97,6 +99,14 @@ class Inputs(NamedTuple):
     mask: Tensor | None
     order: Tensor | None
 
+    def readable(self) -> Inputs:
+        """The inputs in the dtype and layout that the library reads."""
+        dtypes = (*[torch.float32] * 9, torch.bool, torch.int64)  # mask and order are the last
+        tensors = [v if v is None else in_memory(v, dtype) for v, dtype in zip(self, dtypes, strict=True)]
+        x, *others = tensors
+        assert x is not None
+        return Inputs._make([_with_contiguous_rows(x), *[v if v is None else v.contiguous() for v in others]])
+
 
 class FusedFunction(torch.autograd.Function):
     """A sequence as one autograd function: (output, h, c, age) from (x, ih, hh, bias, power, h, c, age, dt, mask)."""
@@ -104,36 +114,30 @@ class FusedFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: Kernel, keep: bool, *tensors: Any) -> tuple[Tensor | None, ...]:
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
-        x, ih, hh, bias, power, h, c, age, dt, mask = tensors
-        inputs = Inputs(
-            x=_with_contiguous_rows(x),
-            ih=ih.contiguous(),
-            hh=hh.contiguous(),
-            bias=bias.contiguous(),
-            power=None if power is None else power.contiguous(),
-            h=h.contiguous(),
-            c=c.contiguous(),
-            age=None if age is None else age.contiguous(),
-            dt=None if dt is None else dt.to(torch.float32).contiguous(),
-            mask=None if mask is None else mask.bool().contiguous(),
-            order=None if mask is None else longest_first(mask.bool(), kernel.threads),
-        )
-        ctx.kernel = kernel
-        ctx.workspace, results = _forward(kernel, keep, inputs)
+        mask = tensors[-1]
+        order = None if mask is None else longest_first(mask.bool(), kernel.threads)
+        inputs = Inputs._make([*tensors, order]).readable()
+        # Hooks on saved tensors are there to save memory. They cannot take the workspace: backward computes it again.
+        keep_workspace = keep and not saved_tensors_have_hooks()
+        workspace, results = _forward(kernel, keep_workspace, inputs)
         if keep:
-            ctx.save_for_backward(*inputs, results[0])
-        else:
-            ctx.workspace.release()
+            ctx.kernel, ctx.order, ctx.shapes = kernel, order, [None if v is None else v.shape for v in inputs[:-1]]
+            ctx.workspace = workspace if keep_workspace else None
+            ctx.save_for_backward(*inputs[:-1], results[0] if keep_workspace else None)
+        if not keep_workspace:
+            workspace.release()
         return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         check_backward("fused", grads)
         *saved, output = ctx.saved_tensors
-        inputs = Inputs(*saved)
+        if [None if v is None else v.shape for v in saved] != ctx.shapes:
+            raise RuntimeError("hooks returned a saved tensor in another shape: correct them, or use engine='eager'")
+        inputs = Inputs._make([*saved, ctx.order]).readable()
         workspace, ctx.workspace = ctx.workspace, None
-        if workspace is None:  # a second backward through a retained graph: the first one overwrote the activations
-            workspace, _ = _forward(ctx.kernel, True, inputs)
+        if workspace is None:  # it was not kept, or this is a second backward and the first one overwrote it
+            workspace, (output, *_) = _forward(ctx.kernel, True, inputs)
         wanted = ctx.needs_input_grad[2:10]
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
@@ -187,8 +191,8 @@ def _backward(
 ) -> None:
     """Run the library backward: from the gradients of output, h, c, age to those of the first eight inputs."""
     d_output, *d_last = grads
-    d_output = None if d_output is None else _with_contiguous_rows(d_output)
-    d_last = [None if d is None else d.contiguous() for d in d_last]
+    d_output = None if d_output is None else _with_contiguous_rows(in_memory(d_output, torch.float32))
+    d_last = [None if d is None else in_memory(d, torch.float32).contiguous() for d in d_last]
     problem = _problem(kernel, True, inputs)
     problem.workspace = workspace.address
     problem.output = output.data_ptr()

@@ -28,7 +28,15 @@ from torch import Tensor
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, programs, triton_kernels
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import GATES, Kernel, check_backward, kernel_of, no_jvp, tracing_reason
+from timescales.nn.engine.kernel import (
+    GATES,
+    Kernel,
+    check_backward,
+    kernel_of,
+    no_jvp,
+    saved_tensors_have_hooks,
+    tracing_reason,
+)
 from timescales.nn.engine.loops import loop_backward, loop_forward
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
@@ -255,10 +263,12 @@ class GraphFunction(torch.autograd.Function):
         output = b.h[:, 1:].transpose(0, 1) if inputs.batched else b.h[0, 1:]
         last = [None if v is None else inputs.without_seeds(v[:, -1]).clone() for v in (b.h, b.c, b.age)]
         results = (output.clone(), *last)
+        # Hooks on saved tensors are there to save memory. They cannot take the buffers: backward computes them again.
+        keep_buffers = plan.keep and not saved_tensors_have_hooks()
         if plan.keep:
-            ctx.plan, ctx.lease = plan, lease
+            ctx.plan, ctx.lease = plan, lease if keep_buffers else None
             ctx.save_for_backward(*tensors)
-        else:
+        if not keep_buffers:
             lease.release()
         return results
 
@@ -267,7 +277,7 @@ class GraphFunction(torch.autograd.Function):
         check_backward("graph", grads)
         inputs = Inputs(*ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
-        if lease is None:  # a second backward through a retained graph: the first one overwrote the activations
+        if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it
             lease = _forward(ctx.plan, inputs)
         wanted = dict(zip(Inputs._fields[:8], ctx.needs_input_grad[1:9], strict=True))
         with _on_device_of(inputs.x):

@@ -78,8 +78,35 @@ def unusual_reason(tensors: Named) -> str | None:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor's numbers are those in its memory. A subclass (DTensor, FakeTensor, ...) may have none."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    """Whether a tensor has its numbers in memory, one after another."""
+    return not is_subclass(tensor) and tensor.layout is torch.strided and not tensor._is_zerotensor()
+
+
+def is_subclass(tensor: Tensor) -> bool:
+    """Whether a tensor is of a subclass (DTensor, FakeTensor, ...), whose numbers may be elsewhere."""
+    return type(tensor) not in (Tensor, nn.Parameter)
+
+
+def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor whose memory on the CPU holds its numbers in this dtype. It is copied only if it has to be.
+
+    torch leaves out work that its own operations do later: a view may be marked as negated (x.conj().imag), a gradient
+    as all zero, and both may be sparse. What hooks on saved tensors return may be of any type.
+    """
+    if is_subclass(tensor):
+        raise RuntimeError(f"the fused engine cannot read a {type(tensor).__name__} in backward: use engine='eager'")
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    elif tensor._is_zerotensor():
+        tensor = tensor.clone()
+    if tensor.dtype is not dtype or not tensor.is_cpu:  # `to` takes time also where it does nothing
+        tensor = tensor.to("cpu", dtype)
+    return tensor.resolve_neg()
+
+
+def saved_tensors_have_hooks() -> bool:
+    """Whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:

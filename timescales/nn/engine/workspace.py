@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import ctypes
 import mmap
-
-KEPT = 8  # if more unused memories than this are kept, the largest is returned to the system
-
-# Unused memory with its address. There is no lock: the garbage collector may call `Workspace.__del__` at any time, also
-# in a thread that would hold it. A deque's `append` and `popleft` are atomic.
-_unused: collections.deque[tuple[mmap.mmap, int]] = collections.deque()
 
 
 class Workspace:
@@ -19,13 +12,18 @@ class Workspace:
 
     New memory of this size causes page faults each time, up to a quarter of the time of a training step. So released
     memory is kept for the next call.
+
+    There is no lock: the garbage collector may call `__del__` at any time, also in the thread that would hold it. The
+    `append` and `popleft` of a deque are atomic. At the end of the process, `__del__` cannot read the module's names.
     """
 
+    _unused: collections.deque[tuple[mmap.mmap, int]] = collections.deque()  # memory and its address
     _memory: tuple[mmap.mmap, int] | None = None  # a class attribute: torch.compile makes objects without __init__
+    KEPT = 8  # if more unused memories than this are kept, the largest is returned to the system
 
     def __init__(self, floats: int) -> None:
         size = 4 * floats
-        self._memory = _take_unused(size) or _new_memory(size)
+        self._memory = self._take_unused(size) or _new_memory(size)
 
     @property
     def address(self) -> int:
@@ -37,12 +35,37 @@ class Workspace:
         """Give the memory back for the next call."""
         memory, self._memory = self._memory, None
         if memory is not None:
-            _unused.append(memory)
-            if len(_unused) > KEPT:
-                _drop_largest()
+            self._unused.append(memory)
+            if len(self._unused) > self.KEPT:
+                self._drop_largest()
 
     def __del__(self) -> None:
         self.release()
+
+    @classmethod
+    def _take_unused(cls, size: int) -> tuple[mmap.mmap, int] | None:
+        """The smallest unused memory that is large enough, but not one that is much too large; None without one."""
+        pieces = cls._take_all()
+        fits = [piece for piece in pieces if size <= len(piece[0]) <= 4 * size + (1 << 20)]
+        best = min(fits, key=lambda piece: len(piece[0]), default=None)
+        cls._unused.extend(piece for piece in pieces if piece is not best)
+        return best
+
+    @classmethod
+    def _drop_largest(cls) -> None:
+        pieces = cls._take_all()
+        largest = max(pieces, key=lambda piece: len(piece[0]), default=None)
+        cls._unused.extend(piece for piece in pieces if piece is not largest)
+
+    @classmethod
+    def _take_all(cls) -> list[tuple[mmap.mmap, int]]:
+        pieces = []
+        try:
+            while cls._unused:
+                pieces.append(cls._unused.popleft())
+        except IndexError:  # another thread took the last
+            pass
+        return pieces
 
 
 def free_memory() -> None:
@@ -51,30 +74,7 @@ def free_memory() -> None:
     The engine keeps the memory of finished calls for later calls, up to 8 pieces. Call this after a large computation
     that will not be repeated. It is safe at any time: memory that a later backward pass needs is not freed.
     """
-    _unused.clear()
-
-
-def _take_unused(size: int) -> tuple[mmap.mmap, int] | None:
-    """The smallest unused memory that is large enough, but not one that is much too large; None if there is none."""
-    pieces = _take_all()
-    fits = [piece for piece in pieces if size <= len(piece[0]) <= 4 * size + (1 << 20)]
-    best = min(fits, key=lambda piece: len(piece[0]), default=None)
-    _unused.extend(piece for piece in pieces if piece is not best)
-    return best
-
-
-def _drop_largest() -> None:
-    pieces = _take_all()
-    largest = max(pieces, key=lambda piece: len(piece[0]), default=None)
-    _unused.extend(piece for piece in pieces if piece is not largest)
-
-
-def _take_all() -> list[tuple[mmap.mmap, int]]:
-    pieces = []
-    with contextlib.suppress(IndexError):  # another thread took the last
-        while _unused:
-            pieces.append(_unused.popleft())
-    return pieces
+    Workspace._unused.clear()
 
 
 def _new_memory(size: int) -> tuple[mmap.mmap, int]:

@@ -1,0 +1,211 @@
+"""Marks on tensors that torch's own operations heed, hooks on saved tensors, and checkpointing."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from engine_cases import MODELS
+from rnn_cases import close
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+from timescales import LSTM, PLSTM
+from timescales.nn import engine as engines
+from timescales.nn.engine.workspace import Workspace
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def negated(value):
+    """The same numbers, marked as negated: the memory has the other sign."""
+    marked = torch._neg_view(-value.detach())
+    assert marked.is_neg()
+    assert torch.equal(marked, value)
+    return marked
+
+
+def gradients(model, *arguments):
+    """Output and gradients of all parameters and of x."""
+    model.zero_grad()
+    x = arguments[0].detach().requires_grad_()
+    output, _ = model(x, *arguments[1:])
+    output.square().sum().backward()
+    return [output.detach(), x.grad, *(p.grad for p in model.parameters())]
+
+
+def alike(found, expected, tolerance=1e-5):
+    for a, b in zip(found, expected, strict=True):
+        close(a, b, tolerance)
+
+
+def test_a_transform_of_one_feature_is_not_read_with_the_other_sign():
+    x = torch.fft.fft(torch.randn(50, 4, 1), dim=0).conj().imag
+    assert x.is_neg()
+    fused = LSTM(1, 5, engine="fused")
+    theirs = fused.to_torch()
+    close(fused(x)[0], theirs(x)[0], 1e-5)
+
+
+@pytest.mark.parametrize("what", ["x", "state", "dt", "weights"])
+@pytest.mark.parametrize("name", MODELS)
+def test_negated_tensors(name, what):
+    fused = MODELS[name](3, 5)
+    fused.engine = "fused"
+    (cell,) = fused.layers
+    x, dt, state = torch.randn(6, 2, 3), torch.rand(6, 2), cell.State(*(torch.rand(2, 5) for _ in cell.State._fields))
+    if what == "x":
+        x = negated(x)
+    elif what == "state":
+        state = cell.State(*map(negated, state))
+    elif what == "dt":
+        dt = negated(dt)
+    else:
+        for p in fused.parameters():
+            p.data = negated(p)
+    eager = copy.deepcopy(fused)
+    eager.engine = "eager"
+    alike(gradients(fused, x, [state], dt), gradients(eager, x, [state], dt))
+
+
+def test_negated_sparse_and_zero_gradients():
+    fused, x = LSTM(3, 5, engine="fused"), torch.randn(6, 2, 3)
+    eager = copy.deepcopy(fused)
+    eager.engine = "eager"
+    dense = torch.randn(6, 2, 5)
+    for gradient in (negated(dense), dense.to_sparse(), torch._efficientzerotensor((6, 2, 5))):
+        for rnn in (fused, eager):
+            rnn.zero_grad()
+        fused(x)[0].backward(gradient)
+        eager(x)[0].backward(gradient if gradient.layout is torch.strided else dense)
+        alike([p.grad for p in fused.parameters()], [p.grad for p in eager.parameters()])
+
+
+def test_a_gradient_of_a_subclass_is_refused():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    output, _ = LSTM(3, 5, engine="fused")(torch.randn(6, 2, 3))
+    with pytest.raises(RuntimeError, match=r"cannot read a TwoTensor in backward: use engine='eager'"):
+        output.backward(TwoTensor(torch.ones(6, 2, 5), torch.ones(6, 2, 5)))
+
+
+def transposed(value):
+    """The same numbers in the opposite order of dimensions in memory."""
+    order = list(reversed(range(value.dim())))
+    return value.permute(order).contiguous().permute(order)
+
+
+UNPACKED = {
+    "transposed": transposed,
+    "expanded": lambda v: v.unsqueeze(0).expand(3, *v.shape)[1],
+    "negated": lambda v: negated(v) if v.is_floating_point() else v,
+    "double": torch.Tensor.double,
+}
+CASES = [(engine, how) for engine in ("fused", "graph") for how in UNPACKED if (engine, how) != ("graph", "double")]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("engine", "how"), CASES)
+def test_unpacked_in_another_form(engine, how, masked):
+    rnn, x, dt = PLSTM(3, 5, engine=engine), torch.randn(6, 4, 3), torch.rand(6, 4)
+    mask = torch.rand(6, 4) < 0.7 if masked else None
+    expected = gradients(rnn, x, None, dt, mask)
+    with saved_tensors_hooks(lambda v: v.clone(), UNPACKED[how]):
+        found = gradients(rnn, x, None, dt, mask)
+    alike(found, expected, 1e-6)
+
+
+def test_unpacked_in_half_precision():
+    """Someone packs to save memory: the gradients are those at the rounded numbers."""
+    rnn, x = PLSTM(3, 5, engine="fused"), torch.randn(6, 4, 3)
+    expected = gradients(rnn, x)
+    with saved_tensors_hooks(lambda v: v.half() if v.is_floating_point() else v, lambda v: v):
+        found = gradients(rnn, x)
+    alike(found, expected, 1e-2)
+
+
+def test_unpacked_in_another_shape():
+    rnn = LSTM(3, 5, engine="fused")
+    with saved_tensors_hooks(lambda v: v, lambda v: v[:1]):
+        output, _ = rnn(torch.randn(6, 4, 3))
+        with pytest.raises(RuntimeError, match=r"hooks returned a saved tensor in another shape: .* engine='eager'"):
+            output.sum().backward()
+
+
+def kept_workspaces():
+    """Sizes of the workspaces that a backward pass waits for, in bytes."""
+    return [len(v._memory[0]) for v in gc.get_objects() if type(v) is Workspace and v._memory is not None]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_checkpointing_keeps_no_workspace(name, masked):
+    """Non-reentrant, so under hooks: of two of four layers nothing stays, and the gradients are the same numbers."""
+    rnns = [MODELS[name](5, 5) for _ in range(4)]
+    for rnn in rnns:
+        rnn.engine = "fused"
+    x, mask = torch.randn(20, 3, 5), torch.rand(20, 3) < 0.7 if masked else None
+
+    def run(checkpointed):
+        for rnn in rnns:
+            rnn.zero_grad()
+        y = x
+        for k, rnn in enumerate(rnns):
+            arguments = (y, None, None, mask)
+            y, _ = checkpoint(rnn, *arguments, use_reentrant=False) if k in checkpointed else rnn(*arguments)
+        kept = len(kept_workspaces())
+        y.square().sum().backward()
+        return kept, [y.detach(), *(p.grad for rnn in rnns for p in rnn.parameters())]
+
+    gc.collect()
+    assert kept_workspaces() == []
+    kept, expected = run(())
+    assert kept == 4
+    for checkpointed in ((1, 2), (0, 1, 2, 3)):
+        kept, found = run(checkpointed)
+        assert kept == 4 - len(checkpointed)
+        assert all(map(torch.equal, found, expected))
+    assert kept_workspaces() == []
+
+
+def test_forward_under_hooks_takes_little_memory(monkeypatch):
+    """Not the activations of all steps, which only backward needs."""
+    taken, create = [], Workspace.__init__
+    monkeypatch.setattr(Workspace, "__init__", lambda self, floats: (taken.append(floats), create(self, floats))[1])
+    rnn, x = LSTM(3, 32, engine="fused"), torch.randn(500, 4, 3)
+    rnn(x)
+    with save_on_cpu():
+        output, _ = rnn(x)
+    whole, under_hooks = taken
+    assert under_hooks < whole / 20
+    output.sum().backward()
+    assert taken[2:] == [whole]
+
+
+def test_graph_buffers_are_computed_again_under_hooks(monkeypatch):
+    from timescales.nn.engine import graph
+
+    rnn, x = PLSTM(3, 5, engine="graph"), torch.randn(6, 4, 3)
+    expected, calls, forward = gradients(rnn, x), [], graph._forward
+    monkeypatch.setattr(graph, "_forward", lambda *a: (calls.append(a), forward(*a))[1])
+    with saved_tensors_hooks(lambda v: v, lambda v: v):
+        found = gradients(rnn, x)
+    assert len(calls) == 2
+    alike(found, expected, 1e-6)
+
+
+def test_backward_twice_under_hooks():
+    rnn, x = PLSTM(3, 5, engine="fused"), torch.randn(6, 4, 3)
+    with saved_tensors_hooks(lambda v: v, lambda v: v):
+        loss = rnn(x)[0].square().sum()
+    first = torch.autograd.grad(loss, list(rnn.parameters()), retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(loss, list(rnn.parameters()))))
+
+
+def test_a_negated_input_keeps_its_engine():
+    assert engines.pick("auto", LSTM(3, 5).layers[0], negated(torch.randn(6, 2, 3))) is engines.fused.run

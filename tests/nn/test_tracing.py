@@ -1,0 +1,78 @@
+"""torch.jit.trace and torch.export: they see torch's operations, and the state is saved with the program."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from rnn_cases import close
+
+import timescales
+from timescales import LSTMCell
+
+
+class OutputOnly(torch.nn.Module):
+    """A traced module cannot return an RNNState."""
+
+    def __init__(self, rnn):
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", ["LSTM", "PLSTM", "GRU"])
+def test_a_traced_module_has_torchs_operations(name):
+    """Also torch.onnx.export traces. A kernel would be stored as a call of Python, or as constants."""
+    torch.manual_seed(0)
+    rnn = getattr(timescales, name)(3, 5, 2)
+    x, other = torch.randn(6, 2, 3), torch.randn(6, 2, 3)
+    traced = torch.jit.trace(OutputOnly(rnn), (x,))
+    assert "PythonOp" not in str(traced.inlined_graph)
+    file = io.BytesIO()
+    torch.jit.save(traced, file)
+    file.seek(0)
+    close(torch.jit.load(file)(other), rnn(other)[0], 1e-6)
+    if name != "GRU":
+        for rnn.engine in ("fused", "graph"):
+            with pytest.raises(ValueError, match=r"tracers need torch's own operations; use engine='eager'"):
+                torch.jit.trace(rnn, (x,))
+
+
+@pytest.mark.parametrize("name", ["LSTM", "PLSTM", "GRU"])
+def test_an_exported_program_with_a_state_is_saved(name):
+    torch.manual_seed(0)
+    rnn = getattr(timescales, name)(3, 5, 2)
+    x, other = torch.randn(6, 2, 3), torch.randn(6, 2, 3)
+    _, state = rnn(x)
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(rnn, (x, state)), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    output, end = loaded(other, state)
+    close(output, rnn(other, state)[0], 1e-6)
+    close(loaded(other, end)[0], rnn(other, rnn(other, state)[1])[0], 1e-6)
+
+
+def test_states_that_are_shared_or_defined_again(recwarn):
+    """A cell of one's own may take the state of another, and a notebook runs its cells again."""
+
+    def define():
+        class Mine(LSTMCell):
+            class State(LSTMCell.State):
+                pass
+
+        return Mine
+
+    class Other(LSTMCell):
+        State = LSTMCell.State
+
+    first, second = define(), define()
+    values = (torch.zeros(1), torch.ones(1))
+    for cell in (first, second, Other):
+        leaves, form = torch.utils._pytree.tree_flatten(cell.State(*values))
+        assert type(torch.utils._pytree.tree_unflatten(leaves, form)) is cell.State
+    assert not recwarn.list
