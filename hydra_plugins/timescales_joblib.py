@@ -87,6 +87,10 @@ def run_in_worker(task: Any, stop: Path, launcher: int, cfg: Any) -> Any:
     """
     if os.getpid() == launcher:
         return task(cfg)
+    # What an Interrupt puts back when it ends. A Ctrl-C reaches a worker twice, from the terminal and from
+    # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
+    for number in (signal.SIGINT, PASSED_ON):
+        signal.signal(number, signal.SIG_IGN)
     with Interrupt() as interrupt, masked(signal.SIG_UNBLOCK):
         if stop.exists():
             return NOT_BEGUN

@@ -255,7 +255,8 @@ def test_runs_of_different_tasks_are_not_compared(train):
 def test_failing_jobs_leave_no_memory_behind(train):
     """Fifty failures in one sweep, each with 20 MB in the frames that its error remembers."""
     outcome = train("-m", *LONGER, "task._target_=failing.Failing", "loop.max_steps=20", "seed=range(0,50)")
-    sizes = [float(size) for size in re.findall(r"^MB ([\d.]+)$", outcome.out, re.M)]
-    assert len(sizes) == 50, outcome
+    alive = [int(count) for count in re.findall(r"^large tensors: (\d+)$", outcome.out, re.M)]
+    assert len(alive) == 50, outcome
     assert "50 of 50 runs failed" in outcome.err
-    assert max(sizes[10:]) - sizes[9] < 100, sizes  # what forty left behind would be 800
+    # The process size would tell less: the allocator may keep what was freed.
+    assert max(alive) <= 2, alive

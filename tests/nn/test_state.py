@@ -171,5 +171,5 @@ def test_dropout_may_be_set_later():
     assert not torch.equal(rnn(x)[0], rnn(x)[0])
     rnn.dropout = 0
     assert torch.equal(rnn(x)[0], rnn(x)[0])
-    with pytest.raises(ValueError, match="dropout must be at least 0 and below 1, not 'half'"):
+    with pytest.raises(ValueError, match="dropout must be a number, at least 0 and below 1, not 'half'"):
         rnn.dropout = "half"

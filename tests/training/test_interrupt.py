@@ -177,8 +177,8 @@ def test_a_long_evaluation_shows_its_progress(tmp_path, monkeypatch, capsys, eva
 
 @pytest.mark.slow
 def test_a_signal_in_an_evaluation_is_obeyed_within_two_seconds(train_process, tmp_path):
-    """An evaluation of minutes: fused, 100 batches of 500 sequences of 120 steps."""
-    sizes = ["task.T=100", "task.train_size=8", "task.batch_size=8", "task.valid_size=50000", "task.test_size=500"]
+    """An evaluation of minutes: fused, 1,000 batches of 500 sequences of 120 steps."""
+    sizes = ["task.T=100", "task.train_size=8", "task.batch_size=8", "task.valid_size=500000", "task.test_size=500"]
     process = train_process("task=copy", "model=plstm", *sizes, "loop.max_steps=1", f"run_dir={tmp_path / 'run'}")
     while not (tmp_path / "run" / "lock").is_file():
         assert process.poll() is None, process.stdout.read()

@@ -100,7 +100,9 @@ class RNN(nn.Module):
     @dropout.setter
     def dropout(self, probability: float) -> None:
         """Set the probability, from the next forward pass on."""
-        if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0.0 <= probability < 1.0:
+        if isinstance(probability, bool) or not isinstance(probability, int | float):
+            raise ValueError(f"dropout must be a number, at least 0 and below 1, not {probability!r}")
+        if not 0.0 <= probability < 1.0:
             raise ValueError(f"dropout must be at least 0 and below 1, not {probability!r}")
         self.between.p = probability  # type: ignore[assignment]
 

@@ -88,7 +88,10 @@ torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only
 
 
 def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
-    """The form that a caller sees, from one state per layer. Inverse of `split`."""
+    """The form that a caller sees, from one state per layer. Inverse of `split`.
+
+    Under torch.jit.trace, a tuple of the fields stands for an RNNState.
+    """
     names = _names(cells)
     uniform = _uniform(cells)
     collect: Callable[[list[Any]], Any] = torch.stack if uniform else tuple
@@ -97,6 +100,8 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
         return fields["h"]
     if uniform and names == ("h", "c"):
         return fields["h"], fields["c"]
+    if torch.jit.is_tracing():  # a traced module returns tensors and tuples only
+        return tuple(fields.values())
     return RNNState(**fields)
 
 

@@ -6,22 +6,15 @@ It is found, checked and compiled as the fused engine's own library; see `fused_
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import functools
-import hashlib
-import os
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from timescales.files import cache_dir
 from timescales.nn.engine import emit_cpp, fused_library
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.fused_library import FLAGS, OMITTED_FLAGS, BuildError, Library
+from timescales.nn.engine.fused_library import BuildError, Library
 
 LOOP = Path(__file__).with_name("loop.cpp")
-VECTORS = Path(__file__).with_name("vectors.h")
 Addresses = ctypes.POINTER(ctypes.c_void_p)
 
 
@@ -62,35 +55,13 @@ def _load(code: str) -> Library:
 
 
 def build(code: str) -> Path:
-    """The file of the library with the cell `code`. It is compiled if it is not in the cache or damaged."""
+    """The file of the library with the cell `code`, as `fused_library.build`."""
     compiler = fused_library.find_compiler()
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    made_of = (code, LOOP.read_text(), VECTORS.read_text(), *FLAGS, *compiler, version, fused_library.processor())
-    directory = cache_dir()
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"cell-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
-    if not fused_library.is_whole(file):
-        with open(file.with_suffix(".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not fused_library.is_whole(file):
-                _compile(file, code, compiler)
-    return file
 
+    def compile_file(file: Path) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".h") as cell:
+            cell.write(code)
+            cell.flush()
+            fused_library.write_library(file, compiler, [f'-DCELL="{cell.name}"', str(LOOP)])
 
-def _compile(file: Path, code: str, compiler: list[str]) -> None:
-    for abandoned in file.parent.glob(f"{file.stem}.*.build"):
-        shutil.rmtree(abandoned, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
-        cell, compiled = Path(scratch) / "cell.h", Path(scratch) / file.name
-        cell.write_text(code)
-        for omitted in OMITTED_FLAGS:
-            flags = [flag for flag in FLAGS if flag not in omitted]
-            command = [*compiler, *flags, f'-DCELL="{cell}"', str(LOOP), "-o", str(compiled)]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode == 0:
-                data = compiled.read_bytes()
-                compiled.write_bytes(data + hashlib.sha256(data).digest())
-                os.replace(compiled, file)
-                return
-    reason = next((line for line in result.stderr.splitlines() if "error" in line), "it gave no reason")
-    raise BuildError(f"{compiler[0]} failed: {reason}")
+    return fused_library.in_cache("cell", code + LOOP.read_text(), compiler, compile_file)

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.hoisting import Hoisted
+from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.scalar import Graph, Node, in_order
-from timescales.nn.engine.trace import Hoisted, NotTraceable, Trace, trace
+from timescales.nn.engine.trace import Trace, trace
 
 KINDS = ("x", "pre", "h")
 

@@ -11,159 +11,11 @@
 //
 // Letters: S steps, B batch, I input, H hidden, G gates. The C interface is at the end. No other library is needed.
 
-#include <cstdint>
-#include <cstring>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
+#include "vectors.h"
+#include "products.h"
+#include "threads.h"
 
-// ---------------------------------------------------------------------------------------------- vectors
-
-// One matrix tile keeps ROWS x 2 vectors of sums in registers; the rest of the registers hold the operands.
-#if defined(__AVX512F__)
-constexpr int LANES = 16, ROWS = 12;
-#elif defined(__AVX__)
-constexpr int LANES = 8, ROWS = 6;
-#else
-constexpr int LANES = 4, ROWS = 4;
-#endif
-constexpr int WIDTH = 2 * LANES;  // units per group, columns per tile
-constexpr int LINE = 16;          // floats per cache line
-
-typedef float Reg __attribute__((vector_size(4 * LANES)));
-typedef int32_t Int __attribute__((vector_size(4 * LANES)));
-
-#define INLINE inline __attribute__((always_inline))
-
-static INLINE Reg spread(float x) { return Reg{} + x; }
-
-// WIDTH units in two registers. Each operation of the pointwise equations needs the result of the one before it, so
-// with two registers the processor can work on one while it waits for the other.
-struct Vec {
-    Reg r[2];
-};
-#define OPERATOR(op)                                                                                           \
-    static INLINE Vec operator op(const Vec& x, const Vec& y) { return {x.r[0] op y.r[0], x.r[1] op y.r[1]}; } \
-    static INLINE Vec operator op(const Vec& x, float y) { return {x.r[0] op y, x.r[1] op y}; }                \
-    static INLINE Vec operator op(float x, const Vec& y) { return {x op y.r[0], x op y.r[1]}; }
-OPERATOR(+)
-OPERATOR(-)
-OPERATOR(*)
-OPERATOR(/)
-#undef OPERATOR
-static INLINE Vec operator-(const Vec& x) { return {-x.r[0], -x.r[1]}; }
-
-static INLINE Reg load_reg(const float* p) {
-    Reg v;
-    std::memcpy(&v, p, sizeof v);
-    return v;
-}
-static INLINE void store_reg(float* p, Reg v) { std::memcpy(p, &v, sizeof v); }
-static INLINE Vec load(const float* p) { return {load_reg(p), load_reg(p + LANES)}; }
-static INLINE void store(float* p, const Vec& v) { store_reg(p, v.r[0]), store_reg(p + LANES, v.r[1]); }
-
-// The last group of a row of H numbers may be incomplete: only `n` of its numbers exist.
-static INLINE Vec load_cut(const float* p, int64_t n) {
-    if (n >= WIDTH) return load(p);
-    float whole[WIDTH] = {};
-    std::memcpy(whole, p, n * sizeof(float));
-    return load(whole);
-}
-static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
-    if (n >= WIDTH) return store(p, v);
-    float whole[WIDTH];
-    store(whole, v);
-    std::memcpy(p, whole, n * sizeof(float));
-}
-
-// Set to zero all but the first `n` numbers.
-static INLINE Vec cut(const Vec& v, int64_t n) {
-    Int index = {}, end = Int{} + (int32_t)n;
-    for (int i = 0; i < LANES; i++) index[i] = i;
-    return {index < end ? v.r[0] : Reg{}, index + LANES < end ? v.r[1] : Reg{}};
-}
-
-// Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
-// order that the processor does not predict.
-static INLINE void soon(const float* p) {
-    for (int i = 0; i < WIDTH; i += LINE) __builtin_prefetch(p + i, 0, 2);
-}
-
-static INLINE Int bits(Reg v) { return (Int)v; }
-static INLINE Reg real(Int i) { return (Reg)i; }
-
-// a > b ? a : b and a < b ? a : b, so b if one is NaN. Compilers do not recognise the instruction.
-#if defined(__AVX512F__)
-static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm512_max_ps((__m512)a, (__m512)b); }
-static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm512_min_ps((__m512)a, (__m512)b); }
-#elif defined(__AVX__)
-static INLINE Reg maximum(Reg a, Reg b) { return (Reg)_mm256_max_ps((__m256)a, (__m256)b); }
-static INLINE Reg minimum(Reg a, Reg b) { return (Reg)_mm256_min_ps((__m256)a, (__m256)b); }
-#else
-static INLINE Reg maximum(Reg a, Reg b) { return a > b ? a : b; }
-static INLINE Reg minimum(Reg a, Reg b) { return a < b ? a : b; }
-#endif
-static INLINE Reg clamp(Reg x, float low, float high) { return minimum(spread(high), maximum(spread(low), x)); }
-
-// exp(x) and exp(x) - 1, both to a few units in the last place: x = n ln 2 + t, |t| <= ln(2)/2, and a polynomial in t.
-// Both are needed, since 1 - f must not be computed from a rounded f when f is close to 1.
-static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
-    x = clamp(x, -87.0f, 87.0f);      // avoids infinities and denormals
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-    Reg shifted = x * 1.44269504f + magic;
-    Reg n = shifted - magic;
-    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
-    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
-    Reg small = poly * tt + t;  // exp(t) - 1
-    Reg scale = real((bits(shifted) + (127 - 0x4B400000)) << 23);
-    value = scale * small + scale;
-    minus_one = scale * small + (scale - 1.0f);
-}
-
-// log(1 + x) for x >= 0, with a relative error of a few 1e-7 also at small x: 1 + x = 2^e (1 + f), and f = x if e = 0.
-// NaN is handled separately, since its bits would give a number.
-static INLINE Reg log_one_plus(Reg x) {
-    Reg u = x + 1.0f;
-    Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
-    Int offset = bits(u) - root, e = offset >> 23;
-    Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
-    f = (e == 0) ? x : f;
-    Reg exponent = __builtin_convertvector(e, Reg), ff = f * f;
-    Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
-    Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
-    Reg poly = high * (ff * ff) + low;
-    Reg value = exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
-    return (x == x) ? value : x;
-}
-
-static INLINE Reg at_least_zero(Reg x) { return maximum(Reg{}, x); }
-static INLINE Reg exp_of(Reg x) {
-    Reg value, minus_one;
-    exponential(x, value, minus_one);
-    return value;
-}
-static INLINE Reg sigmoid(Reg x) { return 1.0f / (1.0f + exp_of(-x)); }
-static INLINE Reg hyperbolic_tangent(Reg x) {
-    Reg e, minus_one;
-    exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
-    return minus_one / (minus_one + 2.0f);
-}
-// Numbers that the weight gradients read are flushed to zero far above the denormals, so that their products are not
-// denormal either.
-static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v; }
-
-#define FUNCTION(name) \
-    static INLINE Vec name(const Vec& x) { return {name(x.r[0]), name(x.r[1])}; }
-FUNCTION(exp_of)
-FUNCTION(log_one_plus)
-FUNCTION(sigmoid)
-FUNCTION(hyperbolic_tangent)
-FUNCTION(flushed)
-FUNCTION(at_least_zero)
-#undef FUNCTION
+static INLINE Vec at_least_zero(const Vec& x) { return maximum(Vec{}, x); }
 static INLINE void exponential(const Vec& x, Vec& value, Vec& minus_one) {
     for (int i = 0; i < 2; i++) exponential(x.r[i], value.r[i], minus_one.r[i]);
 }
@@ -261,7 +113,7 @@ struct PowerLaw {
         Vec r, q;
     };
     static INLINE Reset reset_of(Vec x) {
-        Vec e = exp_of(-x), r = 1.0f / (1.0f + e);
+        Vec e = finite_exp(-x), r = 1.0f / (1.0f + e);
         return {r, e * r};
     }
     static INLINE Vec save(const Reset& s) { return where_negative(s.q - s.r, -s.q, s.r); }
@@ -275,7 +127,7 @@ struct PowerLaw {
         y.age = s.q * (old.age + unit.dt) + s.r * unit.floor;
         y.before = s.q * (old.age + 1.0f) + (s.r * unit.floor + unit.epsilon);
         y.excess = s.q * unit.dt + (s.r - unit.epsilon);
-        y.L = log_one_plus(at_least_zero(y.excess) / y.before);
+        y.L = log_of_at_least_one(at_least_zero(y.excess) / y.before);
         Vec log_f = -unit.power * y.L, minus_lost;
         exponential(log_f, y.f, minus_lost);
         y.lost = -minus_lost;
@@ -313,70 +165,6 @@ struct PowerLaw {
         d.dage = s.q * (dbefore + dage);
     }
 };
-
-// ---------------------------------------------------------------------------------------------- matrix products
-
-// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
-// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
-// of k have separate sums.
-template <int R, bool packed>
-static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
-    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
-    Reg sum[UNROLL][R][2] = {};
-    if (accumulate)
-        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
-    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
-        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
-#pragma GCC unroll 16
-        for (int i = 0; i < R; i++) {
-            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
-            s[i][0] += x * b0;
-            s[i][1] += x * b1;
-        }
-    };
-    int64_t k = 0;
-    for (; k + UNROLL <= K; k += UNROLL)
-#pragma GCC unroll 4
-        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
-    for (; k < K; k++) step(k, sum[0]);
-#pragma GCC unroll 16
-    for (int i = 0; i < R; i++) {
-        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
-        store_reg(c + i * ldc, sum[0][i][0]);
-        store_reg(c + i * ldc + LANES, sum[0][i][1]);
-    }
-}
-
-template <bool packed, int R = ROWS>
-static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                    bool accumulate) {
-    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
-    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The k-th of `parts` nearly equal parts of 0..n.
-struct Range {
-    int64_t from, to;
-    int64_t size() const { return to - from; }
-};
-static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
-
-// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache.
-constexpr int64_t BLOCK = 256;
-static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                    bool accumulate) {
-    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
-    for (int64_t n = 0; n < blocks; n++) {
-        Range k = part(K, n, blocks);
-        for (int64_t m = 0; m < tiles; m++) {
-            Range r = part(rows, m, tiles);
-            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
-                           ldc, accumulate || n > 0);
-        }
-    }
-}
 
 // ---------------------------------------------------------------------------------------------- the interface's data
 
@@ -470,40 +258,6 @@ struct Layout {
 };
 
 // ---------------------------------------------------------------------------------------------- threads
-
-// Products of denormal numbers are very slow, and vanishing gradients have many of them: here they are zero.
-struct Flush {
-#if defined(__SSE__)
-    unsigned before = _mm_getcsr();
-    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
-    ~Flush() { _mm_setcsr(before); }
-#elif defined(__aarch64__)
-    uint64_t before;
-    Flush() {
-        asm volatile("mrs %0, fpcr" : "=r"(before));
-        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
-    }
-    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
-#endif
-};
-
-static int thread_number() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-static int team_size() {
-#ifdef _OPENMP
-    return omp_get_num_threads();
-#else
-    return 1;
-#endif
-}
-static void barrier() {
-#pragma omp barrier
-}
 
 // The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows and synchronise at
 // every step.

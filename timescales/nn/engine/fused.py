@@ -105,7 +105,7 @@ class Inputs(NamedTuple):
         tensors = [v if v is None else in_memory(v, dtype) for v, dtype in zip(self, dtypes, strict=True)]
         x, *others = tensors
         assert x is not None
-        return Inputs._make([_with_contiguous_rows(x), *[v if v is None else v.contiguous() for v in others]])
+        return Inputs._make([with_contiguous_rows(x), *[v if v is None else v.contiguous() for v in others]])
 
 
 class FusedFunction(torch.autograd.Function):
@@ -153,7 +153,7 @@ class FusedFunction(torch.autograd.Function):
     jvp = staticmethod(no_jvp)
 
 
-def _with_contiguous_rows(x: Tensor) -> Tensor:
+def with_contiguous_rows(x: Tensor) -> Tensor:
     """x (S, B, n) with a contiguous last dimension. Steps and rows may have any stride (batch_first)."""
     return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
 
@@ -191,7 +191,7 @@ def _backward(
 ) -> None:
     """Run the library backward: from the gradients of output, h, c, age to those of the first eight inputs."""
     d_output, *d_last = grads
-    d_output = None if d_output is None else _with_contiguous_rows(in_memory(d_output, torch.float32))
+    d_output = None if d_output is None else with_contiguous_rows(in_memory(d_output, torch.float32))
     d_last = [None if d is None else in_memory(d, torch.float32).contiguous() for d in d_last]
     problem = _problem(kernel, True, inputs)
     problem.workspace = workspace.address

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,23 +79,29 @@ def functions() -> ctypes.CDLL:
 
 
 def build() -> Path:
-    """The file of the library in the cache. It is compiled if it is not there or damaged.
-
-    The file name is a hash of the source, the flags, the compiler and the processor. The last 32 bytes of the file are
-    the SHA-256 of the others, so a damaged file is detected before it is loaded. If several processes need the library
-    at the same time, one compiles it and the others wait.
-    """
+    """The file of the library in the cache. It is compiled if it is not there or damaged."""
     compiler = find_compiler()
+    return in_cache("fused", SOURCE.read_text(), compiler, lambda file: compile_to(file, compiler))
+
+
+def in_cache(name: str, source: str, compiler: list[str], compile_file: Callable[[Path], None]) -> Path:
+    """The file of a library in the cache. `compile_file` writes it if it is not there or damaged.
+
+    The file name is a hash of the source, the headers, the flags, the compiler and the processor. The last 32 bytes of
+    the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several processes need
+    the library at the same time, one compiles it and the others wait.
+    """
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    made_of = (SOURCE.read_text(), *FLAGS, *compiler, version, processor())
+    headers = [header.read_text() for header in sorted(Path(__file__).parent.glob("*.h"))]
+    made_of = (source, *headers, *FLAGS, *compiler, version, processor())
     directory = cache_dir()
     directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"fused-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
+    file = directory / f"{name}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
     if not is_whole(file):
         with open(file.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_whole(file):
-                compile_to(file, compiler)
+                compile_file(file)
     return file
 
 
@@ -133,21 +140,26 @@ def is_whole(file: Path) -> bool:
 def compile_to(file: Path, compiler: list[str]) -> None:
     """Compile fused.cpp and move the result to `file`. Raises BuildError with the first error of the compiler."""
     print(f"timescales: compiling the fused engine with {compiler[0]}, once ({file})", file=sys.stderr)
+    write_library(file, compiler, [str(SOURCE)])
+
+
+def write_library(file: Path, compiler: list[str], arguments: list[str]) -> None:
+    """Compile with these arguments and move the result to `file`. Raises BuildError as `compile_to`."""
     # Directories of processes that were killed. The caller holds the lock, so no other process compiles.
     for abandoned in file.parent.glob(f"{file.stem}.*.build"):
         shutil.rmtree(abandoned, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=f"{file.stem}.", suffix=".build") as scratch:
         compiled = Path(scratch) / file.name
-        _run_compiler(compiler, compiled)
+        _run_compiler(compiler, [*arguments, "-o", str(compiled)])
         data = compiled.read_bytes()
         compiled.write_bytes(data + hashlib.sha256(data).digest())
         os.replace(compiled, file)
 
 
-def _run_compiler(compiler: list[str], output: Path) -> None:
+def _run_compiler(compiler: list[str], arguments: list[str]) -> None:
     """Compile with as many of FLAGS as the compiler accepts."""
     for omitted in OMITTED_FLAGS:
-        command = [*compiler, *(flag for flag in FLAGS if flag not in omitted), str(SOURCE), "-o", str(output)]
+        command = [*compiler, *(flag for flag in FLAGS if flag not in omitted), *arguments]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode == 0:
             return

@@ -18,8 +18,9 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import cell_library, eager, equations
 from timescales.nn.engine.cell_library import Problem
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.fused import longest_first, with_contiguous_rows
 from timescales.nn.engine.kernel import check_backward, no_jvp, tracing_reason
-from timescales.nn.engine.trace import NotTraceable
+from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.workspace import Workspace
 
 
@@ -114,7 +115,7 @@ class Inputs(NamedTuple):
         present = [t.contiguous() for t in (ih, hh, bias_ih, *rest) if t is not None]
         states, vectors = 3 + program.fields, 3 + program.fields + program.vectors
         return cls(
-            x=_with_contiguous_rows(x),
+            x=with_contiguous_rows(x),
             ih=present[0],
             hh=present[1],
             bias_ih=present[2],
@@ -133,7 +134,6 @@ class GeneratedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, program: Program, keep: bool, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-        """Forward."""
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
         inputs = Inputs.of(program, tensors)
         ctx.program = program
@@ -146,7 +146,6 @@ class GeneratedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Backward."""
         check_backward("generated", grads)
         program: Program = ctx.program
         saved: list[Any] = list(ctx.saved_tensors)
@@ -175,21 +174,6 @@ class GeneratedFunction(torch.autograd.Function):
         return None, None, d_x, *d_weights, d_dt, None, *d_state, *d_vectors, *[None] * len(inputs.noise)
 
     jvp = staticmethod(no_jvp)
-
-
-def _with_contiguous_rows(x: Tensor) -> Tensor:
-    """x (S, B, n) with a contiguous last dimension. Steps and rows may have any stride (batch_first)."""
-    return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()
-
-
-def longest_first(mask: Tensor, threads: int) -> Tensor:
-    """The order of the batch that costs least, (B,): within each thread's slice, the longest sequences first.
-
-    A step computes the products of all rows up to the last one that exists. The results do not depend on the order.
-    """
-    S, B = mask.shape
-    slices = (torch.arange(1, B + 1) * threads - 1) // B  # row b is in the last slice k with B k // threads <= b
-    return (slices * (S + 1) - mask.sum(0)).argsort()
 
 
 def _forward(program: Program, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
@@ -222,7 +206,7 @@ def _backward(
     problem.workspace = workspace.address
     problem.output = output.data_ptr()
     if d_output is not None:
-        d_output = _with_contiguous_rows(d_output)
+        d_output = with_contiguous_rows(d_output)
         problem.d_output = d_output.data_ptr()
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
     d_last = [None if d is None else d.contiguous() for d in d_last]

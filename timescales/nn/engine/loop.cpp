@@ -11,10 +11,9 @@
 //
 // Letters: S steps, B batch, I input, H hidden. The C interface is at the end. No other library is needed.
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 #include "vectors.h"
+#include "products.h"
+#include "threads.h"
 
 namespace {  // libraries in one process would share the names, and with them the code, of one cell
 
@@ -40,70 +39,6 @@ constexpr int place_among_expanded(int block) {
 }
 constexpr int EXPANDED = place_among_expanded(BLOCKS);
 constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which cannot be empty
-
-// ---------------------------------------------------------------------------------------------- matrix products
-
-// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
-// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
-// of k have separate sums.
-template <int R, bool packed>
-void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
-    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
-    Reg sum[UNROLL][R][2] = {};
-    if (accumulate)
-        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
-    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
-        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
-#pragma GCC unroll 16
-        for (int i = 0; i < R; i++) {
-            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
-            s[i][0] += x * b0;
-            s[i][1] += x * b1;
-        }
-    };
-    int64_t k = 0;
-    for (; k + UNROLL <= K; k += UNROLL)
-#pragma GCC unroll 4
-        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
-    for (; k < K; k++) step(k, sum[0]);
-#pragma GCC unroll 16
-    for (int i = 0; i < R; i++) {
-        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
-        store_reg(c + i * ldc, sum[0][i][0]);
-        store_reg(c + i * ldc + LANES, sum[0][i][1]);
-    }
-}
-
-template <bool packed, int R = ROWS>
-void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                    bool accumulate) {
-    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
-    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
-}
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// The k-th of `parts` nearly equal parts of 0..n.
-struct Range {
-    int64_t from, to;
-    int64_t size() const { return to - from; }
-};
-Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
-
-// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache.
-constexpr int64_t BLOCK = 256;
-void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
-                    bool accumulate) {
-    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
-    for (int64_t n = 0; n < blocks; n++) {
-        Range k = part(K, n, blocks);
-        for (int64_t m = 0; m < tiles; m++) {
-            Range r = part(rows, m, tiles);
-            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
-                           ldc, accumulate || n > 0);
-        }
-    }
-}
 
 // ---------------------------------------------------------------------------------------------- the interface's data
 
@@ -225,40 +160,6 @@ struct Layout {
 
 // ---------------------------------------------------------------------------------------------- threads
 
-// Products of denormal numbers are very slow, and vanishing gradients have many of them: here they are zero.
-struct Flush {
-#if defined(__SSE__)
-    unsigned before = _mm_getcsr();
-    Flush() { _mm_setcsr(before | 0x8040); }  // flush to zero, denormals are zero
-    ~Flush() { _mm_setcsr(before); }
-#elif defined(__aarch64__)
-    uint64_t before;
-    Flush() {
-        asm volatile("mrs %0, fpcr" : "=r"(before));
-        asm volatile("msr fpcr, %0" ::"r"(before | 1u << 24));  // flush to zero
-    }
-    ~Flush() { asm volatile("msr fpcr, %0" ::"r"(before)); }
-#endif
-};
-
-int thread_number() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
-int team_size() {
-#ifdef _OPENMP
-    return omp_get_num_threads();
-#else
-    return 1;
-#endif
-}
-void barrier() {
-#pragma omp barrier
-}
-
 // The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows and synchronise at
 // every step.
 struct Share {
@@ -298,7 +199,7 @@ Share share(const Problem& p, const Layout& w) {
             for (int64_t r = 1; r < n; r++) largest = from[r] > largest ? from[r] : largest;
             for (int64_t r = 0; r < n; r += WIDTH) {
                 Vec e = load_cut(from + r, n - r) - largest;
-                e = cut({finite_exp(e.r[0]), finite_exp(e.r[1])}, n - r);
+                e = cut(finite_exp(e), n - r);
                 store(from + r, e);
                 sum += total(e);
             }

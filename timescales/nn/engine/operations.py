@@ -7,7 +7,6 @@ What is not listed here, and neither moves numbers (`STRUCTURAL`) nor makes cons
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from timescales.nn.engine.scalar import Node
 
@@ -15,8 +14,9 @@ Number = Node | float
 
 
 def _apply(op: str) -> Callable[..., Node]:
+    """The operation `op` of `Graph`, whose first argument is a node."""
+
     def apply(x: Node, *others: Number) -> Node:
-        """Apply."""
         return x.apply(op, *others)
 
     return apply
@@ -56,7 +56,6 @@ def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> No
 def _extreme(op: str) -> Callable[[Node, Node], Node]:
     def extreme(x: Node, y: Node) -> Node:
         # torch returns NaN if one of the two is NaN.
-        """Extreme."""
         return _select(x.apply("ne", x), x, x.apply(op, y))
 
     return extreme
@@ -139,21 +138,9 @@ def _pow(x: Number, y: Number) -> Node:
     return graph("pow", graph.node(x), graph.node(y))
 
 
-def _compare(op: str) -> Callable[..., Node]:
-    def compare(x: Node, y: Number) -> Node:
-        """Compare."""
-        return x.apply(op, y)
-
-    return compare
-
-
-def _same(x: Node, *_: Any) -> Node:
-    return x
-
-
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "tanh")},
-    **{name: _compare(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
+    **{name: _apply(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
     "add": _add,
     "sub": _subtract,
     "rsub": lambda x, y, alpha=1: _subtract(y, x, alpha),
@@ -180,10 +167,10 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "minimum": _extreme("min"),
     "where": _select,
     "masked_fill": lambda x, mask, value: _select(mask, value, x),
-    "logical_and": _compare("and"),
-    "logical_or": _compare("or"),
-    "bitwise_and": _compare("and"),
-    "bitwise_or": _compare("or"),
+    "logical_and": _apply("and"),
+    "logical_or": _apply("or"),
+    "bitwise_and": _apply("and"),
+    "bitwise_or": _apply("or"),
     "logical_not": _apply("not"),
     "bitwise_not": _apply("not"),
     "lerp": _lerp,

@@ -224,7 +224,6 @@ def in_order(results: Iterable[Node]) -> list[Node]:
     order: dict[int, Node] = {}
 
     def visit(node: Node) -> None:
-        """Visit."""
         stack = [(node, False)]
         while stack:
             current, ready = stack.pop()

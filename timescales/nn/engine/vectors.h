@@ -80,13 +80,19 @@ static INLINE void store_cut_reg(float* p, Reg v, int64_t n) {
     std::memcpy(p, &v, n * sizeof(float));
 #endif
 }
-static INLINE Vec load_cut(const float* p, int64_t n) {
-    if (n >= WIDTH) return load(p);
+// Not inlined: the loops run faster without this code in their middle.
+static __attribute__((noinline)) Vec load_part(const float* p, int64_t n) {
     return {load_cut_reg(p, n), load_cut_reg(p + LANES, n - LANES)};
 }
-static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
-    if (n >= WIDTH) return store(p, v);
+static __attribute__((noinline)) void store_part(float* p, const Vec& v, int64_t n) {
     store_cut_reg(p, v.r[0], n), store_cut_reg(p + LANES, v.r[1], n - LANES);
+}
+static INLINE Vec load_cut(const float* p, int64_t n) {
+    return __builtin_expect(n >= WIDTH, 1) ? load(p) : load_part(p, n);
+}
+static INLINE void store_cut(float* p, const Vec& v, int64_t n) {
+    if (__builtin_expect(n >= WIDTH, 1)) return store(p, v);
+    store_part(p, v, n);
 }
 
 // Prefetch WIDTH numbers. Backward and the weight gradients read memory that is too large for the near caches, in an
@@ -126,9 +132,9 @@ static INLINE void exponential(Reg x, Reg& value, Reg& minus_one) {
     minus_one = scale * small + (scale - 1.0f);
 }
 
-// The logarithm of u, given that u = 1 + x: x is more exact than u - 1 if u is close to 1. u = 2^e (1 + f), and f = x if
-// e = 0. Numbers that have no bits of this form are handled last.
-static INLINE Reg log_of(Reg u, Reg x) {
+// The logarithm of a finite u > 0, given that u = 1 + x: x is more exact than u - 1 if u is close to 1. The relative error
+// is a few 1e-7. u = 2^e (1 + f), and f = x if e = 0.
+static INLINE Reg log_of_finite(Reg u, Reg x) {
     Int root = Int{} + 0x3F3504F3;  // sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
     Int offset = bits(u) - root, e = offset >> 23;
     Reg f = real((offset & 0x7FFFFF) + root) - 1.0f;
@@ -137,10 +143,15 @@ static INLINE Reg log_of(Reg u, Reg x) {
     Reg low = (-0.166233569f * f + 0.200012267f) * ff + (-0.250008225f * f + 0.333333313f);
     Reg high = (-0.0763442963f * f + 0.127615497f) * ff + (-0.131601945f * f + 0.142017618f);
     Reg poly = high * (ff * ff) + low;
-    Reg value = exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
-    Reg other = (u == 0.0f) ? spread(-INFINITY) : (u < 0.0f) ? spread(NAN) : u;  // infinite and NaN stay what they are
-    return (u > 0.0f) & (u < INFINITY) ? value : other;
+    return exponent * 0.693145752f + (exponent * 1.42860677e-6f + ((poly * f - 0.5f) * ff + f));
 }
+// The same for any u. Zero, negative numbers, infinity and NaN are handled last, since their bits would give a number.
+static INLINE Reg log_of(Reg u, Reg x) {
+    Reg other = (u == 0.0f) ? spread(-INFINITY) : (u < 0.0f) ? spread(NAN) : u;  // infinity and NaN stay what they are
+    return (u > 0.0f) & (u < INFINITY) ? log_of_finite(u, x) : other;
+}
+// log(1 + x) for a finite x >= 0, or NaN.
+static INLINE Reg log_of_at_least_one(Reg x) { return (x == x) ? log_of_finite(x + 1.0f, x) : x; }
 static INLINE Reg log_one_plus(Reg x) { return log_of(x + 1.0f, x); }
 static INLINE Reg logarithm(Reg x) { return log_of(x, x - 1.0f); }
 
@@ -191,7 +202,9 @@ static INLINE Reg flushed(Reg v) { return (maximum(v, -v) < 1e-30f) ? Reg{} : v;
     static INLINE Vec name(const Vec& x) { return {name(x.r[0]), name(x.r[1])}; }
 FUNCTION(exp_of)
 FUNCTION(exp_minus_one)
+FUNCTION(finite_exp)
 FUNCTION(log_one_plus)
+FUNCTION(log_of_at_least_one)
 FUNCTION(logarithm)
 FUNCTION(sigmoid)
 FUNCTION(hyperbolic_tangent)

@@ -1,0 +1,63 @@
+// Products of matrices, in tiles that fit the registers.
+
+// c (R x WIDTH, row stride ldc) = or += a (R x K) b (K x WIDTH, contiguous). Element (i, k) of `a` is a[i * lda + k]
+// or, if packed, a[k * ROWS + i]. A tile of few rows has too few sums to hide the latency of an FMA, so UNROLL steps
+// of k have separate sums.
+template <int R, bool packed>
+static void tile(int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc, bool accumulate) {
+    constexpr int UNROLL = R == 1 ? 4 : R <= 3 ? 2 : 1;
+    Reg sum[UNROLL][R][2] = {};
+    if (accumulate)
+        for (int i = 0; i < R; i++) sum[0][i][0] = load_reg(c + i * ldc), sum[0][i][1] = load_reg(c + i * ldc + LANES);
+    auto step = [&](int64_t k, Reg(&s)[R][2]) __attribute__((always_inline)) {
+        Reg b0 = load_reg(b + k * WIDTH), b1 = load_reg(b + k * WIDTH + LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            float x = packed ? a[k * ROWS + i] : a[i * lda + k];
+            s[i][0] += x * b0;
+            s[i][1] += x * b1;
+        }
+    };
+    int64_t k = 0;
+    for (; k + UNROLL <= K; k += UNROLL)
+#pragma GCC unroll 4
+        for (int u = 0; u < UNROLL; u++) step(k + u, sum[u]);
+    for (; k < K; k++) step(k, sum[0]);
+#pragma GCC unroll 16
+    for (int i = 0; i < R; i++) {
+        for (int u = 1; u < UNROLL; u++) sum[0][i][0] += sum[u][i][0], sum[0][i][1] += sum[u][i][1];
+        store_reg(c + i * ldc, sum[0][i][0]);
+        store_reg(c + i * ldc + LANES, sum[0][i][1]);
+    }
+}
+
+template <bool packed, int R = ROWS>
+static void tile_of(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    if (rows == R) return tile<R, packed>(K, a, lda, b, c, ldc, accumulate);
+    if constexpr (R > 1) tile_of<packed, R - 1>(rows, K, a, lda, b, c, ldc, accumulate);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// The k-th of `parts` nearly equal parts of 0..n.
+struct Range {
+    int64_t from, to;
+    int64_t size() const { return to - from; }
+};
+static Range part(int64_t n, int64_t k, int64_t parts) { return {n * k / parts, n * (k + 1) / parts}; }
+
+// c (rows x WIDTH) = or += a (rows x K) b, in blocks of k so that a block of b stays in the first-level cache.
+constexpr int64_t BLOCK = 256;
+static void product(int64_t rows, int64_t K, const float* a, int64_t lda, const float* b, float* c, int64_t ldc,
+                    bool accumulate) {
+    int64_t blocks = ceil_div(K, BLOCK), tiles = ceil_div(rows, ROWS);
+    for (int64_t n = 0; n < blocks; n++) {
+        Range k = part(K, n, blocks);
+        for (int64_t m = 0; m < tiles; m++) {
+            Range r = part(rows, m, tiles);
+            tile_of<false>(r.size(), k.size(), a + r.from * lda + k.from, lda, b + k.from * WIDTH, c + r.from * ldc,
+                           ldc, accumulate || n > 0);
+        }
+    }
+}
