@@ -1,4 +1,4 @@
-"""hydra/launcher=ray: the runs of a sweep in Ray's processes give the numbers of one process."""
+"""hydra/launcher=ray and joblib: the runs of a sweep in several processes give the numbers of one process."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from quick import QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,9 +25,13 @@ def train(folder, *overrides):
     return done, {record["config"]["model"]["hidden_size"]: record["metrics"] for record in records}
 
 
-def test_ray_gives_the_numbers_of_one_process(tmp_path):
+LAUNCHERS = {"ray": [], "joblib": ["hydra.launcher.n_jobs=2"]}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_sweep_gives_the_numbers_of_one_process(tmp_path, launcher):
     sizes = "model.hidden_size=4,6"
-    done, found = train(tmp_path / "ray", "hydra/launcher=ray", sizes)
+    done, found = train(tmp_path / launcher, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], sizes)
     assert done.returncode == 0, done.stderr
     plain, expected = train(tmp_path / "plain", sizes)
     assert plain.returncode == 0, plain.stderr
@@ -34,8 +39,10 @@ def test_ray_gives_the_numbers_of_one_process(tmp_path):
     assert found == expected
 
 
-def test_a_failing_run_is_counted_and_the_others_are_trained(tmp_path):
-    done, found = train(tmp_path / "ray", "hydra/launcher=ray", "model.hidden_size=0,4")
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_failing_run_is_counted_and_the_others_are_trained(tmp_path, launcher):
+    sizes = "model.hidden_size=0,4"
+    done, found = train(tmp_path / launcher, f"hydra/launcher={launcher}", *LAUNCHERS[launcher], sizes)
     assert done.returncode == 1
     assert "1 of 2 runs failed" in done.stdout + done.stderr
     assert found.keys() == {4}
