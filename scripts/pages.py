@@ -23,7 +23,7 @@ import pairs  # noqa: E402
 import sample_data  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
-from uses.registry import GROUPS, USES  # noqa: E402
+from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
@@ -119,17 +119,31 @@ def pair_blocks() -> dict[str, Callable[[], str]]:
 
 
 def dropin_blocks() -> dict[str, Callable[[], str]]:
-    """The block of docs/dropin.md."""
-    return {"uses": uses}
+    """The blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
+    refused = [use for use in USES if not use.works()]
+    both = [use for use in refused if isinstance(use.torch, Refused)]
+    alone = [use for use in refused if use not in both]
+    return {
+        "different": lambda: "\n".join(grid(["use", "here"], [[use.title(), use.ours()] for use in alone])),
+        "refused": lambda: "\n".join(grid(["use", "`torch.nn.LSTM`", "here"], [use.line() for use in both])),
+        "working": working_uses,
+    }
 
 
-def uses() -> str:
-    """What tests/dropin does with every layer, and what it expects."""
+def working_uses() -> str:
+    """The uses that work, by group; with a note where they do not with torch's own layers."""
     parts = []
     for title in GROUPS:
-        body = [use.line() for use in USES if use.group == title]
-        parts += [f"## {title}", "", *grid(["use", "`torch.nn.LSTM`", "C++ engine", "eager engine"], body), ""]
+        found = [use for use in USES if use.group == title and use.works()]
+        parts += [f"### {title}", "", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
     return "\n".join(parts).strip()
+
+
+def torchs_note(outcome: Any) -> str:
+    """What torch's own layers do with a use that works here, if they do not take it."""
+    if isinstance(outcome, Refused):
+        return " (refused by torch's layers)"
+    return f" (torch's layers: {outcome.how})" if isinstance(outcome, Differs) else ""
 
 
 def reference(cell: str) -> str:

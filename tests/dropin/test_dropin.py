@@ -6,6 +6,10 @@ from uses.registry import KINDS, USES, WORKS, Differs
 import timescales
 from timescales.nn.engine import fused_library
 
+pytestmark = [  # what torch says of the uses, and our engine of tensor subclasses
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled", "ignore:.*runs on the eager engine"),
+]
 CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in USES for layer in use.layers()]
 
 

@@ -8,6 +8,7 @@ from uses.registry import (
     NOT_RUN,
     POWER_LAW,
     B,
+    Differs,
     H,
     I,
     Layer,
@@ -20,6 +21,7 @@ from uses.registry import (
     plain,
     trained,
     use,
+    with_fields,
 )
 
 group("Arguments and calls")
@@ -140,13 +142,13 @@ def no_bias(layer: Layer) -> None:
     layer.make(bias=False)(data())
 
 
-@use("`device=` and `dtype=` at construction", ours=Refused("then call .to("))
+@use("`dtype=` at construction, and so `device=`", ours=Refused("build the module, then call .to(dtype)"))
 def factory_arguments(layer: Layer) -> None:
     assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
 
 
 @use(
-    "the arguments of torch by position, `rnn(I, H, 1, True, True)`: bias, batch_first",
+    "what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`",
     ours=Refused("takes what follows num_layers by name"),
 )
 def by_position(layer: Layer) -> None:
@@ -197,7 +199,11 @@ def reset_parameters(layer: Layer) -> None:
         assert torch.equal(value, expected[key]), key
 
 
-@use("an input of another dtype than the weights", torch=Refused("dtype", torchs=True), ours=Refused("give x.to("))
+@use(
+    "an input of another dtype than the weights",
+    torch=Refused("dtype", torchs=True),
+    ours=Refused("give x.to(torch.float32)"),
+)
 def other_dtype(layer: Layer) -> None:
     layer.make()(data().double())
 
@@ -220,6 +226,64 @@ def other_batch(layer: Layer) -> None:
     rnn = layer.make()
     _, state = rnn(data())
     rnn(data(S, B + 1, I), state)
+
+
+@use("`hidden_size=0`", torch=Refused("greater than zero"), ours=Refused("a whole number of at least 1"))
+def no_units(layer: Layer) -> None:
+    layer.construct(I, 0)
+
+
+@use("the attributes `input_size`, `hidden_size`, `num_layers`, `batch_first` and `dropout`")
+def attributes(layer: Layer) -> None:
+    rnn = layer.make(3, batch_first=True, dropout=0.5)
+    assert (rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.batch_first, rnn.dropout) == (I, H, 3, True, 0.5)
+
+
+@use("the attribute `bidirectional`, which no layer has here", ours=Refused("has no attribute 'bidirectional'"))
+def attribute_bidirectional(layer: Layer) -> None:
+    assert not layer.make().bidirectional
+
+
+@use("the attribute `weight_hh_l0`; here it is `layers[0].weight_hh`", ours=Refused("has no attribute 'weight_hh_l0'"))
+def attribute_weight(layer: Layer) -> None:
+    assert layer.make().weight_hh_l0.shape[1] == H
+
+
+@use("code that looks for torch's class by `isinstance`, as `quantize_dynamic`", ours=Differs("it is not found"))
+def torchs_class(layer: Layer) -> None:
+    assert isinstance(layer.make(), nn.RNNBase)
+
+
+@use("`torch.set_default_dtype(torch.float64)`")
+def default_dtype(layer: Layer) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        rnn = layer.make()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert rnn(data(dtype=torch.float64))[0].dtype == torch.float64
+
+
+@use("a state as one tuple per layer, as earlier versions returned it", torch=NOT_RUN)
+def state_by_layer(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    _, state = rnn(x)
+    by_layer = [tuple(value[k] for value in fields(state)) for k in range(3)]
+    close(rnn(x, by_layer)[0], rnn(x, state)[0])
+
+
+@use("the state of some sequences is set to zero in place between two calls")
+def state_in_place(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    with torch.no_grad():
+        _, state = rnn(x)
+        for value in fields(state):
+            value[:, 1] = 0.0
+        found, kept = rnn(x, state)[0], rnn(x, rnn(x)[1])[0]
+        close(found[:, [0, 2]], kept[:, [0, 2]])
+        assert not torch.allclose(found[:, 1], kept[:, 1])
+        zeros = with_fields(state, [torch.zeros_like(value) for value in fields(state)])
+        close(found[:, 1], rnn(x, zeros)[0][:, 1])
 
 
 @use("inside `torch.nn.Sequential`, after a layer that returns a tensor")

@@ -112,6 +112,41 @@ def backward_twice(layer: Layer) -> None:
     close(torch.autograd.grad(loss_of(output), wanted), first)
 
 
+@use("one layer called twice before backward")
+def called_twice(layer: Layer) -> None:
+    rnn, x, y = layer.make(), data(), data(seed=2)
+    wanted = list(rnn.parameters())
+    together = torch.autograd.grad(loss_of(rnn(x)[0]) + loss_of(rnn(y)[0]), wanted)
+    apart = (torch.autograd.grad(loss_of(rnn(batch)[0]), wanted) for batch in (x, y))
+    close(together, tuple(a + b for a, b in zip(*apart, strict=True)), 1e-4)
+
+
+@use("a loss of the last state alone")
+def loss_of_the_state(layer: Layer) -> None:
+    rnn, x = layer.make(3), data().requires_grad_()
+    wanted = [x, *rnn.parameters()]
+
+    def gradients(module: torch.nn.Module, dtype: torch.dtype) -> list[Tensor]:
+        _, state = module.to(dtype)(x.to(dtype))
+        loss = sum(loss_of(value) for value in fields(state))
+        found = torch.autograd.grad(loss, [x, *module.parameters()], allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g.float() for p, g in zip(wanted, found, strict=True)]
+
+    close(gradients(rnn, torch.float32), gradients(plain(rnn), torch.float64), layer.tolerance)
+
+
+@use("`register_hook` and `retain_grad` on the output")
+def hooks_on_the_output(layer: Layer) -> None:
+    rnn, x = layer.make(), data().requires_grad_()
+    output, _ = rnn(x)
+    output.retain_grad()
+    output.register_hook(lambda grad: 2 * grad)
+    loss_of(output).backward()
+    close(x.grad, 2 * trained(rnn, x)[1])
+    value = output.detach().requires_grad_()
+    close(output.grad, 2 * torch.autograd.grad(loss_of(value), value)[0])
+
+
 @use("gradients of a part of the weights; the others are frozen")
 def some_frozen(layer: Layer) -> None:
     rnn, x = layer.make(3), data()
@@ -134,6 +169,31 @@ def changed_in_place(layer: Layer) -> None:
         for parameter in rnn.parameters():
             parameter.mul_(2)
     output.sum().backward()
+
+
+@use(
+    "x changed in place between forward and backward",
+    ours=Refused("modified by an inplace operation", torchs=True),
+    torch=Refused("modified by an inplace operation", torchs=True),
+)
+def input_changed_in_place(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    output, _ = rnn(x)
+    x.zero_()
+    output.sum().backward()
+
+
+@use(
+    "the output changed in place before backward",
+    torch=Refused("modified by an inplace operation", torchs=True),
+    fused=Refused("modified by an inplace operation", torchs=True),
+)
+def output_changed_in_place(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    wanted = list(rnn.parameters())
+    expected = torch.autograd.grad(loss_of(2 * rnn(x)[0]), wanted)
+    output, _ = rnn(x)
+    close(torch.autograd.grad(loss_of(output.mul_(2)), wanted), expected)
 
 
 hooks = torch.autograd.graph
@@ -208,6 +268,17 @@ def inference_tensor(layer: Layer) -> None:
         x = data()
     with torch.no_grad():
         close(rnn(x)[0], rnn(data())[0])
+
+
+@use("`torch.use_deterministic_algorithms(True)`")
+def deterministic(layer: Layer) -> None:
+    rnn, x = layer.make(), data().requires_grad_()
+    expected = trained(rnn, x)
+    torch.use_deterministic_algorithms(True)
+    try:
+        same(trained(rnn, x), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @use("`torch.autograd.detect_anomaly`")

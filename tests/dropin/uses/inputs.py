@@ -12,9 +12,11 @@ from uses.registry import (
     KERNEL,
     NOT_RUN,
     B,
+    Differs,
     H,
     I,
     Layer,
+    Refused,
     S,
     close,
     data,
@@ -102,7 +104,7 @@ def gradient_of_the_state_alone(layer: Layer) -> None:
     close((up - down) / 2, (found[0] * step).sum(), 1e-3)
 
 
-@use("100,000 steps: two halves equal the whole", only=KERNEL, torch=NOT_RUN, eager=NOT_RUN)
+@use("100,000 steps: two halves equal the whole", only=KERNEL, eager=NOT_RUN)
 def many_steps(layer: Layer) -> None:
     rnn, x = layer.make(), data(100_000, 1, I)
     with torch.no_grad():
@@ -113,6 +115,16 @@ def many_steps(layer: Layer) -> None:
     close(torch.cat([first, second]), whole, 1e-6)
     loss_and_grads = trained(rnn, x)
     assert all(value.isfinite().all() for value in loss_and_grads)
+
+
+@use("2,000 steps on the eager engine: two halves equal the whole", torch=NOT_RUN, fused=NOT_RUN)
+def many_steps_eager(layer: Layer) -> None:
+    rnn, x = layer.make(), data(2000, 1, I)
+    whole, *grads = trained(rnn, x)
+    assert all(value.isfinite().all() for value in (whole, *grads))
+    with torch.no_grad():
+        first, state = rnn(x[:1000])
+        close(torch.cat([first, rnn(x[1000:], state)[0]]), whole, 1e-6)
 
 
 @use("NaN in one sequence reaches neither the others nor earlier steps")
@@ -137,6 +149,52 @@ def infinity(layer: Layer) -> None:
     assert all(grad.isfinite().all() for grad in recurrent)
 
 
+@use("gradients of the output of size 1e-20")
+def small_gradients(layer: Layer) -> None:
+    check_small(layer, 1e-20)
+
+
+@use("gradients of the output of size 1e-30", fused=Differs("below 1e-30 they are set to zero"))
+def tiny_gradients(layer: Layer) -> None:
+    check_small(layer, 1e-30)
+
+
+def check_small(layer: Layer, size: float) -> None:
+    """Gradients are proportional to the gradient of the output, of this size."""
+    rnn, x = layer.make(), data()
+    output, wanted = rnn(x)[0], list(rnn.parameters())
+    small, ones = torch.full_like(output, size), torch.ones_like(output)
+    found = torch.autograd.grad(output, wanted, small, retain_graph=True)
+    close([g / size for g in found], list(torch.autograd.grad(output, wanted, ones)), layer.tolerance)
+
+
+@use("x is sparse", torch=Refused("sparse", torchs=True), ours=Refused("sparse", torchs=True))
+def sparse(layer: Layer) -> None:
+    rnn, x = layer.make(), data().relu()
+    close(rnn(x.to_sparse())[0], rnn(x)[0])
+
+
+@use(
+    "the gradient of the output is sparse",
+    torch=Refused("Sparse", torchs=True),
+    eager=Refused("Sparse", torchs=True),
+    only=BOUNDED,
+)
+def sparse_gradient(layer: Layer) -> None:
+    rnn, direction = layer.make(), data(S, B, H).relu()
+    output, wanted = rnn(data())[0], list(rnn.parameters())
+    found = torch.autograd.grad(output, wanted, direction.to_sparse(), retain_graph=True)
+    close(found, torch.autograd.grad(output, wanted, direction))
+
+
+@use("the gradient of the output is torch's tensor of zeros without memory")
+def zero_gradient(layer: Layer) -> None:
+    rnn = layer.make()
+    output = rnn(data())[0]
+    found = torch.autograd.grad(output, list(rnn.parameters()), torch._efficientzerotensor(output.shape))
+    assert not any(grad.any() for grad in found)
+
+
 group("Tensor subclasses")
 
 
@@ -150,9 +208,7 @@ def subclass(layer: Layer) -> None:
     close(rnn(data().as_subclass(Tagged))[0].as_subclass(Tensor), rnn(data())[0])
 
 
-@use(
-    "`TwoTensor` (torch's test subclass with two values) as x: both values are computed",
-)
+@use("`TwoTensor` (torch's test subclass with two values) as x: both values are computed")
 def two_values(layer: Layer) -> None:
     rnn, a, b = layer.make(), data(), data(seed=2)
     output, _ = rnn(TwoTensor(a, b))

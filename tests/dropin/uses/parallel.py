@@ -14,7 +14,7 @@ import torch
 from torch import multiprocessing
 
 from uses.registry import (
-    FEW,
+    BOUNDED,
     NOT_RUN,
     Layer,
     Refused,
@@ -102,27 +102,55 @@ def in_processes(check: str, layer: Layer) -> None:
         raise RuntimeError(error)
 
 
-@use("`DistributedDataParallel` on two processes: the gradients of the whole batch", only=FEW)
+@use("`DistributedDataParallel` on two processes: the gradients of the whole batch")
 def ddp(layer: Layer) -> None:
     in_processes("ddp", layer)
 
 
-@use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one", only=FEW)
+@use("`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"})
+def ddp_frozen(layer: Layer) -> None:
+    in_processes("ddp_frozen", layer)
+
+
+@use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one")
 def fsdp(layer: Layer) -> None:
     in_processes("fsdp", layer)
 
 
-@use("`fully_shard` (FSDP2) of single layers on two processes: a step as on one", only=FEW)
+@use("`fully_shard` (FSDP2) of single layers on two processes: a step as on one")
 def fsdp2(layer: Layer) -> None:
     in_processes("fsdp2", layer)
 
 
 @use(
+    "a layer on the meta device, `fully_shard`, `to_empty` and `reset_parameters()`: the weights of a new layer",
+    torch=NOT_RUN,
+)
+def fsdp2_reset(layer: Layer) -> None:
+    in_processes("fsdp2_reset", layer)
+
+
+@use("`reset_parameters()` under FSDP1", torch=NOT_RUN, ours=Refused("call reset_parameters() before"))
+def fsdp_reset(layer: Layer) -> None:
+    in_processes("fsdp_reset", layer)
+
+
+@use(
     "weights distributed as `DTensor` (`distribute_module`): results as without",
     torch=Refused("mixed torch.Tensor and DTensor"),
-    only=FEW,
+    only=BOUNDED,
 )
 def dtensor(layer: Layer) -> None:
+    in_processes("dtensor", layer)
+
+
+@use(
+    "weights distributed as `DTensor`, from which the layer computes its recurrent weights",
+    torch=NOT_RUN,
+    ours=Refused("mixed torch.Tensor and DTensor"),
+    only={"ExpRNN"},
+)
+def dtensor_of_exprnn(layer: Layer) -> None:
     in_processes("dtensor", layer)
 
 

@@ -41,7 +41,7 @@ class Refused:
     torchs: bool = False
 
     def __str__(self) -> str:
-        return f"refused: `{self.fix}`"
+        return f"refused (`{self.fix}`)"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Differs:
     how: str
 
     def __str__(self) -> str:
-        return f"differs: {self.how}"
+        return f"differs ({self.how})"
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,14 @@ class Layer:
             return TORCH[self.name](*positional, **arguments)
         name, own = KINDS[self.name]
         return getattr(timescales, name)(*positional, **own, **{"engine": self.engine} | arguments)
+
+    @property
+    def tolerance(self) -> float:
+        """Of float32 where results are compared with float64, or gradients with larger ones.
+
+        ExpRNN has the errors of torch.linalg.matrix_exp: 1e-4, and as much in gradients above 1000.
+        """
+        return 5e-3 if self.name == "ExpRNN" else 1e-4
 
     @property
     def engine(self) -> str:
@@ -98,11 +106,28 @@ class Use:
         """What is expected of the layers of a column."""
         return getattr(self, column)
 
+    def title(self) -> str:
+        """The text, with the layers if it is run with some of them only."""
+        if not self.only:
+            return self.text
+        missing = KINDS.keys() - self.only
+        names = missing if len(missing) < 3 else self.only
+        labels = dict.fromkeys(LABELS.get(name, KINDS[name][0]) for name in KINDS if name in names)
+        return f"{self.text} ({'all but ' if names is missing else ''}{', '.join(labels)})"
+
+    def ours(self) -> str:
+        """The outcome of our layers, in words."""
+        if self.fused is NOT_RUN or self.eager is NOT_RUN or self.fused == self.eager:
+            return str(self.eager if self.fused is NOT_RUN else self.fused)
+        return f"C++ engine: {self.fused}; eager engine: {self.eager}"
+
+    def works(self) -> bool:
+        """Whether the use works with our layers."""
+        return {self.fused, self.eager} <= {WORKS, NOT_RUN}
+
     def line(self) -> list[str]:
-        """The line of the page: the text, with the layers if it is run with some of them only, and the outcomes."""
-        classes = dict.fromkeys(KINDS[name][0] for name in KINDS if name in self.only)
-        outcomes = (str(self.outcome(column)) for column in COLUMNS)
-        return [self.text + (f" ({', '.join(classes)})" if classes else ""), *outcomes]
+        """A line of a table: the use, and its outcomes with torch's and with our layers."""
+        return [self.title(), str(self.torch), self.ours()]
 
     def layers(self) -> list[Layer]:
         """The layers that the use is run with."""
@@ -134,7 +159,7 @@ LAYERS = [
 LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"})
 POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU"})
 BOUNDED = frozenset(KINDS) - {"ExpRNN"}  # the layers whose output is between -1 and 1
-FEW = frozenset({"LSTM", "PLSTM", "GRU"})  # for uses that take long
+LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []
 GROUPS: list[str] = []  # the titles of the groups, in their order

@@ -6,8 +6,6 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from uses.registry import (
-    FEW,
-    NOT_RUN,
     Layer,
     Refused,
     close,
@@ -30,20 +28,19 @@ def compiled(layer: Layer, **options: bool) -> None:
         return loss_of(rnn(2 * x)[0])
 
     fast = torch.compile(loss, backend="eager", **options)
-    for steps in (6, 4):
+    for steps in (3, 2):
         x = data()[:steps].requires_grad_()
         wanted = [x, *rnn.parameters()]
         close(torch.autograd.grad(fast(x), wanted), torch.autograd.grad(loss(x), wanted))
 
 
-@use("`torch.compile` (backend eager), forward and backward, two lengths", only=FEW)
+@use("`torch.compile` (backend eager), forward and backward, two lengths")
 def compile_(layer: Layer) -> None:
     compiled(layer)
 
 
 @use(
     "`torch.compile(fullgraph=True)`",
-    only=FEW,
     torch=Refused("Dynamo does not support", torchs=True),
     fused=Refused("use engine='eager'", torchs=True),
 )
@@ -51,9 +48,9 @@ def compile_whole(layer: Layer) -> None:
     compiled(layer, fullgraph=True)
 
 
-@use("`torch.export`, also saved and loaded, with a state as input", only=FEW)
+@use("`torch.export`, also saved and loaded, with a state as input")
 def export(layer: Layer) -> None:
-    rnn, x = layer.make(3), data()
+    rnn, x = layer.make(), data()[:3]
     _, state = rnn(x)
     program, file = torch.export.export(rnn, (x, state)), io.BytesIO()
     torch.export.save(program, file)
@@ -75,13 +72,13 @@ class OutputOnly(torch.nn.Module):
         return self.rnn(x)[0]
 
 
-@use("`torch.jit.trace` of a model: another input of the same length", only=FEW)
+@use("`torch.jit.trace` of a model: another input of the same length")
 def traced(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
 
 
-@use("`torch.jit.trace` of the layer itself, which returns its state", only={"LSTM", "GRU"})
+@use("`torch.jit.trace` of the layer itself; it returns the state as a tuple")
 def traced_alone(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     output, state = torch.jit.trace(rnn, x)(y)
@@ -90,23 +87,19 @@ def traced_alone(layer: Layer) -> None:
     close(fields(state), fields(last))
 
 
-@use(
-    "`torch.jit.trace` of the layer itself, whose state has an age",
-    torch=NOT_RUN,
-    ours=Refused("instead got value of type RNNState", torchs=True),
-    only={"PLSTM"},
-)
-def traced_alone_with_age(layer: Layer) -> None:
-    torch.jit.trace(layer.make(), data())
-
-
-@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"), only=FEW)
+@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"))
 def scripted(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])
 
 
-@use("`make_fx`", only=FEW)
+@use("`torch.fx.symbolic_trace`", ours=Refused("x must be a tensor, not Proxy"))
+def symbolically_traced(layer: Layer) -> None:
+    rnn, x = OutputOnly(layer.make()), data()
+    close(torch.fx.symbolic_trace(rnn)(x), rnn(x))
+
+
+@use("`make_fx`")
 def made_fx(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     close(make_fx(lambda x: rnn(x)[0])(x)(y), rnn(y)[0])

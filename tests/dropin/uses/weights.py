@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 import warnings
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from timescales.nn.inits import INFINITE
 from uses.registry import (
     NOT_RUN,
     B,
@@ -21,7 +23,9 @@ from uses.registry import (
     fields,
     group,
     loss_of,
+    plain,
     same,
+    trained,
     use,
 )
 
@@ -123,6 +127,115 @@ def adam(layer: Layer) -> None:
     close(found[2], found[0])
 
 
+@use("`torch.amp.GradScaler`: the steps as without")
+def scaled(layer: Layer) -> None:
+    x, found = data(), []
+    for enabled in (False, True):
+        rnn, scaler = layer.make(), torch.amp.GradScaler("cpu", enabled=enabled)
+        optimizer = torch.optim.SGD(rnn.parameters(), 0.001)
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss_of(rnn(x)[0])).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        found.append(list(rnn.parameters()))
+    close(found[1], found[0], layer.tolerance)
+
+
+@use("an optimizer for each parameter, stepped during backward (`register_post_accumulate_grad_hook`)")
+def stepped_in_backward(layer: Layer) -> None:
+    rnn, alone, x = layer.make(3), layer.make(3), data()
+    for parameter in rnn.parameters():
+        own = torch.optim.SGD([parameter], 0.01)
+        parameter.register_post_accumulate_grad_hook(lambda _, own=own: own.step())
+    loss_of(rnn(x)[0]).backward()
+    loss_of(alone(x)[0]).backward()
+    torch.optim.SGD(alone.parameters(), 0.01).step()
+    close(list(rnn.parameters()), list(alone.parameters()))
+
+
+@use("every parameter that requires a gradient gets one")
+def every_gradient(layer: Layer) -> None:
+    rnn = layer.make(3)
+    loss_of(rnn(data())[0]).backward()
+    assert [name for name, p in rnn.named_parameters() if p.requires_grad and p.grad is None] == []
+
+
+@use("`frozen=('forget',)`: the time scales are not trained", torch=NOT_RUN, only={"LSTM", "ChronoLSTM", "URLSTM"})
+def frozen_gate(layer: Layer) -> None:
+    rnn, x = layer.make(3, frozen=("forget",)), data()
+    before = [cell.bias_total("forget").clone() for cell in rnn.layers]
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.1, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(rnn(x)[0]).backward()
+        optimizer.step()
+    same([cell.bias_total("forget") for cell in rnn.layers], before)
+
+
+@use("weights set by their names: 'weight_hh' orthogonal, 'weight_ih' Xavier")
+def set_by_name(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    before = rnn(x)[0].detach()
+    for name, parameter in rnn.named_parameters():
+        if "weight_hh" in name:
+            nn.init.orthogonal_(parameter)
+        elif "weight_ih" in name:
+            nn.init.xavier_uniform_(parameter)
+    assert not torch.allclose(rnn(x)[0], before, atol=1e-3)
+    close(rnn(x)[0], plain(rnn).double()(x.double())[0].float(), layer.tolerance)
+
+
+@use("weights in other strides")
+def other_strides(layer: Layer) -> None:
+    rnn, x = layer.make(), data().requires_grad_()
+    expected = trained(rnn, x)
+    for parameter in rnn.parameters():
+        if parameter.dim() == 2:
+            parameter.data = parameter.data.t().contiguous().t()
+    close(trained(rnn, x), expected)
+
+
+@use("two layers share their weights")
+def tied(layer: Layer) -> None:
+    rnn, other, x = layer.make(), layer.make(seed=5), data()
+    for part, shared in zip(other.modules(), rnn.modules(), strict=True):
+        for name, parameter in shared.named_parameters(recurse=False):
+            setattr(part, name, parameter)
+        for name, buffer in shared.named_buffers(recurse=False):
+            setattr(part, name, buffer)
+    same([other(x)[0]], [rnn(x)[0]])
+    wanted = list(rnn.parameters())
+    single = torch.autograd.grad(loss_of(rnn(x)[0]), wanted)
+    double = torch.autograd.grad(loss_of(rnn(x)[0]) + loss_of(other(x)[0]), wanted)
+    close(double, tuple(2 * grad for grad in single), 1e-4)
+
+
+@use("weights that hooks bring for each call and take away after it, as accelerate's `cpu_offload`")
+def offloaded(layer: Layer) -> None:
+    rnn, x = layer.make(3).requires_grad_(False), data()
+    expected, state = rnn(x)
+    for part in rnn.modules():
+        kept = {name: p.clone() for name, p in part.named_parameters(recurse=False)}
+        if not kept:
+            continue
+
+        def bring(module: nn.Module, _: object, kept=kept) -> None:
+            for name, value in kept.items():
+                setattr(module, name, nn.Parameter(value, requires_grad=False))
+
+        def take(module: nn.Module, *_: object, kept=kept) -> None:
+            for name, value in kept.items():
+                setattr(module, name, nn.Parameter(value.to("meta"), requires_grad=False))
+
+        part.register_forward_pre_hook(bring)
+        part.register_forward_hook(take)
+        take(part)
+    assert all(parameter.is_meta for parameter in rnn.parameters())
+    same([rnn(x)[0], rnn(x)[0]], [expected, expected])
+    assert rnn(x, state)[0].isfinite().all()
+
+
 @use("gradients of two batches accumulate")
 def accumulated(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
@@ -178,16 +291,32 @@ def state_dict(layer: Layer) -> None:
         same([other(x)[0]], [rnn(x)[0]])
 
 
-@use("the state saved with `torch.save` and pickled")
+@use("the state saved with `torch.save`, loaded with `weights_only=True`, and pickled")
 def saved_state(layer: Layer) -> None:
     rnn, x, file = layer.make(3), data(), io.BytesIO()
     _, state = rnn(x)
     torch.save(state, file)
     file.seek(0)
-    back = torch.load(file, weights_only=False)
+    back = torch.load(file, weights_only=True)
     same([rnn(x, back)[0]], [rnn(x, state)[0]])
     detached = pickle.loads(pickle.dumps(state))
     same(fields(detached), fields(state))
+
+
+@use(
+    "a `state_dict` of an earlier version: booleans for frozen biases, and infinite biases",
+    torch=NOT_RUN,
+    only={"MTSLSTM"},
+)
+def former_state_dict(layer: Layer) -> None:
+    rnn, other = layer.make(quantiles="authors"), layer.make(quantiles="authors", seed=5)
+    former = {}
+    for name, value in rnn.state_dict().items():
+        infinite = torch.where(value.abs() == INFINITE, value * math.inf, value)
+        former[name] = value.bool() if name.endswith("frozen_rows") else infinite
+    assert any(value.isinf().any() for value in former.values())
+    other.load_state_dict(former)
+    same([other(data())[0]], [rnn(data())[0]])
 
 
 @use("a `state_dict` of `torch.nn.LSTM` or `GRU`, alone or in a model, loaded with `strict=True`", only={"LSTM", "GRU"})

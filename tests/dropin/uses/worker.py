@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from uses.registry import FEW, LAYERS, Layer, close, data
+from uses.registry import LAYERS, Layer, close, data, same
 
 PROCESSES = 2
 
@@ -46,6 +46,16 @@ def ddp(layer: Layer) -> None:
     close(gradients(DistributedDataParallel(layer.make(3)), own_half(x)), expected)
 
 
+def ddp_frozen(layer: Layer) -> None:
+    """DistributedDataParallel refuses a parameter without a gradient."""
+    x = data(6, 4, 4)
+    gates = ("forget", "input" if layer.name == "LSTM" else "refine")
+    for frozen in (gates[:1], gates):
+        alone, rnn = (layer.make(forget_init="uniform", frozen=frozen) for _ in range(2))
+        expected = gradients(alone, x)
+        close(gradients(DistributedDataParallel(rnn), own_half(x)), expected)
+
+
 def fsdp(layer: Layer) -> None:
     x, alone = data(6, 4, 4), layer.make()
     after_a_step(alone, x)
@@ -65,6 +75,23 @@ def fsdp2(layer: Layer) -> None:
     close(rnn(x)[0], alone(x)[0])
 
 
+def fsdp2_reset(layer: Layer) -> None:
+    new = layer.make(3)
+    with torch.device("meta"):
+        rnn = layer.make(3)
+    for part in rnn.layers:
+        fully_shard(part, mesh=MESH[0])
+    fully_shard(rnn, mesh=MESH[0]).to_empty(device="cpu")
+    torch.manual_seed(dist.get_rank())  # the first process decides
+    rnn.reset_parameters()
+    same([p.full_tensor() for p in rnn.parameters()], list(new.parameters()))
+    close(rnn(data())[0], new(data())[0])
+
+
+def fsdp_reset(layer: Layer) -> None:
+    FullyShardedDataParallel(layer.make(), device_id=torch.device("cpu")).module.reset_parameters()
+
+
 def dtensor(layer: Layer) -> None:
     x, rnn = data(), layer.make()
     expected = rnn(x)[0]
@@ -75,7 +102,7 @@ def dtensor(layer: Layer) -> None:
 
 
 MESH: list = []
-CHECKS = {"ddp": ddp, "fsdp": fsdp, "fsdp2": fsdp2, "dtensor": dtensor}
+CHECKS = [ddp, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor]
 
 
 def work(rank: int, port: int) -> None:
@@ -84,8 +111,8 @@ def work(rank: int, port: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
     MESH.append(init_device_mesh("cpu", (PROCESSES,)))
     found = {}
-    for name, check in CHECKS.items():
-        for layer in (layer for layer in LAYERS if layer.name in FEW):
+    for check in CHECKS:
+        for layer in LAYERS:
             try:
                 check(layer)
                 error = ""
@@ -93,7 +120,7 @@ def work(rank: int, port: int) -> None:
                 error = f"{type(raised).__name__}: {raised}"
             errors = [""] * PROCESSES
             dist.all_gather_object(errors, error)
-            found[f"{name} {layer}"] = next(filter(None, errors), "")
+            found[f"{check.__name__} {layer}"] = next(filter(None, errors), "")
     if rank == 0:
         print(json.dumps(found))
     dist.barrier()
