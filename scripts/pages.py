@@ -1,7 +1,7 @@
-"""Write the generated parts of docs/models, docs/tasks and the pages pairs, gates and dropin: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks, and of docs/pairs.md, gates.md and dropin.md.
 
 A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench, the task itself or
-the list of uses in tests/dropin.
+the list of uses in tests/dropin. `python scripts/pages.py` writes all of them.
 --check compares the pages and writes nothing; the pictures are only looked for.
 """
 

@@ -4,7 +4,6 @@ import pytest
 from uses.registry import KINDS, USES, WORKS, Differs
 
 import timescales
-from timescales.nn.engine import fused_library
 
 pytestmark = [  # what torch says of the uses, and our engine of tensor subclasses
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning"),
@@ -15,8 +14,6 @@ CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in U
 
 @pytest.mark.parametrize(("use", "layer"), CASES)
 def test_use(use, layer):
-    if layer.column == "fused" and (error := fused_library.load().error):
-        pytest.skip(error)
     outcome = use.outcome(layer.column)
     if outcome is WORKS:
         use.run(layer)

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import timescales
-from timescales.nn.engine.kernel import kernel_of
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
 TOLERANCE = 1e-5  # of float32; the engines sum in different orders
@@ -144,15 +143,9 @@ COLUMNS = ("torch", "fused", "eager")
 TORCH: dict[str, type[nn.RNNBase]] = {"LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
-def _with_kernel(name: str) -> bool:
-    module = Layer(name, "eager").make()
-    return kernel_of(module.layers[0]) is not None
-
-
-KERNEL = [name for name in KINDS if _with_kernel(name)]
 LAYERS = [
     *(Layer(name, "torch") for name in TORCH),
-    *(Layer(name, "fused") for name in KERNEL),
+    *(Layer(name, "fused") for name in KINDS),
     *(Layer(name, "eager") for name in KINDS),
 ]
 # The layers whose state is torch's, those whose state is one tensor, and those with an age.
