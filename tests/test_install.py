@@ -60,7 +60,8 @@ def call(installed, folder, *arguments):
 def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {
-        "timescales/nn/engine/fused.cpp",
+        "timescales/nn/engine/loop.cpp",
+        "timescales/nn/engine/vectors.h",
         "timescales/nn/engine/measured.csv",
         "timescales/reports/gallery.css",
         "hydra_plugins/timescales_sweeper.py",

@@ -9,7 +9,6 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from uses.registry import (
     BOUNDED,
-    KERNEL,
     NOT_RUN,
     B,
     Differs,
@@ -104,7 +103,7 @@ def gradient_of_the_state_alone(layer: Layer) -> None:
     close((up - down) / 2, (found[0] * step).sum(), 1e-3)
 
 
-@use("100,000 steps: two halves equal the whole", only=KERNEL, eager=NOT_RUN)
+@use("100,000 steps: two halves equal the whole", eager=NOT_RUN)
 def many_steps(layer: Layer) -> None:
     rnn, x = layer.make(), data(100_000, 1, I)
     with torch.no_grad():
