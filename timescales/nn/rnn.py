@@ -143,7 +143,7 @@ class RNN(nn.Module):
 
         Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
-        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and any(map(kernel_of, self.layers)):
+        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and self._may_have_kernels():
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, dt, mask)
@@ -160,6 +160,10 @@ class RNN(nn.Module):
             x, end = cell(x, start, dt, mask, functools.partial(engines.run, self.engine))
             after.append(end)
         return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
+
+    def _may_have_kernels(self) -> bool:
+        """Whether an engine with kernels may run a layer. On a GPU that is known only when its step is traced."""
+        return self.engine != "auto" or self.layers[0].weight_ih.is_cuda or any(map(kernel_of, self.layers))
 
     def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager
-from timescales.nn.engine.kernel import kernel_of
+from timescales.nn.engine import eager, equations
+from timescales.nn.engine.kernel import Named, parameters, tracing_reason, unusual_reason
+from timescales.nn.engine.recorder import NotTraceable
 
 
-def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
-    kernel = kernel_of(cell)
-    if kernel is None or kernel.kind != "lstm":
+def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, others: Named = ()) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `others` as in `pick`."""
+    if reason := tracing_reason() or unusual_reason([("x", x), *parameters(cell), *others]):
+        return reason
+    if not is_plain_lstm(cell):
         return f"it runs only the plain LSTM, not {cell}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"
@@ -30,6 +32,14 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | Non
     if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
         return "torch has no cuDNN here, or it is turned off; use engine='auto'"
     return None
+
+
+def is_plain_lstm(cell: Cell) -> bool:
+    """Whether a cell has the equations of torch.nn.LSTM."""
+    try:
+        return equations.of_cell(cell, with_dt=False).is_plain_lstm
+    except NotTraceable:
+        return False
 
 
 def run(

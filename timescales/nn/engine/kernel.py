@@ -77,6 +77,11 @@ def unusual_reason(tensors: Named) -> str | None:
     return None
 
 
+def parameters(cell: Cell) -> list[tuple[str, Tensor | None]]:
+    """The parameters of a cell, each with its name in messages."""
+    return [("the weights" if "weight" in name else "the parameters", p) for name, p in cell._parameters.items()]
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor has its numbers in memory, one after another."""
     return not is_subclass(tensor) and tensor.layout is torch.strided and not tensor._is_zerotensor()
