@@ -34,6 +34,11 @@ def close(a, b, tolerance=TOLERANCE, what=""):
     assert error <= tolerance * (scale + 1e-3), f"{what}: error {error:.2e} at scale {scale:.2e}"
 
 
+def gradient(v):
+    """The gradient of a leaf, zeros if it has none."""
+    return torch.zeros_like(v) if v.grad is None else v.grad
+
+
 def evaluate(model, engine, dtype, x, state, dt, mask, last, dt_gradient=True):
     """Results and gradients by name, with every result in the loss (or only the final state)."""
     model.engine = engine
@@ -52,10 +57,10 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last, dt_gradient=True):
     for k, s in enumerate(after):
         out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
     if dt is not None and dt_gradient:
-        out["d dt"] = torch.zeros_like(dt) if dt.grad is None else dt.grad
+        out["d dt"] = gradient(dt)
     for k, s in enumerate(state or ()):
-        out |= {f"d {name}{k}": value.grad for name, value in s._asdict().items()}
-    return out | {f"d {name}": p.grad for name, p in model.named_parameters()}
+        out |= {f"d {name}{k}": gradient(value) for name, value in s._asdict().items()}
+    return out | {f"d {name}": gradient(p) for name, p in model.named_parameters()}
 
 
 def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):

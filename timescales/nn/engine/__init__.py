@@ -64,7 +64,7 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, with_dt: bool =
 
 def pick_fastest(cell: Cell, x: Tensor, masked: bool = False, with_dt: bool = False, others: Named = ()) -> Callable:
     """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `pick`."""
-    if tracing_reason() or (kernel_of(cell) is None and not x.is_cuda):
+    if (kernel_of(cell) is None and not x.is_cuda) or tracing_reason():
         return eager.run
     if reason := unusual_reason([("x", x), *parameters(cell), *others]):
         if reason not in _warned:

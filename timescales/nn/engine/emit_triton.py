@@ -59,8 +59,19 @@ _texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 def code(equations: Equations) -> str:
     """The text of a cell's kernels. Equal texts are equal kernels."""
     if equations.graph not in _texts:
-        _texts[equations.graph] = "\n\n".join([HEADER, _forward(equations), _backward(equations)])
+        parts = [HEADER + _legend(equations), _forward(equations), _backward(equations)]
+        _texts[equations.graph] = "\n\n".join(parts)
     return _texts[equations.graph]
+
+
+def _legend(e: Equations) -> str:
+    """Comments that say what z0, z1, ... are. `Buffers` depend on it: equal texts must have equal blocks."""
+    shares = {"x": "input's share", "pre": "pre-activation", "h": "recurrent share"}
+    lines = [
+        f"# z{k}: {'cumax of the ' * block.is_row}{shares[block.kind]} of gate {block.gate}"
+        for k, block in enumerate(e.blocks)
+    ]
+    return "\n".join(["", *lines, ""])
 
 
 @functools.cache

@@ -45,6 +45,7 @@ from timescales.nn.engine.kernel import (
 from timescales.nn.engine.loops import loop_backward, loop_forward
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.scalar import Graph, in_order
+from timescales.nn.engine.trial import compare_with_step
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients
@@ -68,15 +69,17 @@ def unsupported_reason(cell: Cell, x: Tensor, with_dt: bool = False, others: Nam
     return trial(cell, found, x.device) if x.is_cuda else None
 
 
-_trials: dict[tuple[str, torch.device], str | None] = {}
+_trials: dict[tuple[type[Cell], str, torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    """Compare the kernels of a cell with the torch version on a small sequence, with a capture; once for each device.
+    """Compare a cell's equations with its step, and its kernels with its equations on a small sequence, with a capture.
+
+    It runs once for each class of cells, kernel and device.
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = emit_triton.code(found), device
+    key = type(cell), emit_triton.code(found), device
     if key not in _trials:
         _trials[key] = _trial(cell, found, device)
     return _trials[key]
@@ -92,6 +95,7 @@ def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
         ):
+            compare_with_step(cell, found)
             compare_kernels(cell, found, device)
     except torch.OutOfMemoryError:
         raise
