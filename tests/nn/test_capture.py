@@ -6,6 +6,7 @@ import contextlib
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import cell_models
 import pytest
@@ -17,6 +18,8 @@ from engine_cases import (
 )
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
+from timescales.nn.cells import Cell
+from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import eager, graph, pointwise, programs
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import of_cell
@@ -419,6 +422,35 @@ def test_calls_with_other_equations_have_their_own_graphs(name, captured):
                 if a is not None:
                     close(a, b)
     assert captured.count == (6 if name in ("plstm", "odd") else 2)
+
+
+class Narrow(Cell):
+    """A gate with half as many rows as units: its cumax, or its pre-activations themselves."""
+
+    gates = ("narrow", "wide")
+
+    class State(NamedTuple):
+        h: torch.Tensor
+
+    is_cumax = True
+
+    def height(self, gate):
+        return self.hidden_size // (2 if gate == "narrow" else 1)
+
+    def step(self, gx, gh, state, dt=1.0):
+        narrow, wide = (gx + gh).split([self.hidden_size // 2, self.hidden_size], -1)
+        return self.State((cumax(narrow) if self.is_cumax else narrow).repeat_interleave(2, -1) * wide.tanh())
+
+
+@torch.no_grad()
+def test_the_same_kernels_with_another_expansion_have_their_own_graph(captured):
+    cell, x = Narrow(3, 8), torch.randn(9, 4, 3)
+    for k in range(6):
+        cell.is_cumax = k % 2 == 0
+        output, _ = graph.run(cell, x, cell.weights(), cell.initial_state(4))
+        expected, _ = eager.run(cell, x, cell.weights(), cell.initial_state(4))
+        close(output, expected)
+    assert captured.count == 2
 
 
 def test_zoneout_draws_new_numbers_in_every_replay(captured):

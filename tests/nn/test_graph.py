@@ -83,6 +83,14 @@ def test_extreme_reset_gates(bias):
         compare("graph", model, torch.randn(40, 5, 3), some_state(model, 5), 2.0 * torch.rand(40, 5))
 
 
+@pytest.mark.parametrize("age", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("name", cell_models.AGED)
+def test_large_ages(name, age):
+    model = cell_models.model(name, 3, 9)
+    state = [s._replace(age=age * (1.0 + torch.rand(5, 9))) for s in some_state(model, 5)]
+    compare("graph", model, torch.randn(6, 5, 3), state, 2.0 * torch.rand(6, 5))
+
+
 def test_time_shorter_than_epsilon():
     model = PLSTM(2, 5, epsilon=0.5)
     with torch.no_grad():

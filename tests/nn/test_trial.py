@@ -36,14 +36,17 @@ def test_zoneout_in_training_passes_and_draws_no_number(core):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("name", ["plstm", "gru", "gated_lstm_om_4", "adversarial"])
-@pytest.mark.parametrize("part", ["new", "d_blocks", "d_state", "d_vectors", "d_dt"])
+PARTS = {
+    **dict.fromkeys(("plstm", "adversarial"), ("new", "d_blocks", "d_state", "d_vectors", "d_dt")),
+    **dict.fromkeys(("gru", "gated_lstm_om_4"), ("new", "d_blocks", "d_state")),
+}
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
 def test_a_wrong_expression_is_found(name, part):
     cell = cell_models.model(name, 3, 8).layers[0]
     found = of_cell(cell, with_dt=True)
     right = getattr(found, part)
-    if not right or getattr(right, "op", "") == "constant":
-        pytest.skip(f"{name} has no {part}")
     wrong = right * 1.001 if part == "d_dt" else (*right[:-1], right[-1] + 1e-4)
     with pytest.raises(RuntimeError, match=f"its expressions for {type(cell).__name__} are off by"):
         trial.compare_with_step(cell, found._replace(**{part: wrong}))

@@ -62,8 +62,9 @@ def test_every_cell_equals_eager(name):
 
 
 @inside
-def test_zoneout_in_training_draws_what_eager_draws():
-    model = GatedRNN(3, 8, gate="ur", zoneout_h=0.3, zoneout_c=0.2).train()
+@pytest.mark.parametrize("arguments", [{"zoneout_c": 0.2}, {"core": "gru"}, {"gate": "om", "downsize": 4}], ids=str)
+def test_zoneout_in_training_draws_what_eager_draws(arguments):
+    model = GatedRNN(3, 8, zoneout_h=0.3, **arguments).train()
     x, mask, found = torch.randn(7, 5, 3), torch.rand(7, 5) < 0.7, []
     for engine in ("graph", "eager"):
         torch.manual_seed(5)
@@ -83,14 +84,26 @@ def test_extreme_reset_gates(name, bias):
 
 
 @inside
+@pytest.mark.parametrize("name", cell_models.AGED)
+def test_large_ages(name):
+    model = cell_models.model(name, 3, 9)
+    for age in (1e4, 1e6, 1e8):
+        state = [s._replace(age=age * (1.0 + torch.rand(5, 9))) for s in some_state(model, 5)]
+        compare("graph", model, torch.randn(4, 5, 3), state, 2.0 * torch.rand(4, 5))
+
+
+@inside
 @pytest.mark.parametrize("name", ["lstm", "plstm"])
 def test_long_sequence(name):
     model = MODELS[name](2, 8)
     compare("graph", model, torch.randn(40, 3, 2), some_state(model, 3))
 
 
+BATCHED = ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4", "gated_gru_um_4", "exprnn", "odd", "adversarial"]
+
+
 @inside
-@pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4", "gated_gru_um_4", "odd"])
+@pytest.mark.parametrize("name", BATCHED)
 def test_batched_seeds_equal_the_torch_version(name, monkeypatch):
     from timescales.nn.engine import graph, loops
 
@@ -103,9 +116,9 @@ def test_batched_seeds_equal_the_torch_version(name, monkeypatch):
         monkeypatch.setattr(loops, "uses_triton", lambda b, it=on_triton: it)
         leaves = [v.detach().requires_grad_() for v in (x, dt)]
         output, after = graph.run(cell, leaves[0], cell.weights(), cell.initial_state(R, B), leaves[1], mask)
-        gradients = torch.autograd.grad(
-            (output * factor).sum(), [*leaves, *cell.parameters()], allow_unused=True, materialize_grads=True
-        )
+        wanted = [*leaves, *(p for p in cell.parameters() if p.requires_grad)]
+        loss = (output * factor).sum()
+        gradients = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
         found.append([output, *after, *gradients])
     for a, b in zip(*found, strict=True):
         close(a, b)
