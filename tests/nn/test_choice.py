@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from engine_cases import (
 from synthetic import SMALL, sizes
 
 import timescales.nn.cells
-from timescales import GRU, LSTM, PLSTM, ChronoLSTM, GatedRNN
+from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import engine as engines
 from timescales.nn.cells import LSTMCell
 from timescales.nn.engine import choice, cudnn, eager, graph
@@ -33,6 +34,22 @@ def test_cudnn_engine_by_torchs_cpu_kernel(shape):
         x = torch.randn(S, B, inputs)
         compare("cudnn", model, x, some_state(model, B))
         compare("cudnn", model, x, last=True)
+
+
+class Renamed(LSTMCell):
+    """torch's equations in a class of one's own, whose fields have other names."""
+
+    class State(NamedTuple):
+        h: torch.Tensor
+        memory: torch.Tensor
+
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State(*super().step(gx, gh, LSTMCell.State(*state), dt))
+
+
+def test_cudnn_runs_ones_own_cell_with_torchs_equations():
+    model = RNN([Renamed(3, 5)])
+    compare("cudnn", model, torch.randn(6, 2, 3), some_state(model, 2))
 
 
 def test_cudnn_engine_takes_no_steps():

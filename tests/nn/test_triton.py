@@ -14,7 +14,16 @@ from pathlib import Path
 import cell_models
 import pytest
 import torch
-from engine_cases import MODELS, assert_nan_propagates, batched_seeds, close, compare, evaluate, some_state
+from engine_cases import (
+    CELL_TOLERANCE,
+    MODELS,
+    assert_nan_propagates,
+    batched_seeds,
+    close,
+    compare,
+    evaluate,
+    some_state,
+)
 
 from timescales import GatedRNN
 
@@ -58,7 +67,9 @@ def test_every_cell_equals_eager(name):
     model = cell_models.model(name, 3, 28)
     x, dt, mask = torch.randn(3, 5, 3), 3.0 * torch.rand(3, 5), torch.rand(3, 5) < 0.6
     for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
-        compare("graph", model, x, some_state(model, 5) if k % 2 else None, d, m, last=k in (1, 2))
+        compare(
+            "graph", model, x, some_state(model, 5) if k % 2 else None, d, m, last=k in (1, 2), tolerance=CELL_TOLERANCE
+        )
 
 
 @inside

@@ -54,6 +54,7 @@ def run(
         return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
+    before_h, before_c = state  # in this order, whatever a cell calls them
     training = torch.is_grad_enabled()  # cuDNN keeps the activations for backward only in training mode
     # Autocast would use half precision, where a gate near 1 becomes 1 and forgets nothing.
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
@@ -61,7 +62,7 @@ def run(
         warnings.simplefilter("ignore", UserWarning)
         output, h, c = torch._VF.lstm(
             x,
-            (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
+            (before_h.contiguous().unsqueeze(0), before_c.contiguous().unsqueeze(0)),
             parameters,
             *(True, 1, 0.0, training, False, False),  # biases, layers, dropout, training, bidirectional, batch first
         )

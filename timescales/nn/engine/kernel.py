@@ -12,8 +12,6 @@ from timescales.nn.cells import GatedLSTMCell, LSTMCell, PLSTMCell, URLSTMCell
 from timescales.nn.cells.cell import Cell
 
 KINDS = ("lstm", "refine", "coupled", "separate")  # numbered as in `with_cell` of fused.cpp
-GATES = {"lstm": 4, "refine": 4, "coupled": 3, "separate": 4}  # number of gates: blocks of rows in the weights
-AGED = ("coupled", "separate")  # the power-law LSTMs, whose state has an age
 
 _key = torch._C._TorchDispatchModeKey
 TRACERS = (_key.PROXY, _key.FAKE)  # modes of make_fx and torch.export
