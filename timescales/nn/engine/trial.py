@@ -66,8 +66,8 @@ def _results(cell: Cell, found: Equations) -> tuple[list[str], list[Tensor], lis
     values = {node: value.detach() for node, value in (inputs | constants).items()}
 
     gradients = [value.expand(BATCH, H) for value in evaluate(found.backward, values)]
-    by_expressions = _pulled_back(list(inputs.values()), gradients, wanted)
-    by_step = _pulled_back(list(new), seeds, wanted)
+    by_expressions = _gradients(list(inputs.values()), gradients, wanted)
+    by_step = _gradients(list(new), seeds, wanted)
     results = [v.expand(BATCH, H) for v in evaluate(found.new, values)]
     titles = [*found.fields, *(f"gradient of {name}" for name in names)]
     return titles, [*results, *by_expressions], [*(v.detach() for v in new), *by_step]
@@ -78,7 +78,7 @@ def _expanded(block: Block, rows: Tensor) -> Tensor:
     return (cumax(rows) if block.is_row else rows).repeat_interleave(block.divisor, -1)
 
 
-def _pulled_back(results: list[Tensor], gradients: list[Tensor], wanted: list[Tensor]) -> list[Tensor]:
+def _gradients(results: list[Tensor], gradients: list[Tensor], wanted: list[Tensor]) -> list[Tensor]:
     """Gradients of `wanted` from those of the results."""
     pairs = [(v, d) for v, d in zip(results, gradients, strict=True) if v.requires_grad]
     if not pairs:
