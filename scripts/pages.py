@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/models, docs/tasks and docs/pairs.md: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks, docs/pairs.md and docs/gates.md: `python scripts/pages.py`.
 
 A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
 --check compares the pages and writes nothing; the pictures are only looked for.
@@ -7,7 +7,9 @@ A page is prose with blocks between marks; a block comes from conf/, the docstri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
 import examples  # noqa: E402
 import pairs  # noqa: E402
 import sample_data  # noqa: E402
+from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
+from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -51,9 +55,19 @@ TIMED = {
     "mts": ("fused LSTM", "eager LSTM"),
     "ur": ("fused UR",),
     "plstm": ("fused coupled", "fused separate", "eager coupled", "loop pLSTM"),
-    "gated": ("fused UR",),
+    "gated": ("lstm c", "lstm o", "lstm or", "lstm ur", "lstm om", "lstm um", "gru ur", "gru om"),
+    "gru": ("GRU", "nn.GRU"),
+    "pgru": ("pGRU",),
+    "janet": ("JANET",),
+    "exprnn": ("expRNN",),
 }
 VARIANTS = {
+    "GRU": "C++ (`engine=fused`)",
+    "nn.GRU": "`torch.nn.GRU`",
+    "pGRU": "C++ (`engine=fused`)",
+    "JANET": "C++ (`engine=fused`)",
+    "expRNN": "C++ (`engine=fused`)",
+    **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
     "fused LSTM": "C++ (`engine=fused`)",
     "eager LSTM": "PyTorch (`engine=eager`)",
     "loop LSTM": "LSTM, Python loop",
@@ -63,6 +77,7 @@ VARIANTS = {
     "eager coupled": "PyTorch (`engine=eager`)",
     "loop pLSTM": "pLSTM, Python loop",
 }
+IN_GATES = ("gated", "gru", "pgru", "janet", "exprnn")  # measured in the section "gates" of the benchmark
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
@@ -114,6 +129,34 @@ def pair_blocks() -> dict[str, Callable[[], str]]:
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
+
+
+def gate_blocks() -> dict[str, Callable[[], str]]:
+    """The blocks of docs/gates.md."""
+    return {"explain": explained, "speed": gate_speed}
+
+
+def explained() -> str:
+    """What `timescales.explain` prints of the tutorial's cell, with the first lines of the generated code."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        timescales.explain(Decay(10, 128), dt=True)
+    lines = printed.getvalue().splitlines()
+    end = next(n for n, line in enumerate(lines) if "static INLINE void backward" in line)
+    return "\n".join(["```text", *lines[:end], "        ...", "```"])
+
+
+def gate_speed() -> str:
+    """The training step of cells without a kernel in torch, as ratios to torch.nn.LSTM on each measured processor."""
+    columns = {"own gate": "the gate above", "GRU": "our GRU", "nn.GRU": "torch.nn.GRU", "fused LSTM": "our LSTM"}
+    body = []
+    for link, rows in _measured("gates"):
+        own = {row["variant"]: row for row in rows}
+        if "own gate" in own:
+            sizes = [own["own gate"][key] for key in ("S", "B", "I", "H")]
+            body.append([link, *sizes, *(f"{float(own[name]['ratio']):.2f}" for name in columns)])
+    text = SPEED_TEXT.format(loop="").replace("](../", "](")
+    return "\n".join([text, "", *grid(["processor", "steps", "batch", "input", "hidden", *columns.values()], body)])
 
 
 def reference(cell: str) -> str:
@@ -222,13 +265,8 @@ def in_model(name: str, runs: list[dict[str, Any]]) -> bool:
 
 def speed(name: str) -> str:
     """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
-    if name not in TIMED:
-        return "Not measured. The model has no C++ kernel and runs on the eager engine."
     body = []
-    for path in sorted((ROOT / "results" / "bench").glob("*-threads.csv")):
-        machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
-        link = f"[{machine.replace(' 1 threads', ' 1 thread')}](../../results/bench/{path.stem}.md)"
-        rows = [row for row in csv_rows(path) if (row["section"], row["loss"], row["flush"]) == ("layer", "all", "0")]
+    for link, rows in _measured("gates" if name in IN_GATES else "layer"):
         for config in CONFIGS:
             own = {row["variant"]: row for row in rows if row["config"] == config}
             if own.keys() & set(TIMED[name]):
@@ -238,6 +276,15 @@ def speed(name: str) -> str:
     head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
     text = SPEED_TEXT.format(loop=LOOP_TEXT if any("Python loop" in column for column in head) else "")
     return "\n".join([text, "", *grid(head, body)])
+
+
+def _measured(section: str) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """For each processor that was measured: a link to its page, and the rows of a section of its benchmark."""
+    for path in sorted((ROOT / "results" / "bench").glob("*-threads.csv")):
+        machine = path.with_suffix(".md").read_text().splitlines()[0].removeprefix("# A training step on ")
+        link = f"[{machine.replace(' 1 threads', ' 1 thread')}](../../results/bench/{path.stem}.md)"
+        wanted = (section, "all", "0")
+        yield link, [row for row in csv_rows(path) if (row["section"], row["loss"], row["flush"]) == wanted]
 
 
 SPEED_TEXT = """\
@@ -317,7 +364,7 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
-    return models | tasks | {DOCS / "pairs.md": pair_blocks()}
+    return models | tasks | {DOCS / "pairs.md": pair_blocks(), DOCS / "gates.md": gate_blocks()}
 
 
 def main() -> None:

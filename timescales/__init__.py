@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.cells import *  # noqa: F403
     from timescales.nn.engine.workspace import free_memory
+    from timescales.nn.explain import explain
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
     from timescales.nn.state import *  # noqa: F403
@@ -38,6 +39,7 @@ __all__ = [  # noqa: F405
     "RNNState",
     "URLSTMCell",
     "__version__",
+    "explain",
     "free_memory",
     "one_cell_per_layer",
 ]
@@ -56,6 +58,7 @@ _MODULE_OF = {
     "PLSTM": "timescales.nn.modules",
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
+    "explain": "timescales.nn.explain",
     "free_memory": "timescales.nn.engine.workspace",
     "one_cell_per_layer": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",

@@ -11,6 +11,8 @@ machine than times. Variants:
 
     nn.LSTM         torch's LSTM (oneDNN on a CPU), the unit of the ratios
     nn.LSTM packed  the same on packed sequences
+    nn.GRU          torch's GRU
+    own gate        the cell of docs/tutorial/decay.py, on the engine that "auto" picks
     fused ...       the fused engine; "coupled" and "separate" are the power-law LSTM's input gates
     eager ...       the eager engine, under autograd
     loop LSTM       the usual public code: a Python loop, one Linear of [x, h] per step, autograd
@@ -177,7 +179,8 @@ def layer_jobs(quick: bool) -> Iterator[Job]:
 def gate_jobs(quick: bool) -> Iterator[Job]:
     """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
-    yield Job("gates", "A", CONFIGS["A"], (UNIT, "fused LSTM", *gates, *OTHER_CELLS), seconds=10 if quick else 60)
+    variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHER_CELLS)
+    yield Job("gates", "A", CONFIGS["A"], variants, seconds=10 if quick else 60)
 
 
 def memory_jobs(quick: bool) -> Iterator[Job]:

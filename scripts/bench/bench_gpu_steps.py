@@ -157,7 +157,7 @@ def minimal_cost(kind: str, config: Config, seeds: int = 1) -> tuple[float, floa
     """Bytes and operations that a step of the graph engine needs at least."""
     S, B, I, H, _ = config  # noqa: E741
     make, arguments = KINDS[kind]
-    found = equations.of_cell(make(I, H, **arguments).layers[0], with_dt=False)
+    found = equations.of_cell(make(I, H, **arguments).layers[0], timed=False)
     G, states = buffers.width(H, found.blocks) / H, len(found.fields)
     # Forward writes pre-activations and states. Backward reads them and the gradient of the outputs, and writes dz. The
     # products for the weights read dz, h and x; the first product reads x.

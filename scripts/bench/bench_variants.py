@@ -13,12 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from timescales import GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN
-from timescales.config import schema
-from timescales.tasks import Copy, Task
-from timescales.training.model import SequenceModel
-from timescales.training.run import TrainingRun
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
+
+from decay import Decay  # noqa: E402
+
+from timescales import GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN  # noqa: E402
+from timescales.config import schema  # noqa: E402
+from timescales.tasks import Copy, Task  # noqa: E402
+from timescales.training.model import SequenceModel  # noqa: E402
+from timescales.training.run import TrainingRun  # noqa: E402
 
 UNIT = "nn.LSTM"
 Run = Callable[[Tensor], tuple[Tensor, Tensor]]  # input -> all outputs, the last output
@@ -28,6 +32,7 @@ OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "pGRU": (PGRU, {}),
     "JANET": (JANET, {"T_max": 200}),
     "expRNN": (ExpRNN, {}),
+    "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
 }
 ENGINE_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "LSTM": (LSTM, {}),
@@ -113,7 +118,8 @@ def outputs_of(model: nn.Module, irregular: dict[str, Tensor]) -> Run:
 
     def run(x: Tensor) -> tuple[Tensor, Tensor]:
         output, state = model(x, **irregular)
-        return output, state[0][-1] if isinstance(state, tuple) else state.h[-1]
+        h = state if isinstance(state, Tensor) else state[0] if isinstance(state, tuple) else state.h
+        return output, h[-1]
 
     return run
 
@@ -160,6 +166,9 @@ def layer_of(name: str, config: Config) -> tuple[nn.Module, Run]:
     if kind == UNIT:
         lstm = nn.LSTM(I, H)
         return lstm, packed(lstm, lengths) if cell == "packed" else outputs_of(lstm, {})
+    if name == "nn.GRU":
+        gru = nn.GRU(I, H)
+        return gru, outputs_of(gru, {})
     if kind in ("loop", "script"):
         loop = {"loop LSTM": LoopLSTM, "loop pLSTM": LoopPLSTM, "script LSTM": ScriptLSTM}[name](I, H)
         return loop, last_output_of(torch.jit.script(loop) if kind == "script" else loop)

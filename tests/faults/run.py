@@ -34,8 +34,8 @@ from disks import Disks
 from fuzz import RandomOverrides
 from kills import Kills
 
+import timescales
 from timescales import files
-from timescales.nn.engine import fused_library
 from timescales.runs import provenance
 from timescales.tasks.data import imdb
 
@@ -89,7 +89,8 @@ def load_once() -> None:
     """Load everything that the forked processes share."""
     torch.set_num_threads(1)
     imdb.tokenizer = lambda: str.split  # all that spaCy would do with these reviews
-    fused_library.load()
+    for made in (timescales.LSTM, timescales.PLSTM, timescales.URLSTM, timescales.GRU):
+        made(1, 1)(torch.zeros(2, 1, 1))  # compiles its kernel
     torch.optim.SGD([torch.zeros(1)])  # torch imports more for its first optimizer
 
 

@@ -186,15 +186,15 @@ def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
 
 
 def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
-    from timescales.nn.engine import fused_library
+    from timescales.nn.engine import compiler
 
-    library = tmp_path / "fused-1.so"
-    for name in ("fused-1.x.build", "fused-2.x.build"):
+    library = tmp_path / "cell-1.so"
+    for name in ("cell-1.x.build", "cell-2.x.build"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(shutil, "which", lambda name: name)
-    with pytest.raises(fused_library.BuildError, match="failed"):
-        fused_library.compile_to(library, ["false"])
-    assert [p.name for p in tmp_path.iterdir()] == ["fused-2.x.build"]
+    with pytest.raises(compiler.BuildError, match="failed"):
+        compiler.write_library(library, ["false"], [])
+    assert [p.name for p in tmp_path.iterdir()] == ["cell-2.x.build"]
 
 
 # --- run.py itself ---------------------------------------------------------------------------------------------------

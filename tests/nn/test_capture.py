@@ -144,7 +144,8 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
         torch.backends.cuda.matmul.fp32_precision = precision
         assert precision in programs.settings(torch.device("cpu"))
         cell = PLSTM(3, 4).layers[0]
-        graph.compare_kernels(cell, of_cell(cell, with_dt=True), torch.device("cpu"))
+        monkeypatch.setattr(graph, "_trials", {})
+        assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
@@ -170,6 +171,17 @@ def captured(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return Captured
+
+
+@pytest.mark.parametrize("name", ["plstm", "gated_lstm_om_4", "zoneout"])
+def test_the_trial_is_captured(name, captured, monkeypatch):
+    monkeypatch.setattr(graph, "_trials", {})
+    model = GatedRNN(3, 8, zoneout_h=0.3) if name == "zoneout" else cell_models.model(name, 3, 8)
+    cell = model.layers[0]
+    for _ in range(2):
+        assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
+    assert captured.count == 2  # forward and backward, once
+    assert not graph._pools.get(cell)
 
 
 def gradients(model, chosen, **arguments):

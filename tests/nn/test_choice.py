@@ -118,9 +118,9 @@ def test_kinds_of_cells():
     """cuDNN runs every LSTM, whatever its initializer; the other cells go by their classes."""
     plain = (LSTM(3, 4), LSTM(3, 4, forget_init="uniform"), ChronoLSTM(3, 4, T_max=20), GatedRNN(3, 4, gate="c"))
     for model in plain:
-        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], with_dt=False)) == "lstm"
+        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], timed=False)) == "lstm"
     for model, kind in ((PLSTM(3, 4), "PLSTMCell"), (GRU(3, 4), "GRUCell"), (GatedRNN(3, 4), "GatedLSTMCell")):
-        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], with_dt=False)) == kind
+        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], timed=False)) == kind
 
 
 def test_choice_on_a_gpu(monkeypatch):
@@ -135,7 +135,9 @@ def test_choice_on_a_gpu(monkeypatch):
     assert engines.pick_on_gpu(plstm, x, masked=False) is graph.run_or_eager
     assert engines.pick_on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
     assert engines.pick_on_gpu(ordered, x, masked=False) is graph.run_or_eager
-    assert engines.pick_on_gpu(mixed, x, masked=False) is eager.run
+    monkeypatch.setattr(engines, "_warned", set())
+    with pytest.warns(UserWarning, match=r"runs on the eager engine.*mixes units .*; use engine='eager'"):
+        assert engines.pick_on_gpu(mixed, x, masked=False) is eager.run
     torch.use_deterministic_algorithms(True)
     try:
         assert engines.pick_on_gpu(lstm, x, masked=False) is graph.run_or_eager

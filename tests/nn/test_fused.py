@@ -9,10 +9,9 @@ import torch
 from engine_cases import GATED, MODELS, SHAPES, assert_nan_propagates, close, compare, evaluate, some_state
 from torch.utils._pytree import tree_leaves
 
-from timescales import LSTM, PLSTM, URLSTM, GatedRNN, LSTMCell
+from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager, fused, workspace
-from timescales.nn.rnn import RNN
 
 
 @pytest.fixture(autouse=True)
@@ -61,29 +60,6 @@ def test_gated_equals_eager(gate):
     for mask, last in ((None, False), (torch.rand(S, B) < 0.7, True)):
         compare("fused", model, torch.randn(S, B, inputs), some_state(model, B), None, mask, last)
     compare("fused", GatedRNN(inputs, [H, 5], 2, gate=gate, T_max=30), torch.randn(S, B, inputs))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"gate": "o"},
-        {"gate": "or"},
-        {"gate": "om", "downsize": 2},
-        {"gate": "um", "downsize": 2},
-        {"gate": "ur", "zoneout_h": 0.1},
-        {"gate": "-", "zoneout_c": 0.5},
-        {"core": "gru"},
-    ],
-    ids=str,
-)
-def test_what_has_no_kernel_runs_eager(arguments):
-    model = GatedRNN(3, 4, **arguments)
-    x = torch.randn(5, 2, 3)
-    assert engines.pick("auto", model.layers[0], x) is eager.run
-    model(x)
-    model.engine = "fused"
-    with pytest.raises(ValueError, match=r"no kernel for Gated.*; use engine='eager'"):
-        model(x)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
@@ -291,18 +267,7 @@ def test_pick():
     cell = model.layers[0]
     assert engines.pick("auto", cell, x) is fused.run
     assert engines.pick("eager", cell, x) is eager.run
-    assert engines.pick("auto", cell, x.unsqueeze(1)) is eager.run  # stacked replicas
-
-    class Mine(LSTMCell):
-        def step(self, gx, gh, state, dt=1.0):
-            h, c = super().step(gx, gh, state, dt)
-            return self.State(2.0 * h, c)
-
-    mine = RNN([Mine(3, 4)])
-    assert engines.pick("auto", mine.layers[0], x) is eager.run
-    mine.engine = "fused"
-    with pytest.raises(ValueError, match=r"no kernel for Mine.*; use engine='eager'"):
-        mine(x)
+    assert engines.pick("auto", cell, x.unsqueeze(1)) is fused.run  # batched seeds
     with pytest.raises(ValueError, match="engine must be one of auto, eager, fused, graph, cudnn; not 'fast'"):
         engines.pick("fast", cell, x)
     model.double()
@@ -327,16 +292,12 @@ def test_one_step_at_a_time_equals_the_whole():
         close(a, b)
 
 
-def test_what_goes_to_eager():
-    """No steps, no rows, and a gradient to dt."""
+def test_no_steps_and_no_rows():
     model = PLSTM(3, 4, engine="fused")
     for S, B in ((0, 2), (2, 0)):
         output, state = model(torch.randn(S, B, 3))
         assert output.shape == (S, B, 4)
         assert state.c.shape == (1, B, 4)
-    dt = torch.rand(5, 2, requires_grad=True)
-    model(torch.randn(5, 2, 3), dt=dt)[0].sum().backward()
-    assert dt.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize("kind", [LSTM, PLSTM])

@@ -182,7 +182,7 @@ def test_every_cell_equals_the_eager_engine(name):
 def test_kernels_pass_their_trial(name):
     device = torch.empty(0, device=DEVICE).device
     cell = cell_models.model(name, 3, 44).layers[0].to(device)
-    assert graph.trial(cell, of_cell(cell, with_dt=False), device) is None
+    assert graph.trial(cell, of_cell(cell, timed=False), device) is None
 
 
 @only_gpu
@@ -241,7 +241,7 @@ def test_batched_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
 
 @only_gpu
 def test_random_numbers_after_a_capture_that_failed():
-    found = of_cell(LSTM(3, 4).layers[0], with_dt=False)
+    found = of_cell(LSTM(3, 4).layers[0], timed=False)
     b = Buffers(found, (1, 2, 3), 4, torch.device(DEVICE), False, False)
 
     def fails(given):

@@ -144,7 +144,7 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
     monkeypatch.setattr(Buffers, "__init__", lambda b, *a: (kept(b, *a), buffers.append(b))[0])
     model = MODELS[name](3, H)
     model.engine = "graph"
-    of_cell(model.layers[0], with_dt=False)  # not counted
+    of_cell(model.layers[0], timed=False)  # not counted
     with Count() as forward:
         output, _ = model(torch.randn(S, B, 3))
     assert forward.products == S + 1
@@ -163,7 +163,7 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
 
 
 def test_the_docstrings_example():
-    found = of_cell(PLSTMCell(10, 128), with_dt=False)
+    found = of_cell(PLSTMCell(10, 128), timed=False)
     b = Buffers(found, (1, 220, 128), 128, torch.device("meta"), False, False)
     b.d_output = b.states[0][:, 1:]
     assert round(b.bytes() / 1e6) == 102
@@ -176,8 +176,8 @@ def test_a_float64_default_leaves_the_buffers_float32():
     torch.set_default_dtype(torch.float64)
     try:
         cell = model.layers[0]
-        equations = of_cell(cell, with_dt=True)
-        graph.compare_kernels(cell, equations, torch.device("cpu"))
+        equations = of_cell(cell, timed=True)
+        assert graph._trial(cell, equations, torch.device("cpu")) is None
         b = Buffers(equations, (1, 2, 3), 7, torch.device("cpu"), True, True, True)
         assert {v.dtype for v in b.tensors()} == {torch.float32, torch.uint8}
         found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
@@ -285,7 +285,7 @@ def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(graph, "_trials", {})
     cell = PLSTM(3, 4).layers[0]
     for _ in range(2):
-        reason = graph.trial(cell, of_cell(cell, with_dt=False), torch.device("cuda:0"))
+        reason = graph.trial(cell, of_cell(cell, timed=False), torch.device("cuda:0"))
         assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -320,7 +320,7 @@ def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     H = 100
     model = GatedRNN(3, H, zoneout_h=0.1).train() if name == "zoneout" else cell_models.model(name, 3, H)
-    kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], with_dt=True)))
+    kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], timed=True)))
     constants = {"H": H, "BLOCK": emit_triton.BLOCK}
     absent = {"mask": None, "d_output": None, "d_dt": None}
     for kernel, without in ((kernels.forward, {}), (kernels.backward, {}), (kernels.backward, absent)):
@@ -335,7 +335,7 @@ def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
 
 def test_the_text_of_a_kernel():
     """The LSTM's forward kernel: a reader of the generated code finds the cell's equations."""
-    text = emit_triton.code(of_cell(LSTMCell(3, 4), with_dt=False))
+    text = emit_triton.code(of_cell(LSTMCell(3, 4), timed=False))
     forward = text[text.index("def forward") : text.index("def backward")]
     lines = [line.strip() for line in forward.splitlines() if line.strip().startswith("x")]
     assert lines == [
@@ -353,7 +353,7 @@ def test_the_text_of_a_kernel():
 
 def test_cells_with_the_same_equations_have_the_same_kernels():
     texts = [
-        {emit_triton.code(of_cell(cell_models.model(name, 3, 8).layers[0], with_dt=True)) for name in names}
+        {emit_triton.code(of_cell(cell_models.model(name, 3, 8).layers[0], timed=True)) for name in names}
         for names in (cell_models.KERNELS, cell_models.NAMES)
     ]
     assert texts[0] == texts[1]

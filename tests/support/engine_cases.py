@@ -40,14 +40,14 @@ def gradient(v):
     return torch.zeros_like(v) if v.grad is None else v.grad
 
 
-def evaluate(model, engine, dtype, x, state, dt, mask, last, dt_gradient=True):
+def evaluate(model, engine, dtype, x, state, dt, mask, last):
     """Results and gradients by name, with every result in the loss (or only the final state)."""
     model.engine = engine
     model.to(dtype).zero_grad()
     x = x.detach().to(dtype).requires_grad_()
     if state is not None:
         state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
-    dt = None if dt is None else dt.detach().to(dtype).requires_grad_(dt_gradient)
+    dt = None if dt is None else dt.detach().to(dtype).requires_grad_()
     y, after = model(x, state, dt, mask)
     after = model.split_state(after)
     results = [*after[-1], *([] if last else [y])]
@@ -57,7 +57,7 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last, dt_gradient=True):
     out = {"output": y.detach(), "d x": x.grad}
     for k, s in enumerate(after):
         out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
-    if dt is not None and dt_gradient:
+    if dt is not None:
         out["d dt"] = gradient(dt)
     for k, s in enumerate(state or ()):
         out |= {f"d {name}{k}": gradient(value) for name, value in s._asdict().items()}
@@ -66,9 +66,8 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last, dt_gradient=True):
 
 def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):
     """Assert that an engine's results and gradients are those of the eager engine in float64."""
-    dt_gradient = engine != "fused"  # it leaves a gradient to dt to the eager engine
-    fast = evaluate(model, engine, torch.float32, x, state, dt, mask, last, dt_gradient)
-    expected = evaluate(model, "eager", torch.float64, x, state, dt, mask, last, dt_gradient)
+    fast = evaluate(model, engine, torch.float32, x, state, dt, mask, last)
+    expected = evaluate(model, "eager", torch.float64, x, state, dt, mask, last)
     model.float()
     assert fast.keys() == expected.keys()
     for name in expected:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
-from timescales.nn.engine.kernel import kernel_of
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
@@ -143,7 +142,11 @@ class RNN(nn.Module):
 
         Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
         """
-        if torch.compiler.is_dynamo_compiling() and self.engine != "eager" and self._may_have_kernels():
+        if (
+            torch.compiler.is_dynamo_compiling()
+            and self.engine != "eager"
+            and any(cell.compiled for cell in self.layers)
+        ):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
         self._check(x, dt, mask)
@@ -160,10 +163,6 @@ class RNN(nn.Module):
             x, end = cell(x, start, dt, mask, functools.partial(engines.run, self.engine))
             after.append(end)
         return (x.transpose(0, 1) if self.batch_first else x), self.join_state(after)
-
-    def _may_have_kernels(self) -> bool:
-        """Whether an engine with kernels may run a layer. On a GPU that is known only when its step is traced."""
-        return self.engine != "auto" or self.layers[0].weight_ih.is_cuda or any(map(kernel_of, self.layers))
 
     def _check(self, x: Tensor, dt: Tensor | None, mask: Tensor | None) -> None:
         """Raise ValueError for an argument of `forward` with a wrong type, shape, dtype or device."""

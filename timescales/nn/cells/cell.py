@@ -40,6 +40,8 @@ class Cell(nn.Module):
         biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`.
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
+        compiled: whether the fused and graph engines may make kernels from `step`. Default: True. Set it to False for a
+            step that they refuse, so that the engine "auto" runs it on the eager engine without a warning.
 
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) and the bias vectors (G*H,). If a cell overrides `height`, G*H is
     the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in torch's order, so an
@@ -50,6 +52,7 @@ class Cell(nn.Module):
     State: ClassVar[Any]
     biases: ClassVar[int] = 1
     weight_drop: float = 0.0
+    compiled: ClassVar[bool] = True
     weight_ih: nn.Parameter
     weight_hh: nn.Parameter
     bias: nn.Parameter

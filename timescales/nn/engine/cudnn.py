@@ -13,14 +13,10 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
-from timescales.nn.engine.kernel import Named, parameters, tracing_reason, unusual_reason
-from timescales.nn.engine.recorder import NotTraceable
 
 
-def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, others: Named = ()) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `others` as in `pick`."""
-    if reason := tracing_reason() or unusual_reason([("x", x), *parameters(cell), *others]):
-        return reason
+def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
     if not is_plain_lstm(cell):
         return f"it runs only the plain LSTM, not {cell}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
@@ -36,10 +32,8 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, others: Name
 
 def is_plain_lstm(cell: Cell) -> bool:
     """Whether a cell has the equations of torch.nn.LSTM."""
-    try:
-        return equations.of_cell(cell, with_dt=False).is_plain_lstm
-    except NotTraceable:
-        return False
+    found = equations.known(cell, timed=False)
+    return not isinstance(found, str) and found.is_plain_lstm
 
 
 def run(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -84,24 +84,34 @@ class Equations(NamedTuple):
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
     @property
+    def reads_dt(self) -> bool:
+        """Whether the expressions read dt."""
+        return any(node.op == "dt" for node in in_order([*self.new, *self.backward]))
+
+    @property
     def is_plain_lstm(self) -> bool:
         """Whether the expressions are those of torch.nn.LSTM, so that cuDNN can run them."""
         return self.hoisted.used == [] and self.new == _lstm(self.graph, len(self.divisors), self.divisors)
 
-    def vector_values(self, cell: Cell) -> list[Tensor]:
-        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients."""
+    def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
+        """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients.
+
+        ih: the input weights, which have the number of seeds and the dtype.
+        """
         if not self.vectors:
             return []
-        values = self.hoisted.values(cell)
+        seeds = ih.shape[:-2]
+        values = self.hoisted.values(cell, bool(seeds))
         H = cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
-        return [_per_unit(values[number], gate, H, heights, cell) for number, gate in self.vectors]
+        return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]
 
 
-def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], cell: Cell) -> Tensor:
+def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch.Size, dtype: torch.dtype) -> Tensor:
     """One number per unit from a parameter with one number, one per unit, or one per row of the gates."""
-    seeds = cell.weight_ih.shape[:-2]
-    value = value.to(cell.weight_ih.dtype).reshape(*seeds, -1)
+    if value.shape == (*seeds, H) and value.dtype == dtype:
+        return value
+    value = value.to(dtype).reshape(*seeds, -1)
     length = value.shape[-1]
     if length != H and length == sum(heights) and length != 1:
         value = value.narrow(-1, sum(heights[:gate]), heights[gate])
@@ -121,39 +131,62 @@ def _lstm(graph: Graph, gates: int, divisors: tuple[int, ...]) -> tuple[Node, ..
     return o * graph("tanh", c), c
 
 
-_cache: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | NotTraceable]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
+def of_cell(cell: Cell, timed: bool) -> Equations:
+    """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable.
 
-
-def of_cell(cell: Cell, with_dt: bool) -> Equations:
-    """The equations of a cell. A step is traced once for each cell and each value of what it may depend on.
-
-    Raises: NotTraceable.
+    The step runs in a thread of its own, where no mode of the caller is active (autocast, inference mode, hooks on
+    saved tensors, a default device).
     """
-    key = (with_dt, *_signature(cell))
-    known = _cache.setdefault(cell, {})
-    if key not in known:
-        with _lock:
-            try:
-                known[key] = _equations(trace(cell, with_dt), cell.State._fields)
-            except NotTraceable as error:
-                known[key] = error
-    found = known[key]
-    if isinstance(found, NotTraceable):
-        raise NotTraceable(str(found))
-    return found
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: _equations(trace(cell, timed), cell.State._fields)).result()
 
 
-def _signature(cell: Cell) -> tuple[Any, ...]:
+PLAIN = frozenset((bool, int, float, str, type(None)))  # values that a signature contains as they are
+
+
+def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
     """What the trace of a step may depend on: attributes, and shapes and requires_grad of parameters."""
-    attributes = []
-    for name, value in vars(cell).items():
-        if isinstance(value, (bool, int, float, str, tuple, type(None))):
-            attributes.append((name, value))
-        elif isinstance(value, Tensor):
-            attributes.append((name, id(value)))
-    parameters = [(name, p.requires_grad, p.shape[-1:]) for name, p in cell.named_parameters()]
-    return type(cell), repr(attributes), tuple(parameters), cell.weight_ih.dim(), cell.weight_ih.dtype
+    key: list[Any] = [type(cell), timed]
+    for module in cell.modules() if cell._modules else (cell,):
+        for name, value in module.__dict__.items():
+            kind = type(value)
+            if kind in PLAIN:
+                key += (name, value)
+            elif kind is dict or name == "_arguments":  # the parameters, hooks and others of torch's Module
+                continue
+            elif isinstance(value, (tuple, list, int, float, str)):
+                key += (name, repr(value))
+            elif isinstance(value, Tensor):
+                key += (name, id(value))
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                key += (name, parameter.requires_grad, parameter.dtype, parameter.shape)
+    return tuple(key)
+
+
+_known: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | str]] = weakref.WeakKeyDictionary()
+
+
+def known(cell: Cell, timed: bool) -> Equations | str:
+    """`of_cell`, kept for each cell and each `signature`, or the reason why there is none.
+
+    For a step that does not read dt they are those without dt.
+    """
+    of_this_cell = _known.setdefault(cell, {})
+    key = signature(cell, timed)
+    if key not in of_this_cell:
+        of_this_cell[key] = _equations_or_reason(cell, timed)
+    return of_this_cell[key]
+
+
+def _equations_or_reason(cell: Cell, timed: bool) -> Equations | str:
+    if not cell.compiled:
+        return f"{type(cell).__name__}.compiled is False"
+    try:
+        found = of_cell(cell, timed)
+    except NotTraceable as error:
+        return str(error)
+    return found if found.reads_dt or not timed else known(cell, False)
 
 
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:

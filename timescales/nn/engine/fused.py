@@ -1,6 +1,8 @@
-"""The fused engine: the time loop on the CPU in C++ (fused.cpp), as one autograd function.
+"""The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
 
-It needs float32 on the CPU, a cell with a kernel (`kernel.kernel_of`) and a C++ compiler (see fused_library.py).
+Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
+(emit_cpp.py) and compiled into the loop (loop.cpp, library.py). Before a cell's library is used, a small sequence
+through it is compared with the eager engine (trial.py). The engine needs float32 on the CPU and a C++ compiler.
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
@@ -9,121 +11,221 @@ below 1e-30. Products of denormal numbers would make vanishing gradients many ti
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+import functools
+import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, fused_library
-from timescales.nn.engine.fused_library import Problem
+from timescales.nn.engine import eager, emit_cpp, equations, library, trial
+from timescales.nn.engine.compiler import BuildError
+from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import (
-    KINDS,
-    Kernel,
     Named,
     check_backward,
     in_memory,
-    kernel_of,
     no_jvp,
     saved_tensors_have_hooks,
     tracing_reason,
-    unusual_reason,
 )
+from timescales.nn.engine.library import Problem
+from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.workspace import Workspace
 
 
-def unsupported_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `others` as in `pick`."""
-    if (kernel := kernel_of(cell)) is None:
-        return f"it has no kernel for {cell}; use engine='eager'"
+class Program(NamedTuple):
+    """A cell's equations and their library."""
+
+    equations: Equations
+    functions: ctypes.CDLL
+
+
+_programs: weakref.WeakKeyDictionary[Cell, dict[Any, Program | str]] = weakref.WeakKeyDictionary()
+
+
+def program_of(cell: Cell, timed: bool) -> Program | str:
+    """The program of a cell, or the reason why it has none; `timed`: with dt.
+
+    A step is traced once for each cell and each value of what it may depend on (`equations.signature`).
+    """
+    known = _programs.get(cell)
+    if known is None:
+        known = _programs.setdefault(cell, {})
+    key = equations.signature(cell, timed)
+    if key not in known:
+        known[key] = _new_program(cell, timed)
+    return known[key]
+
+
+_tried: dict[str, str | None] = {}  # what `trial.difference` found, by the code of the cell
+
+
+def _new_program(cell: Cell, timed: bool) -> Program | str:
+    if not cell.compiled:
+        return f"{type(cell).__name__}.compiled is False"
+    try:
+        found = equations.of_cell(cell, timed)
+        code = emit_cpp.cell_code(found)
+        program = Program(found, library.load(code, type(cell).__name__))
+    except (NotTraceable, BuildError) as error:
+        return str(error)
+    if code not in _tried:
+        _tried[code] = trial.difference(cell, timed, found.noises, functools.partial(_run, program))
+    return _tried[code] or program
+
+
+def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
+    """The reason why this engine cannot take the tensors of a call, with the fix; None if it can."""
     if reason := tracing_reason():
         return reason
-    tensors = [("x", x), ("the weights", cell.weight_hh), ("the exponents", kernel.power), *others]
-    if reason := unusual_reason(tensors):
-        return reason
-    for name, tensor in tensors:
-        if tensor is None:
+    for name, tensor in (("x", x), *(others or [("the weights", cell.weight_ih)])):
+        if tensor is None or (tensor.dtype is torch.float32 and tensor.is_cpu):
             continue
-        wrong_type = tensor.dtype != torch.float32 and name not in ("dt", "mask")  # these two are converted
-        if wrong_type or tensor.device.type != "cpu":
+        if not tensor.is_cpu or name not in ("dt", "mask"):  # these two are converted
             return f"{name} must be float32 on the CPU, not {tensor.dtype} on {tensor.device}; use engine='eager'"
-    if x.dim() != 3 or cell.weight_hh.dim() != 2:
-        return f"x must be (S, B, I), not {tuple(x.shape)}; use engine='eager' for batched seeds"
-    return fused_library.load().error
+    return None
+
+
+def cell_reason(cell: Cell, timed: bool) -> str | None:
+    """The reason why this engine has no program for a cell, with the fix; None if it has one. `timed`: with dt."""
+    program = program_of(cell, timed)
+    return f"{program}; use engine='eager'" if isinstance(program, str) else None
 
 
 def run(
     cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
 ) -> tuple[Tensor, Any]:
-    """Run a cell over a sequence; see `eager.run`.
+    """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
-    The eager engine runs what the library does not support: empty batches, a gradient to dt, and fewer than two steps
-    (the layout of the weights would cost more than it saves).
+    The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
+    cost more than it saves).
     """
-    if x.shape[0] < 2 or x.shape[1] == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
+    if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    kernel = kernel_of(cell)
-    assert kernel is not None, "see unsupported_reason"
-    kernel = kernel._replace(threads=torch.get_num_threads())
-    ih, hh, bias, bias_hh = weights
-    if bias_hh is not None:
-        bias = bias + bias_hh
-    tensors = (x, ih, hh, bias, kernel.power, *state)
+    program = program_of(cell, dt is not None)
+    assert isinstance(program, Program), program
+    S, *batch, _ = x.shape
+    noise = equations.draw_noise(program.equations, cell, S, tuple(batch), x)
+    return _run(program, cell, x, weights, state, dt, mask, noise)
+
+
+def _run(
+    program: Program,
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor | None,
+    noise: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    vectors = program.equations.vector_values(cell, weights.ih)
+    if x.dim() == 3:
+        return _run_seed(program, x, weights, state, dt, mask, vectors, noise)
+    seeds = [
+        _run_seed(
+            program,
+            x_r,
+            Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
+            type(state)(*(v[r] for v in state)),
+            None if dt is None else dt[:, r],
+            None if mask is None else mask[:, r],
+            [v[r] for v in vectors],
+            [n[:, r] for n in noise],
+        )
+        for r, x_r in enumerate(x.unbind(1))
+    ]
+    outputs, states = zip(*seeds, strict=True)
+    return torch.stack(outputs, 1), type(state)(*(torch.stack(field) for field in zip(*states, strict=True)))
+
+
+def _run_seed(
+    program: Program,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor | None,
+    vectors: Sequence[Tensor],
+    noise: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    differentiable = (x, *weights, *state, *vectors, dt)
     # The library reads the tensors as raw memory.
-    assert all(t is None or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in tensors)
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    age = getattr(state, "age", None)
-    output, h, c, age = FusedFunction.apply(
-        kernel, keep, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask
-    )
-    return output, type(state)(*((h, c) if age is None else (h, c, age)))
+    assert all(t is None or t is dt or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in differentiable)
+    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in differentiable)
+    threads = torch.get_num_threads()
+    order = None if mask is None else longest_first(mask.bool(), threads)
+    plan = Plan(program.functions, len(state), len(vectors), threads, keep)
+    output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
+    return output, type(state)(*last)
+
+
+class Plan(NamedTuple):
+    """Arguments of a call that are not tensors: the library, the numbers of states and vectors, threads, keep.
+
+    Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
+    """
+
+    functions: ctypes.CDLL
+    fields: int
+    vectors: int
+    threads: int
+    keep: bool
 
 
 class Inputs(NamedTuple):
     """The tensors that the library reads, in the layout that it expects.
 
-    x (S, B, I), weights, power and state as in `Cell`; dt (S, B); mask (S, B) bool; order (B,) int64, see
-    `longest_first`. All others are float32.
+    x (S, B, I), weights, state and vectors as in `Cell`; dt (S, B); mask (S, B) bool; noise (S, B, H) each; order (B,)
+    int64, see `longest_first`. All others are float32.
     """
 
     x: Tensor
     ih: Tensor
     hh: Tensor
-    bias: Tensor
-    power: Tensor | None
-    h: Tensor
-    c: Tensor
-    age: Tensor | None
+    bias_ih: Tensor
+    bias_hh: Tensor | None
     dt: Tensor | None
     mask: Tensor | None
     order: Tensor | None
+    state: Sequence[Tensor]
+    vectors: Sequence[Tensor]
+    noise: Sequence[Tensor]
 
-    def readable(self) -> Inputs:
-        """The inputs in the dtype and layout that the library reads."""
-        dtypes = (*[torch.float32] * 9, torch.bool, torch.int64)  # mask and order are the last
-        tensors = [v if v is None else in_memory(v, dtype) for v, dtype in zip(self, dtypes, strict=True)]
-        x, *others = tensors
+    @classmethod
+    def of(cls, plan: Plan, tensors: Sequence[Any]) -> Inputs:
+        """The inputs from the tensors of `FusedFunction`."""
+        dtypes = [*[torch.float32] * 6, torch.bool, torch.int64, *[torch.float32] * (len(tensors) - 8)]
+        x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
         assert x is not None
-        return Inputs._make([with_contiguous_rows(x), *[v if v is None else v.contiguous() for v in others]])
+        single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[:7])]
+        lists: Any = [v.contiguous() for v in others[7:] if v is not None]
+        states, vectors = plan.fields, plan.fields + plan.vectors
+        return cls._make([*single, lists[:states], lists[states:vectors], lists[vectors:]])
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors of `FusedFunction`. Inverse of `of`."""
+        return *self[:8], *self.state, *self.vectors, *self.noise
 
 
 class FusedFunction(torch.autograd.Function):
-    """A sequence as one autograd function: (output, h, c, age) from (x, ih, hh, bias, power, h, c, age, dt, mask)."""
+    """A sequence as one autograd function: the output and the last state, from the tensors of `Inputs`."""
 
     @staticmethod
-    def forward(ctx: Any, kernel: Kernel, keep: bool, *tensors: Any) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
-        mask = tensors[-1]
-        order = None if mask is None else longest_first(mask.bool(), kernel.threads)
-        inputs = Inputs._make([*tensors, order]).readable()
+        inputs = Inputs.of(plan, tensors)
         # Hooks on saved tensors are there to save memory. They cannot take the workspace: backward computes it again.
-        keep_workspace = keep and not saved_tensors_have_hooks()
-        workspace, results = _forward(kernel, keep_workspace, inputs)
-        if keep:
-            ctx.kernel, ctx.order, ctx.shapes = kernel, order, [None if v is None else v.shape for v in inputs[:-1]]
+        keep_workspace = plan.keep and not saved_tensors_have_hooks()
+        workspace, results = _forward(plan, keep_workspace, inputs)
+        if plan.keep:
+            saved = inputs._replace(order=None).tensors()
+            ctx.plan, ctx.order, ctx.shapes = plan, inputs.order, [None if v is None else v.shape for v in saved]
             ctx.workspace = workspace if keep_workspace else None
-            ctx.save_for_backward(*inputs[:-1], results[0] if keep_workspace else None)
+            ctx.save_for_backward(*saved, results[0] if keep_workspace else None)
         if not keep_workspace:
             workspace.release()
         return results
@@ -131,24 +233,25 @@ class FusedFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         check_backward("fused", grads)
+        plan: Plan = ctx.plan
         *saved, output = ctx.saved_tensors
         if [None if v is None else v.shape for v in saved] != ctx.shapes:
             raise RuntimeError("hooks returned a saved tensor in another shape: correct them, or use engine='eager'")
-        inputs = Inputs._make([*saved, ctx.order]).readable()
+        inputs = Inputs.of(plan, [*saved[:7], ctx.order, *saved[8:]])
         workspace, ctx.workspace = ctx.workspace, None
         if workspace is None:  # it was not kept, or this is a second backward and the first one overwrote it
-            workspace, (output, *_) = _forward(ctx.kernel, True, inputs)
-        wanted = ctx.needs_input_grad[2:10]
+            workspace, (output, *_) = _forward(plan, True, inputs)
+        wanted = list(ctx.needs_input_grad[1:])
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
-        # The gradients of ih, hh and bias are computed together.
-        wanted = [wanted[0], *[any(wanted[1:4])] * 3, *wanted[4:]]
+        wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
         results = [
-            t.new_empty(t.shape) if t is not None and want else None for t, want in zip(inputs[:8], wanted, strict=True)
+            v.new_empty(v.shape) if v is not None and want else None
+            for v, want in zip(inputs.tensors(), wanted, strict=True)
         ]
-        _backward(ctx.kernel, inputs, workspace, output, grads, results)
+        _backward(plan, inputs, workspace, output, grads, results)
         workspace.release()
-        return None, None, *results, None, None
+        return None, *results
 
     jvp = staticmethod(no_jvp)
 
@@ -168,51 +271,58 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
     return (slices * (S + 1) - mask.sum(0)).argsort()
 
 
-def _forward(kernel: Kernel, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor | None, ...]]:
-    """Run the library forward. Returns its workspace, and output, h, c, age."""
-    problem = _problem(kernel, keep, inputs)
-    workspace = Workspace(fused_library.functions().timescales_workspace(ctypes.byref(problem)))
+def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
+    """Run the library forward. Returns its workspace, the output and the last state."""
+    problem = _problem(plan, keep, inputs)
+    workspace = Workspace(plan.functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
-    x, h, age = inputs.x, inputs.h, inputs.age
-    output = x.new_empty(*x.shape[:2], h.shape[-1])
-    results = (output, torch.empty_like(h), torch.empty_like(h), None if age is None else torch.empty_like(h))
-    _set_pointers(problem, ("output", "h_last", "c_last", "age_last"), results)
-    fused_library.functions().timescales_forward(ctypes.byref(problem))
-    return workspace, results
+    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.hh.shape[-1])
+    last = [torch.empty_like(v) for v in inputs.state]
+    problem.output = output.data_ptr()
+    problem.last = _addresses(last)
+    plan.functions.timescales_forward(ctypes.byref(problem))
+    return workspace, (output, *last)
 
 
 def _backward(
-    kernel: Kernel,
+    plan: Plan,
     inputs: Inputs,
     workspace: Workspace,
     output: Tensor,
     grads: Iterable[Tensor | None],
-    results: list[Tensor | None],
+    results: Sequence[Tensor | None],
 ) -> None:
-    """Run the library backward: from the gradients of output, h, c, age to those of the first eight inputs."""
+    """Run the library backward: from the gradients of the output and the last state to those of the inputs."""
     d_output, *d_last = grads
     d_output = None if d_output is None else with_contiguous_rows(in_memory(d_output, torch.float32))
     d_last = [None if d is None else in_memory(d, torch.float32).contiguous() for d in d_last]
-    problem = _problem(kernel, True, inputs)
+    problem = _problem(plan, True, inputs)
     problem.workspace = workspace.address
     problem.output = output.data_ptr()
     if d_output is not None:
         problem.d_output = d_output.data_ptr()
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
-    _set_pointers(problem, ("d_h_last", "d_c_last", "d_age_last"), d_last)
-    _set_pointers(problem, ("d_x", "d_ih", "d_hh", "d_bias", "d_power", "d_h", "d_c", "d_age"), results)
-    fused_library.functions().timescales_backward(ctypes.byref(problem))
+    problem.d_last = _addresses(d_last)
+    for name, tensor in zip(("d_x", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_dt"), results, strict=False):
+        setattr(problem, name, None if tensor is None else tensor.data_ptr())
+    states = 8 + plan.fields
+    problem.d_state = _addresses(results[8:states])
+    problem.d_vectors = _addresses(results[states : states + plan.vectors])
+    plan.functions.timescales_backward(ctypes.byref(problem))
 
 
-def _problem(kernel: Kernel, keep: bool, inputs: Inputs) -> Problem:
+def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     """A `Problem` with the sizes and the inputs."""
     (S, B, I), H = inputs.x.shape, inputs.hh.shape[-1]  # noqa: E741
-    problem = Problem(KINDS.index(kernel.kind), kernel.threads, S, B, I, H, keep, kernel.epsilon, kernel.floor)
+    problem = Problem(plan.threads, S, B, I, H, keep)
     problem.x_step, problem.x_row = inputs.x.stride()[:2]
-    _set_pointers(problem, Inputs._fields, inputs)
+    for name, tensor in zip(Inputs._fields[:8], inputs.tensors(), strict=False):
+        setattr(problem, name, None if tensor is None else tensor.data_ptr())
+    problem.state, problem.vectors = _addresses(inputs.state), _addresses(inputs.vectors)
+    problem.noise = _addresses(inputs.noise)
     return problem
 
 
-def _set_pointers(problem: Problem, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:
-    for name, tensor in zip(names, tensors, strict=True):
-        setattr(problem, name, None if tensor is None else tensor.data_ptr())
+def _addresses(tensors: Sequence[Tensor | None]) -> Any:
+    """An array of addresses; null for None."""
+    return (ctypes.c_void_p * max(1, len(tensors)))(*[None if t is None else t.data_ptr() for t in tensors])

@@ -21,31 +21,21 @@ loops.py has the loops over the steps, buffers.py their memory, programs.py the 
 from __future__ import annotations
 
 import contextlib
-import math
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.kernel import (
-    Named,
-    check_backward,
-    no_jvp,
-    parameters,
-    saved_tensors_have_hooks,
-    tracing_reason,
-    unusual_reason,
-)
-from timescales.nn.engine.loops import loop_backward, loop_forward
-from timescales.nn.engine.recorder import NotTraceable
-from timescales.nn.engine.scalar import Graph, in_order
-from timescales.nn.engine.trial import compare_with_step
+from timescales.nn.engine.kernel import check_backward, no_jvp, saved_tensors_have_hooks
+from timescales.nn.engine.trial import TOLERANCE, difference
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients
@@ -53,19 +43,16 @@ PIECE = 128  # steps per piece of a long sequence without gradients
 _pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
 
-def unsupported_reason(cell: Cell, x: Tensor, with_dt: bool = False, others: Named = ()) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. Arguments as in `pick`."""
-    if reason := tracing_reason() or unusual_reason([("x", x), *parameters(cell), *others]):
-        return reason
+def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `timed`: with dt."""
     for name, tensor in (("x", x), ("the weights", cell.weight_ih)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
     if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_ih.device:
         return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_ih.device}"
-    try:
-        found = equations_of(cell, with_dt)
-    except NotTraceable as error:
-        return f"{error}; use engine='eager'"
+    found = equations.known(cell, timed)
+    if isinstance(found, str):
+        return f"{found}; use engine='eager'"
     return trial(cell, found, x.device) if x.is_cuda else None
 
 
@@ -73,7 +60,7 @@ _trials: dict[tuple[type[Cell], str, torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    """Compare a cell's equations with its step, and its kernels with its equations on a small sequence, with a capture.
+    """Compare a small sequence on `device`, with a capture, with the eager engine in float64.
 
     It runs once for each class of cells, kernel and device.
 
@@ -86,82 +73,42 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
+    tolerance = 1e-2 if programs.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
     try:
         if triton_kernels.unavailable is not None:
             raise RuntimeError(triton_kernels.unavailable)
-        with (
-            torch.cuda.device(device),
-            torch.inference_mode(False),
-            torch.no_grad(),
-            torch.random.fork_rng(devices=[]),
-        ):
-            compare_with_step(cell, found)
-            compare_kernels(cell, found, device)
+        run_there = functools.partial(_run_on, device, found)
+        reason = difference(cell, found.reads_dt, found.noises, run_there, tolerance)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         reason = programs.one_line(error)
-        programs.announce(reason)
-        return f"{reason}; use engine='eager'"
-    return None
+    if reason is None:
+        return None
+    programs.announce(reason)
+    return f"{reason}; use engine='eager'"
 
 
-def compare_kernels(cell: Cell, found: Equations, device: torch.device) -> None:
-    """Run a small sequence on a CPU and on `device`. Raises RuntimeError if the results differ."""
-    S, B, H = 3, 5, cell.hidden_size
-    vectors = [v.detach() for v in found.vector_values(cell)]
-    R = max((len(v) for v in vectors if v.dim() == 2), default=1)
-    timed = found.d_dt is not None
-    example = Buffers(found, (R, S, B), H, torch.device("cpu"), timed, False, timed)
-    values = {
-        "z": [torch.randn_like(example.z)],
-        "hh": [torch.randn_like(example.hh) / math.sqrt(H)],
-        "d_output": [torch.randn(R, S, B, H, dtype=torch.float32)],
-        "states": [torch.rand_like(state) for state in example.states],
-        "d_states": [torch.randn_like(d) for d in example.d_states],
-        "vectors": [v.float().cpu() for v in vectors],
-        "noises": [torch.rand_like(noise) for noise in example.noises],
-        "dt": [torch.rand(R, S, B, dtype=torch.float32)] if timed else [],
-    }
-    tolerance = 1e-2 if programs.rounding() == "tf32" else 1e-4  # TF32 has ten bits
-    expected, results = (_run_once(example, on, values) for on in (torch.device("cpu"), device))
-    for a, b in zip(expected, results, strict=True):
-        if not torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
-            raise RuntimeError(f"its kernel for {type(cell).__name__} is off by {(a - b).abs().max():.1e} on {device}")
-
-
-def _run_once(example: Buffers, device: torch.device, values: dict[str, list[Tensor]]) -> list[Tensor]:
-    """States and gradients after running a sequence forward and backward; captured on a GPU."""
-    b = Buffers(example.equations, example.sizes, example.H, device, example.timed, False, example.time_gradient)
-    b.d_output = torch.empty(*b.sizes, b.H, device=device, dtype=torch.float32)
-    loops = (loop_forward, loop_backward)
-    runs = [programs.capture(b, loop).replay for loop in loops] if device.type == "cuda" else None
-    for name, new in values.items():
-        buffers = getattr(b, name)
-        for buffer, value in zip(buffers if isinstance(buffers, list) else [buffers], new, strict=False):
-            buffer.copy_(value)
-    for d in b.d_vectors:
-        if d is not None:
-            d.zero_()
-    for k, loop in enumerate(loops):
-        if runs is None:
-            loop(b)
-        else:
-            runs[k]()
-    results = [*b.states, b.z, *b.d_states, *b.d_vectors, b.d_dt]
-    return [v.cpu() for v in results if v is not None]
-
-
-_reading_dt: weakref.WeakKeyDictionary[Graph, bool] = weakref.WeakKeyDictionary()
-
-
-def equations_of(cell: Cell, with_dt: bool) -> Equations:
-    """The equations of a cell; those without dt if they do not read it. Raises NotTraceable."""
-    found = equations.of_cell(cell, with_dt)
-    if found.graph not in _reading_dt:
-        nodes = in_order([*found.new, *found.backward])
-        _reading_dt[found.graph] = any(node.op == "dt" for node in nodes)
-    return found if _reading_dt[found.graph] or not with_dt else equations.of_cell(cell, False)
+def _run_on(
+    device: torch.device,
+    found: Equations,
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor,
+    noises: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    """Run a sequence from the CPU on `device`; for the trial."""
+    vectors = found.vector_values(cell, weights.ih)
+    x, dt = eager.fill_masked(x, dt, mask)
+    there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
+    x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
+    plan = Plan(found, programs.Pool() if programs.captures(x) else None, True, True, dt is not None)
+    for _ in range(2):  # the second time it is captured
+        output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
+    return output.cpu(), type(last)(*(v.cpu() for v in last))
 
 
 def run(
@@ -182,22 +129,22 @@ def run(
     """
     if x.shape[0] == 0 or x[0].numel() == 0:
         return eager.run(cell, x, weights, state, dt, mask)
-    found = equations_of(cell, dt is not None)
-    x, dt = eager.fill_masked(x, None if found.d_dt is None else dt, mask)
-    vectors = found.vector_values(cell)
+    found = equations.known(cell, dt is not None)
+    assert isinstance(found, Equations), found
+    x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
+    vectors = found.vector_values(cell, weights.ih)
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
-    if keep or len(x) <= 2 * PIECE:
-        return _run_whole(cell, found, x, weights, vectors, state, dt, mask, strict, keep)
+    pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
+    plan = Plan(found, pool, strict, keep, keep and _need_gradient([dt]))
+    steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     outputs = []
-    for start in range(0, len(x), PIECE):
-        piece = [None if v is None else v[start : start + PIECE] for v in (x, dt, mask)]
-        x_piece, dt_piece, mask_piece = piece
+    for start in range(0, len(x), steps):
+        x_piece, dt_piece, mask_piece = (None if v is None else v[start : start + steps] for v in (x, dt, mask))
         assert x_piece is not None
-        output, state = _run_whole(
-            cell, found, x_piece, weights, vectors, state, dt_piece, mask_piece, strict, keep=False
-        )
+        noises = equations.draw_noise(found, cell, len(x_piece), tuple(x.shape[1:-1]), x)
+        output, state = _run_whole(plan, x_piece, weights, vectors, state, dt_piece, mask_piece, noises)
         outputs.append(output)
-    return torch.cat(outputs), state
+    return (torch.cat(outputs) if len(outputs) > 1 else outputs[0]), state
 
 
 def _need_gradient(tensors: Iterable[Tensor | None]) -> bool:
@@ -205,27 +152,22 @@ def _need_gradient(tensors: Iterable[Tensor | None]) -> bool:
 
 
 def _run_whole(
-    cell: Cell,
-    found: Equations,
+    plan: Plan,
     x: Tensor,
     weights: Weights,
     vectors: Sequence[Tensor],
     state: Any,
     dt: Tensor | None,
     mask: Tensor | None,
-    strict: bool,
-    keep: bool,
+    noises: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
     """Run a sequence in one piece. If it is captured and masked, it is padded to a multiple of PADDED steps."""
-    steps, captures = len(x), programs.captures(x)
-    noises = equations.draw_noise(found, cell, steps, tuple(x.shape[1:-1]), x)
-    if mask is not None and captures:
+    steps, found = len(x), plan.equations
+    if mask is not None and plan.pool is not None:
         extra = -steps % PADDED
         x, mask = _lengthen(x, extra, 0.0), _lengthen(mask, extra, 0)
         dt = None if dt is None else _lengthen(dt, extra, 1.0)
         noises = [_lengthen(noise, extra, 0.5) for noise in noises]
-    pool = _pools.setdefault(cell, programs.Pool()) if captures else None
-    plan = Plan(found, pool, strict, keep, keep and _need_gradient([dt]))
     inputs = Inputs(x, *in_block_order(found, weights), dt, mask, tuple(state), tuple(vectors), tuple(noises))
     with _on_device_of(x):
         output, *last = GraphFunction.apply(plan, *inputs.flat())

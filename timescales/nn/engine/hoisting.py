@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ class Call(NamedTuple):
     args: Any
     kwargs: Any
     gradients: bool  # whether gradients were enabled
-    first: int  # place of the first of its results
+    places: list[int]  # of its results
 
 
 class Root(NamedTuple):
@@ -50,7 +49,7 @@ class Hoisted:
     """What a step computes from parameters alone: `vectors` evaluates it, once per sequence."""
 
     def __init__(self) -> None:
-        self.roots: list[Root] = []
+        self.roots: dict[int, Root] = {}  # by place
         self.calls: list[Call] = []
         self.places: dict[int, int] = {}  # place of a tensor of the example, by id
         self.examples: list[Any] = []
@@ -63,33 +62,51 @@ class Hoisted:
             self.places[id(value)] = len(self.examples) - 1
         return len(self.examples) - 1
 
-    def values(self, cell: Cell) -> list[Tensor]:
-        """The tensors that a step uses, computed from the cell's parameters as they are now."""
-        roots = [_attribute(cell, root) for root in self.roots]
-        if cell.weight_ih.dim() == 2 or not self.used:
+    def values(self, cell: Cell, stacked: bool) -> list[Tensor]:
+        """The tensors that a step uses, from the cell's parameters as they are now. stacked: those of several seeds."""
+        roots = [_attribute(cell, root) for root in self.roots.values()]
+        if not stacked or not self.used:
             return self._evaluate(*roots)
-        dims = tuple(0 if root.is_state else None for root in self.roots)
+        dims = tuple(0 if root.is_state else None for root in self.roots.values())
         results = torch.vmap(self._evaluate, in_dims=dims)(*roots)
         return list(results)
 
     def _evaluate(self, *roots: Tensor) -> list[Tensor]:
-        values: list[Any] = [None] * len(self.examples)
-        values[: len(roots)] = roots
+        values: dict[int, Any] = dict(zip(self.roots, roots, strict=True))
+        enabled = torch.is_grad_enabled()
         for call in self.calls:
-            get = functools.partial(_replace, values)
-            with torch.set_grad_enabled(call.gradients and torch.is_grad_enabled()):
-                result = call.function(*tree_map(get, call.args), **tree_map(get, call.kwargs))
-            results = [result] if isinstance(result, Tensor) else list(result)
-            values[call.first : call.first + len(results)] = results
+            args, kwargs = _replaced(call.args, values), _replaced(call.kwargs, values)
+            if enabled and not call.gradients:
+                with torch.no_grad():
+                    result = call.function(*args, **kwargs)
+            else:
+                result = call.function(*args, **kwargs)
+            results = [result] if isinstance(result, Tensor) else result
+            values.update(zip(call.places, results, strict=True))
         return [values[place] for place in self.used]
 
-    def forget_examples(self) -> None:
-        """Free the tensors of the example."""
-        self.examples, self.places = [None] * len(self.examples), {}
+    def finish(self) -> None:
+        """Free the tensors of the example, and drop the calls and parameters that no step uses."""
+        needed, calls = set(self.used), []
+        for call in reversed(self.calls):
+            if needed.intersection(call.places):
+                calls.append(call)
+                arguments, _ = tree_flatten((call.args, call.kwargs))
+                needed.update(v.place for v in arguments if isinstance(v, Reference))
+        self.calls = calls[::-1]
+        self.roots = {place: root for place, root in self.roots.items() if place in needed}
+        self.examples, self.places = [], {}
 
 
-def _replace(values: list[Any], argument: Any) -> Any:
-    return values[argument.place] if isinstance(argument, Reference) else argument
+def _replaced(argument: Any, values: dict[int, Any]) -> Any:
+    """An argument of a call with values in the place of references."""
+    if isinstance(argument, Reference):
+        return values[argument.place]
+    if type(argument) in (tuple, list):
+        return type(argument)([_replaced(v, values) for v in argument])
+    if type(argument) is dict:
+        return {key: _replaced(v, values) for key, v in argument.items()}
+    return argument
 
 
 def _attribute(cell: nn.Module, root: Root) -> Tensor:
@@ -114,8 +131,7 @@ class Hoisting(TorchFunctionMode):
     def add_root(self, name: str, value: Tensor, tensor: Tensor | None = None, is_state: bool = True) -> None:
         """Add a parameter, buffer or attribute of the cell."""
         assert not self.hoisted.calls
-        self.hoisted.roots.append(Root(name, tensor, is_state))
-        self.hoisted.add(value)
+        self.hoisted.roots[self.hoisted.add(value)] = Root(name, tensor, is_state)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -146,7 +162,7 @@ class Hoisting(TorchFunctionMode):
             return
         references = tree_map(lambda v: self.reference(v) if isinstance(v, Tensor) else v, (args, kwargs))
         places = [self.hoisted.add(v) for v in results]
-        self.hoisted.calls.append(Call(func, references[0], references[1], torch.is_grad_enabled(), places[0]))
+        self.hoisted.calls.append(Call(func, references[0], references[1], torch.is_grad_enabled(), places))
 
     def reference(self, tensor: Tensor) -> Reference:
         """The place of a tensor that depends on parameters alone."""

@@ -28,24 +28,34 @@ from timescales.nn.engine.scalar import Graph, Node
 BATCH = 2  # sequences of the example
 
 
-def on_cpu(module: nn.Module, seeds: bool) -> nn.Module:
-    """A shallow copy of a cell with copies of its parameters on the CPU; of batched seeds, those of the first."""
+def is_stacked(cell: Cell) -> bool:
+    """Whether the parameters of a cell are those of several seeds, with one more dimension."""
+    weight = cell._parameters.get("weight_ih")  # a parametrized one would be computed each time it is read
+    return (cell.weight_ih if weight is None else weight).dim() == 3
+
+
+def float_type(cell: Cell) -> torch.dtype:
+    """The dtype of a cell's parameters."""
+    return next(p.dtype for p in cell.parameters() if p.is_floating_point())
+
+
+def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Module:
+    """A copy of a cell without its matrices, which no step may read; of batched seeds, of the first."""
 
     def copied(value: Tensor | None) -> Tensor | None:
         if value is None:
             return None
-        copy = (value[0] if seeds else value).detach().cpu()
+        copy = (value[0] if stacked else value).detach().to("cpu", dtype if value.is_floating_point() else None)
         return nn.Parameter(copy, value.requires_grad) if isinstance(value, nn.Parameter) else copy
 
     copy = object.__new__(type(module))
     copy.__dict__ = dict(vars(module))
     copy._parameters = {
-        # The matrices are large, and no step may read them.
         name: None if name in ("weight_ih", "weight_hh") else copied(value)  # type: ignore[misc]
         for name, value in module._parameters.items()
     }
     copy._buffers = {name: copied(value) for name, value in module._buffers.items()}
-    copy._modules = {name: None if m is None else on_cpu(m, seeds) for name, m in module._modules.items()}
+    copy._modules = {name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()}
     return copy
 
 
@@ -95,10 +105,10 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     recorder = Recorder(H)
     graph = recorder.graph
     hoisting = Hoisting(recorder, heights)
-    copy = on_cpu(cell, cell.weight_ih.dim() == 3)
+    dtype = float_type(cell)
+    copy = copy_on_cpu(cell, is_stacked(cell), dtype)
     assert isinstance(copy, Cell)
     _add_roots(hoisting, cell, copy)
-    dtype = cell.weight_ih.dtype
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
         tensor = torch.full((BATCH, sum(n for _, n in blocks)), 0.1, dtype=dtype, requires_grad=True)
@@ -138,7 +148,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     for leaf, nodes in zip(leaves, rest, strict=True):
         for input_node, node in zip(_nodes_of(recorder, leaf), nodes, strict=True):
             d_vectors[input_node.value] = node
-    hoisting.hoisted.forget_examples()
+    hoisting.hoisted.finish()
     return Trace(
         graph,
         heights,
@@ -181,7 +191,7 @@ def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: 
         value = hoisting.leaf(value)
     traced = recorder.traced(value)
     numbers = traced.node.unique()
-    if value.dtype != cell.weight_ih.dtype:
+    if value.dtype != float_type(cell):
         raise NotTraceable(f"changes the type: {name} is {value.dtype}")
     if len(numbers) != 1:
         raise NotTraceable(f"treats units differently: {name} has several expressions")

@@ -1,87 +1,135 @@
-"""A trace on trial: a cell's expressions and its `step` on random numbers in float64, with every gradient.
+"""The trial of a cell's kernels before their first use: a small sequence, compared with the eager engine in float64.
 
-The engines compare their kernels with the expressions before they are used the first time. This compares the
-expressions with the step that they were traced from, so that a fault of the tracer is found as well.
+It finds what no test can know of: a step that the tracer misunderstood, or a fault of this machine's compiler.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from timescales.nn.cells.cell import Cell
-from timescales.nn.cells.gates import cumax
-from timescales.nn.engine.equations import Block, Equations, draw_noise
-from timescales.nn.engine.scalar import Node, evaluate
-from timescales.nn.engine.trace import on_cpu
+from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.engine import eager
+from timescales.nn.engine.trace import copy_on_cpu, is_stacked
 
-BATCH = 3
-TOLERANCE = 1e-6  # constants of torch's gradients may be rounded to float32, as the logarithm in that of 2**x
+S, B, INPUTS = 4, 3, 2
+# The largest difference, relative to the largest number of a tensor. More is allowed only where float32 itself is that
+# far away: at most this many times the difference of the eager engine in float32.
+TOLERANCE, TIMES_EAGER = 1e-3, 20.0
 
-
-def compare_with_step(cell: Cell, found: Equations) -> None:
-    """Raise RuntimeError if a cell's expressions have other values or gradients than its step."""
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        for name, a, b in zip(*_results(cell, found), strict=True):
-            if not torch.allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-                error = (a - b).abs().max()
-                raise RuntimeError(f"its expressions for {type(cell).__name__} are off by {error:.1e}: {name}")
+Run = Callable[..., tuple[Tensor, Any]]  # as `eager.run`, with the random numbers of the steps as one more argument
 
 
-def _results(cell: Cell, found: Equations) -> tuple[list[str], list[Tensor], list[Tensor]]:
-    """Names of the results and gradients; their values by the expressions, and by the step."""
-    H = cell.hidden_size
-    heights = [H // divisor for divisor in found.divisors]
-    copy = on_cpu(cell, cell.weight_ih.dim() == 3).double()
-    assert isinstance(copy, Cell)
-    parameters = {name: p for name, p in copy.named_parameters() if p.requires_grad}
-    if "weight_ih" in copy._parameters:  # `on_cpu` leaves it out; its type and its number of dimensions are read
-        copy.weight_ih = nn.Parameter(torch.empty(sum(heights), 0, dtype=torch.float64))
+class Arguments(NamedTuple):
+    """The arguments of the trial: tensors that get gradients, by name; mask (S, B); random numbers, (S, B, H) each."""
 
-    def random(columns: int) -> Tensor:
-        return torch.rand(BATCH, columns, dtype=torch.float64).requires_grad_()
+    tensors: dict[str, Tensor]
+    mask: Tensor
+    noise: list[Tensor]
 
-    gx, gh, state = random(sum(heights)), random(sum(heights)), [random(H) for _ in found.fields]
-    dt = random(1)
-    seeds = [random(H).detach() for _ in found.fields]
-    wanted = [gx, gh, *state, dt, *parameters.values()]
-    names = ["gx", "gh", *found.fields, "dt", *parameters]
-
-    before = torch.get_rng_state()
-    noises = draw_noise(found, copy, 1, (BATCH,), gx)
-    torch.set_rng_state(before)  # the step draws the same numbers
-    new = copy.step(gx, gh, copy.State(*state), 1.0 if found.d_dt is None else dt)
-    shares = {"x": gx, "h": gh, "pre": gx + gh}
-    inputs: dict[Node, Tensor] = {
-        block.node: _expanded(block, shares[block.kind].split(heights, -1)[block.gate]) for block in found.blocks
-    }
-    inputs |= {found.graph.input("state", k): value for k, value in enumerate(state)}
-    vectors = found.vector_values(copy)
-    inputs |= {found.graph.input("vector", *v): value for v, value in zip(found.vectors, vectors, strict=True)}
-    if found.d_dt is not None:
-        inputs[found.graph.input("dt")] = dt
-    constants = {found.graph.input("noise", k): noise[0] for k, noise in enumerate(noises)}
-    constants |= {found.graph.input("d_state", k): seed for k, seed in enumerate(seeds)}
-    inputs = {node: value.expand(BATCH, H) for node, value in inputs.items()}
-    values = {node: value.detach() for node, value in (inputs | constants).items()}
-
-    gradients = [value.expand(BATCH, H) for value in evaluate(found.backward, values)]
-    by_expressions = _gradients(list(inputs.values()), gradients, wanted)
-    by_step = _gradients(list(new), seeds, wanted)
-    results = [v.expand(BATCH, H) for v in evaluate(found.new, values)]
-    titles = [*found.fields, *(f"gradient of {name}" for name in names)]
-    return titles, [*results, *by_expressions], [*(v.detach() for v in new), *by_step]
+    def to(self, dtype: torch.dtype) -> Arguments:
+        """The same numbers in another dtype."""
+        tensors = {name: v.to(dtype, copy=True).requires_grad_() for name, v in self.tensors.items()}
+        return Arguments(tensors, self.mask, [v.to(dtype) for v in self.noise])
 
 
-def _expanded(block: Block, rows: Tensor) -> Tensor:
-    """The numbers of a block for all units."""
-    return (cumax(rows) if block.is_row else rows).repeat_interleave(block.divisor, -1)
+class Prepared(TorchFunctionMode):
+    """torch.rand_like returns numbers that were drawn before, one tensor (B, H) for each call."""
+
+    def __init__(self, noise: Sequence[Tensor]) -> None:
+        super().__init__()
+        # Of each step, one of each.
+        self.numbers = iter([v for step in zip(*(n.unbind(0) for n in noise), strict=True) for v in step])
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return next(self.numbers) if func is torch.rand_like else func(*args, **(kwargs or {}))
 
 
-def _gradients(results: list[Tensor], gradients: list[Tensor], wanted: list[Tensor]) -> list[Tensor]:
-    """Gradients of `wanted` from those of the results."""
-    pairs = [(v, d) for v, d in zip(results, gradients, strict=True) if v.requires_grad]
-    if not pairs:
-        return [torch.zeros_like(v) for v in wanted]
-    values, seeds = zip(*pairs, strict=True)
-    return list(torch.autograd.grad(values, wanted, seeds, allow_unused=True, materialize_grads=True))
+def difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float = TOLERANCE) -> str | None:
+    """What differs between `run` and the eager engine, in one line; None if nothing does.
+
+    Forward and every gradient are compared, with the cell's own parameters, but random weights and biases.
+
+    Arguments:
+        timed: whether the sequence has dt. noises: number of torch.rand_like's in a step.
+        tolerance: the largest difference, relative to the largest number of a tensor.
+    """
+    # In a thread of its own, no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_difference, cell, timed, noises, run, tolerance).result()
+
+
+def _difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float) -> str | None:
+    arguments = _random_arguments(cell, timed, noises)
+
+    def results(run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
+        return _results(cell, arguments.to(dtype), run, dtype)
+
+    found, expected = results(run, torch.float32), results(_eager, torch.float64)
+    if _furthest(found, expected)[1] <= tolerance:
+        return None
+    name, error = _furthest(found, expected, results(_eager, torch.float32))
+    if error <= tolerance:
+        return None
+    return f"its compiled {type(cell).__name__} is wrong: {name} differs by {error:.1e} of its largest number"
+
+
+def _random_arguments(cell: Cell, timed: bool, noises: int) -> Arguments:
+    random = torch.Generator().manual_seed(0)
+    H, rows = cell.hidden_size, sum(map(cell.height, cell.gates))
+    tensors = {"x": torch.randn(S, B, INPUTS, generator=random)}
+    tensors |= {name: torch.rand(B, H, generator=random) for name in cell.State._fields}
+    tensors |= {"weight_ih": torch.randn(rows, INPUTS, generator=random)}
+    tensors |= {"weight_hh": torch.randn(rows, H, generator=random) / H**0.5}
+    tensors |= {name: torch.randn(rows, generator=random) for name in ("bias_ih", "bias_hh")[: cell.biases]}
+    if timed:
+        tensors["dt"] = 0.5 + torch.rand(S, B, generator=random)
+    mask = torch.rand(S, B, generator=random) < 0.8
+    return Arguments(tensors, mask, [torch.rand(S, B, H, generator=random) for _ in range(noises)])
+
+
+def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, noise: Any) -> tuple[Tensor, Any]:
+    with Prepared(noise):
+        return eager.run(cell, x, weights, state, dt, mask)
+
+
+def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The output, the last state, and every gradient, by name, in float64."""
+    cell = copy_on_cpu(cell, is_stacked(cell), dtype)  # type: ignore[assignment]  # a copy of a cell is one
+    t = arguments.tensors
+    weights = Weights(t["weight_ih"], t["weight_hh"], t["bias_ih"], t.get("bias_hh"))
+    state = cell.State(*(t[name] for name in cell.State._fields))
+    output, last = run(cell, t["x"], weights, state, t.get("dt"), arguments.mask, arguments.noise)
+    results = {"the output": output} | {f"the last {name}": v for name, v in last._asdict().items()}
+    # Each number has another weight in the loss.
+    losses = [(v * torch.linspace(-1.0, 1.5, v.numel(), dtype=dtype).view_as(v)).sum() for v in results.values()]
+    wanted = t | {name: p for name, p in cell.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(torch.stack(losses).sum(), list(wanted.values()), allow_unused=True)
+    for (name, value), gradient in zip(wanted.items(), gradients, strict=True):
+        results[f"the gradient of {name}"] = torch.zeros_like(value) if gradient is None else gradient
+    return {name: value.detach().double() for name, value in results.items()}
+
+
+def _furthest(
+    found: dict[str, Tensor], expected: dict[str, Tensor], rounded: dict[str, Tensor] | None = None
+) -> tuple[str, float]:
+    """The name of the tensor that differs most, and by how much, relative to its largest number.
+
+    rounded: the eager engine in float32. What its rounding explains is not counted. Numbers of `expected` that are not
+    finite are not compared.
+    """
+    errors = {}
+    for name, exact in expected.items():
+        finite = exact.isfinite()
+        scale = float(exact[finite].abs().amax()) + 1e-3 if finite.any() else 1.0
+        error, explained = (
+            float((v[name] - exact)[finite].abs().nan_to_num(torch.inf).amax()) if v and finite.any() else 0.0
+            for v in (found, rounded)
+        )
+        errors[name] = 0.0 if error <= TIMES_EAGER * explained else error / scale
+    return max(errors.items(), key=lambda item: item[1])

@@ -1,11 +1,7 @@
-"""The compiled library of the fused engine: fused.cpp, built by the system's C++ compiler and loaded with ctypes.
-
-It is compiled on this machine at first use, and kept in the user's cache directory.
-"""
+"""The system's C++ compiler, and the user's cache directory for the libraries that it makes."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import functools
 import hashlib
@@ -14,15 +10,12 @@ import platform
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from timescales.files import cache_dir
 
-SOURCE = Path(__file__).with_name("fused.cpp")
 COMPILERS = ("g++", "c++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-fPIC", "-shared")
 # Flags that are left out, in this order, until the compiler accepts the rest. Without -fopenmp the engine uses one
@@ -30,73 +23,22 @@ FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp",
 OMITTED_FLAGS = ((), ("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native"))
 
 
-class Problem(ctypes.Structure):
-    """The arguments of a call of the library: the fields of `struct Problem` in fused.cpp, in the same order."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("cell", "threads", "S", "B", "I", "H", "keep")),
-        *((name, ctypes.c_float) for name in ("epsilon", "floor")),
-        *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias", "power")),
-        *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
-        *((name, ctypes.c_void_p) for name in ("h", "c", "age", "dt", "mask", "order")),
-        *((name, ctypes.c_void_p) for name in ("output", "h_last", "c_last", "age_last", "workspace", "d_output")),
-        *((name, ctypes.c_int64) for name in ("d_output_step", "d_output_row")),
-        *((name, ctypes.c_void_p) for name in ("d_h_last", "d_c_last", "d_age_last")),
-        *((name, ctypes.c_void_p) for name in ("d_x", "d_ih", "d_hh", "d_bias", "d_power", "d_h", "d_c", "d_age")),
-    ]
-
-
 class BuildError(Exception):
     """The library cannot be built. The message is one line with the reason."""
 
 
-class Library(NamedTuple):
-    """The loaded library, or the reason why there is none. Exactly one of the two is None."""
-
-    functions: ctypes.CDLL | None
-    error: str | None
-
-
-@functools.cache
-def load() -> Library:
-    """Build the library if necessary, and load it. This is done once; a failure is printed once."""
-    try:
-        functions = ctypes.CDLL(str(build()))
-    except (BuildError, OSError) as error:
-        print(f"timescales: no fused engine, the slower eager one runs: {error}", file=sys.stderr)
-        return Library(None, str(error))
-    functions.timescales_workspace.restype = ctypes.c_int64
-    for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
-        function.argtypes = [ctypes.POINTER(Problem)]
-    return Library(functions, None)
-
-
-def functions() -> ctypes.CDLL:
-    """The functions of the library, which must be available."""
-    library = load()
-    assert library.functions is not None, library.error
-    return library.functions
-
-
-def build() -> Path:
-    """The file of the library in the cache. It is compiled if it is not there or damaged."""
-    compiler = find_compiler()
-    return in_cache("fused", SOURCE.read_text(), compiler, lambda file: compile_to(file, compiler))
-
-
-def in_cache(name: str, source: str, compiler: list[str], compile_file: Callable[[Path], None]) -> Path:
-    """The file of a library in the cache. `compile_file` writes it if it is not there or damaged.
+def in_cache(source: str, compiler: list[str], compile_file: Callable[[Path], None]) -> Path:
+    """The file of a library in the user's cache. `compile_file` writes it if it is not there or damaged.
 
     The file name is a hash of the source, the headers, the flags, the compiler and the processor. The last 32 bytes of
     the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several processes need
     the library at the same time, one compiles it and the others wait.
     """
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     headers = [header.read_text() for header in sorted(Path(__file__).parent.glob("*.h"))]
-    made_of = (source, *headers, *FLAGS, *compiler, version, processor())
+    made_of = (source, *headers, *FLAGS, *compiler, version(*compiler), processor())
     directory = cache_dir()
     directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"{name}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
+    file = directory / f"cell-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
     if not is_whole(file):
         with open(file.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,6 +62,13 @@ def find_compiler() -> list[str]:
     raise BuildError(f"no C++ compiler found ({', '.join(COMPILERS)}); install one or set CXX")
 
 
+@functools.cache
+def version(*compiler: str) -> str:
+    """What the compiler says of itself."""
+    return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+@functools.cache
 def processor() -> str:
     """What -march=native depends on: machines with different processors may share a cache directory."""
     try:
@@ -137,14 +86,8 @@ def is_whole(file: Path) -> bool:
     return hashlib.sha256(data[:-32]).digest() == data[-32:]
 
 
-def compile_to(file: Path, compiler: list[str]) -> None:
-    """Compile fused.cpp and move the result to `file`. Raises BuildError with the first error of the compiler."""
-    print(f"timescales: compiling the fused engine with {compiler[0]}, once ({file})", file=sys.stderr)
-    write_library(file, compiler, [str(SOURCE)])
-
-
 def write_library(file: Path, compiler: list[str], arguments: list[str]) -> None:
-    """Compile with these arguments and move the result to `file`. Raises BuildError as `compile_to`."""
+    """Compile with these arguments and move the result to `file`. Raises BuildError with the compiler's first error."""
     # Directories of processes that were killed. The caller holds the lock, so no other process compiles.
     for abandoned in file.parent.glob(f"{file.stem}.*.build"):
         shutil.rmtree(abandoned, ignore_errors=True)

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from timescales import LSTM, PLSTM
-from timescales.nn.engine import fused_library
+from timescales.nn.engine import compiler as compilers
+from timescales.nn.engine import library
 
 RUN = """
 import torch
@@ -36,36 +37,36 @@ def test_build_shared_by_processes_and_repaired(tmp_path):
     (a, said_a), (b, said_b) = (p.communicate() for p in both)
     assert [p.returncode for p in both] == [0, 0], said_a + said_b
     assert a == b
-    assert (said_a + said_b).count("compiling the fused engine") == 1
+    assert (said_a + said_b).count("compiling PLSTMCell") == 1
     (library,) = (tmp_path / "timescales").glob("*.so")
 
     library.write_bytes(library.read_bytes()[:20_000])
     again, said = python(tmp_path).communicate()
     assert again == a, said
-    assert said.count("compiling the fused engine") == 1
+    assert said.count("compiling PLSTMCell") == 1
     assert python(tmp_path).communicate() == (a, "")
     assert [p.suffix for p in sorted((tmp_path / "timescales").iterdir())] == [".lock", ".so"]
 
 
 def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monkeypatch):
     """A cache may be shared by machines of several kinds: what one can run, another may not."""
-    monkeypatch.setattr(fused_library, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(
-        fused_library, "compile_to", lambda file, compiler: file.write_bytes(hashlib.sha256(b"").digest())
-    )
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
+    empty = hashlib.sha256(b"").digest()
+    monkeypatch.setattr(compilers, "write_library", lambda file, compiler, arguments: file.write_bytes(empty))
     (tmp_path / "other.cpp").touch()
-    names = [fused_library.build(), fused_library.build()]
+    names = [library.build("code", "Mine"), library.build("code", "Mine"), library.build("other code", "Mine")]
     changes = {
-        "SOURCE": tmp_path / "other.cpp",
         "FLAGS": ("-O2",),
         "processor": lambda: "another",
         "find_compiler": lambda: ["true"],
     }
     for name, value in changes.items():
         with monkeypatch.context() as changed:
-            changed.setattr(fused_library, name, value)
-            names.append(fused_library.build())
-    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5]
+            changed.setattr(compilers, name, value)
+            names.append(library.build("code", "Mine"))
+    monkeypatch.setattr(library, "LOOP", tmp_path / "other.cpp")
+    names.append(library.build("code", "Mine"))
+    assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
@@ -74,7 +75,7 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     process = python(tmp_path, CXX=compiler)
     out, said = process.communicate()
     assert process.returncode == 0, said
-    assert said.count("no fused engine") == 1
+    assert said.count("runs on the eager engine, which is slower") == 1
     assert reason in said
     torch.manual_seed(0)
     model = PLSTM(3, 5, engine="eager")
@@ -94,15 +95,19 @@ for word; do case $word in {refused}) echo "error: unknown flag $word" >&2; exit
 echo "$@" > "$out"
 """)
     compiler.chmod(0o755)
-    fused_library.compile_to(tmp_path / "fused.so", [str(compiler)])
-    used = (tmp_path / "fused.so").read_bytes()[:-32].decode().split()
+    compilers.write_library(tmp_path / "cell.so", [str(compiler)], [])
+    used = (tmp_path / "cell.so").read_bytes()[:-32].decode().split()
     assert [flag in used for flag in ("-fopenmp", "-march=native")].count(True) == kept
     assert not set(unknown) & set(used)
 
 
 def test_fused_by_name_says_why_it_cannot(monkeypatch):
-    error = "no C++ compiler found (g++); install one or set CXX"
-    monkeypatch.setattr(fused_library, "load", lambda: fused_library.Library(None, error))
+    def no_compiler():
+        raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")
+
+    monkeypatch.setattr(compilers, "find_compiler", no_compiler)
+    monkeypatch.setattr(library, "_loaded", {})
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
-    LSTM(3, 4)(torch.randn(2, 2, 3))
+    with pytest.warns(UserWarning, match="runs on the eager engine, which is slower: no C.. compiler found"):
+        LSTM(3, 4)(torch.randn(2, 2, 3))

@@ -1,0 +1,79 @@
+"""`timescales.explain`, and the generated code of three cells."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+from generated_code import CELLS, FOLDER, code
+
+import timescales
+from timescales.nn.cells import LSTMCell
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_generated_code_is_as_committed(name):
+    """If a change is meant: python tests/support/generated_code.py, and commit its files."""
+    assert code(name) == (FOLDER / f"{name}.h").read_text()
+
+
+def printed(capsys, *arguments, **named) -> str:
+    timescales.explain(*arguments, **named)
+    return capsys.readouterr().out
+
+
+def test_the_equations_give_the_step(capsys):
+    """The printed lines are Python: evaluated, they give the numbers of the cell's step."""
+    for rnn in (timescales.LSTM(1, 1), timescales.PLSTM(1, 1), timescales.GRU(1, 1), timescales.PGRU(1, 1)):
+        cell = rnn.layers[0].double()
+        text = printed(capsys, rnn, dt=True)
+        block = re.search(r"for each unit\n(.*?)\nwhere", text, re.S)[1]
+        once = re.search(r"from the parameters\n(.*?)\n\n", text, re.S)
+        lines = [
+            line.strip().replace("'", "_new")
+            for part in (once and once[1], block)
+            if part
+            for line in part.splitlines()
+        ]
+        gx, gh = torch.randn(2, 1, sum(map(cell.height, cell.gates)), dtype=torch.float64)
+        state = cell.State(*torch.rand(len(cell.State._fields), 1, 1, dtype=torch.float64))
+        expected = cell.step(gx, gh, state, torch.tensor([[1.7]], dtype=torch.float64))
+        names = {"dt": 1.7, "max": max, "neg": lambda x: -x, "power": getattr(cell, "power", torch.zeros(1)).item()}
+        names |= {key: getattr(math, key) for key in ("tanh", "exp", "expm1", "log1p")}
+        names["sigmoid"] = lambda x: 1.0 / (1.0 + math.exp(-x))
+        names |= {field: value.item() for field, value in state._asdict().items()}
+        for k, gate in enumerate(cell.gates):
+            x, h = gx[0, k].item(), gh[0, k].item()
+            names |= {f"x_{gate}": x, f"h_{gate}": h, f"z_{gate}": x + h}
+        for line in lines:
+            exec(line, names)
+        for field, value in expected._asdict().items():
+            assert names[f"{field}_new"] == pytest.approx(value.item(), rel=1e-12)
+
+
+def test_what_is_explained(capsys):
+    text = printed(capsys, timescales.LSTM(3, 4))
+    assert text.startswith("LSTMCell(3, 4)\n")
+    assert "16 pre-activations, 4 of c; 80 bytes" in text
+    assert "eager: yes" in text
+    assert "fused: yes" in text
+    assert "auto: takes fused" in text
+    assert (FOLDER / "lstm.h").read_text().splitlines()[1] in text
+    assert printed(capsys, timescales.LSTM(3, 4).layers[0]) == text
+
+
+def test_why_an_engine_cannot_run(capsys):
+    class Mixed(LSTMCell):
+        def step(self, gx, gh, state, dt=1.0):
+            new = super().step(gx, gh, state, dt)
+            return self.State(new.h.flip(-1), new.c)
+
+    text = printed(capsys, Mixed(3, 4))
+    assert "No kernel can be made of its step: Mixed.step (" in text
+    assert "fused: no, Mixed.step (" in text
+    assert "auto: takes eager" in text
+    assert "fused: no, x must be float32" in printed(capsys, timescales.LSTM(3, 4).double())
+    with pytest.raises(ValueError, match="a cell or a module made of cells, such as LSTM; not LSTM"):
+        timescales.explain(torch.nn.LSTM(3, 4))

@@ -1,0 +1,118 @@
+struct Cell {
+    static constexpr int GATES = 3, X_ONLY = 0, SUMS = 3, H_ONLY = 0, FIELDS = 3,
+                         VECTORS = 1, NOISES = 0;
+    static constexpr bool READS_H = false, TIMED = false;
+    static constexpr int gate(int block) { return block == 0 ? 0 : block == 1 ? 1 : 2; }
+    static constexpr int divisor(int gate) { return 1; }
+    static constexpr bool is_row(int block) { return 0; }
+    static INLINE void forward(const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt, Vec* now) {
+        Vec v11 = sigmoid(z[2]);
+        Vec v12, v13;
+        both_sigmoids(z[0], v12, v13);
+        Vec v14 = -z[0];
+        Vec v15 = v12 + v13;
+        Vec v16 = v15 - 0.001f;
+        Vec v17 = state[2] + 1.0f;
+        Vec v18 = v13 * v17;
+        Vec v19 = v12 * 0.0f;
+        Vec v20 = v18 + v19;
+        Vec v21 = v20 + 0.001f;
+        Vec v22 = v16 / v21;
+        Vec v23 = log_one_plus(v22);
+        Vec v24 = maximum(spread_vec(0.0f), v23);
+        Vec v25 = vector[0] * v24;
+        Vec v26 = exp_of(v25);
+        Vec v27 = v26 * state[1];
+        Vec v28 = exp_minus_one(v25);
+        Vec v29 = -v28;
+        Vec v30 = hyperbolic_tangent(z[1]);
+        Vec v31 = v29 * v30;
+        Vec v32 = v27 + v31;
+        Vec v33 = hyperbolic_tangent(v32);
+        Vec v34 = v11 * v33;
+        now[0] = v34;
+        now[1] = v32;
+        now[2] = v20;
+    }
+    static INLINE void backward(const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt,
+                                const Vec* d, Vec* dz, Vec* dstate, Vec* dvector, Vec& ddt) {
+        Vec v11 = d[2] * 0.0f;
+        Vec v12, v13;
+        both_sigmoids(z[0], v12, v13);
+        Vec v14 = -z[0];
+        Vec v15 = v12 + v13;
+        Vec v16 = v15 - 0.001f;
+        Vec v17 = state[2] + 1.0f;
+        Vec v18 = v13 * v17;
+        Vec v19 = v12 * 0.0f;
+        Vec v20 = v18 + v19;
+        Vec v21 = v20 + 0.001f;
+        Vec v22 = v16 / v21;
+        Vec v23 = log_one_plus(v22);
+        Mask v24 = v23 >= spread_vec(0.0f);
+        Vec v25, v26;
+        both_sigmoids(z[2], v25, v26);
+        Vec v27 = d[0] * v25;
+        Vec v28 = maximum(spread_vec(0.0f), v23);
+        Vec v29 = vector[0] * v28;
+        Vec v30 = exp_of(v29);
+        Vec v31 = v30 * state[1];
+        Vec v32 = exp_minus_one(v29);
+        Vec v33 = -v32;
+        Vec v34 = hyperbolic_tangent(z[1]);
+        Vec v35 = v33 * v34;
+        Vec v36 = v31 + v35;
+        Vec v37 = hyperbolic_tangent(v36);
+        Vec v38 = v37 * v37;
+        Vec v39 = 1.0f - v38;
+        Vec v40 = v27 * v39;
+        Vec v41 = d[1] + v40;
+        Vec v42 = v41 * v34;
+        Vec v43 = -v42;
+        Vec v44 = v32 + 1.0f;
+        Vec v45 = v43 * v44;
+        Vec v46 = v41 * state[1];
+        Vec v47 = v46 * v30;
+        Vec v48 = v45 + v47;
+        Vec v49 = v48 * vector[0];
+        Vec v50 = select(v24, v49, spread_vec(0.0f));
+        Vec v51 = v22 + 1.0f;
+        Vec v52 = v50 / v51;
+        Vec v53 = v52 / v21;
+        Vec v54 = v11 + v53;
+        Vec v55 = -v52;
+        Vec v56 = v22 / v21;
+        Vec v57 = v55 * v56;
+        Vec v58 = v57 * 0.0f;
+        Vec v59 = v54 + v58;
+        Vec v60 = v59 * v12;
+        Vec v61 = v60 * v13;
+        Vec v62 = d[2] * v17;
+        Vec v63 = v62 + v53;
+        Vec v64 = v57 * v17;
+        Vec v65 = v63 + v64;
+        Vec v66 = v65 * v13;
+        Vec v67 = v66 * v12;
+        Vec v68 = v61 - v67;
+        Vec v69 = v41 * v33;
+        Vec v70 = v34 * v34;
+        Vec v71 = 1.0f - v70;
+        Vec v72 = v69 * v71;
+        Vec v73 = d[0] * v37;
+        Vec v74 = v73 * v25;
+        Vec v75 = -z[2];
+        Vec v76 = v74 * v26;
+        Vec v77 = v41 * v30;
+        Vec v78 = d[2] * v13;
+        Vec v79 = v57 * v13;
+        Vec v80 = v78 + v79;
+        Vec v81 = v48 * v28;
+        dz[0] = v68;
+        dz[1] = v72;
+        dz[2] = v76;
+        dstate[0] = spread_vec(0.0f);
+        dstate[1] = v77;
+        dstate[2] = v80;
+        dvector[0] = v81;
+    }
+};

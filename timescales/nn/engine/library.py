@@ -1,0 +1,70 @@
+"""The compiled library of a cell: loop.cpp with the cell's code, loaded with ctypes.
+
+It is compiled on this machine at first use, and kept in the user's cache directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import tempfile
+from pathlib import Path
+
+from timescales.nn.engine import compiler
+from timescales.nn.engine.compiler import BuildError
+
+LOOP = Path(__file__).with_name("loop.cpp")
+Addresses = ctypes.POINTER(ctypes.c_void_p)
+
+
+class Problem(ctypes.Structure):
+    """The arguments of a call of the library: the fields of `struct Problem` in loop.cpp, in the same order."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("threads", "S", "B", "I", "H", "keep")),
+        *((name, ctypes.c_void_p) for name in ("x", "ih", "hh", "bias_ih", "bias_hh")),
+        *((name, ctypes.c_int64) for name in ("x_step", "x_row")),
+        *((name, Addresses) for name in ("state", "vectors", "noise")),
+        *((name, ctypes.c_void_p) for name in ("dt", "mask", "order", "output")),
+        ("last", Addresses),
+        *((name, ctypes.c_void_p) for name in ("workspace", "d_output")),
+        *((name, ctypes.c_int64) for name in ("d_output_step", "d_output_row")),
+        ("d_last", Addresses),
+        *((name, ctypes.c_void_p) for name in ("d_x", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh")),
+        *((name, Addresses) for name in ("d_state", "d_vectors")),
+        ("d_dt", ctypes.c_void_p),
+    ]
+
+
+_loaded: dict[str, ctypes.CDLL] = {}  # by the code of the cell
+
+
+def load(code: str, name: str) -> ctypes.CDLL:
+    """The library of the cell with this code. It is compiled if necessary; the line that says so has the cell's `name`.
+
+    Raises: BuildError.
+    """
+    if code not in _loaded:
+        try:
+            functions = ctypes.CDLL(str(build(code, name)))
+        except OSError as error:
+            raise BuildError(str(error)) from None
+        functions.timescales_workspace.restype = ctypes.c_int64
+        for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
+            function.argtypes = [ctypes.POINTER(Problem)]
+        _loaded[code] = functions
+    return _loaded[code]
+
+
+def build(code: str, name: str) -> Path:
+    """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged."""
+    command = compiler.find_compiler()
+
+    def compile_file(file: Path) -> None:
+        print(f"timescales: compiling {name} with {command[0]}, once ({file})", file=sys.stderr)
+        with tempfile.NamedTemporaryFile("w", suffix=".h") as cell:
+            cell.write(code)
+            cell.flush()
+            compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(LOOP)])
+
+    return compiler.in_cache(code + LOOP.read_text(), command, compile_file)

@@ -1,0 +1,171 @@
+"""What the engines make of a cell: its equations as they were traced, memory, which engine runs, the generated code."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from timescales.nn import engine
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.equations import Equations, of_cell
+from timescales.nn.engine.hoisting import Hoisted, Reference
+from timescales.nn.engine.recorder import NotTraceable
+from timescales.nn.engine.scalar import Node, in_order
+from timescales.nn.rnn import RNN
+
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
+INFIX |= {"ne": "!=", "and": "and", "or": "or"}
+
+
+def explain(module: nn.Module, dt: bool = False) -> None:
+    """Print what the engines make of a cell.
+
+    First the equations of a step, as the engines traced them from `step`; then what is computed once per sequence, the
+    memory for backward, which engines run the cell here and why the others do not; last the generated C++ code.
+
+    Arguments:
+        module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken.
+        dt: whether the sequences have time intervals dt. Otherwise each step takes 1.
+
+    Raises: ValueError if the module is neither.
+    """
+    cell = module.layers[0] if isinstance(module, RNN) else module
+    if not isinstance(cell, Cell):
+        raise ValueError(f"explain takes a cell or a module made of cells, such as LSTM; not {type(module).__name__}")
+    print("\n".join(_lines(cell, dt)))
+
+
+def _lines(cell: Cell, dt: bool) -> list[str]:
+    lines = [str(cell), ""]
+    try:
+        equations = of_cell(cell, dt)
+    except NotTraceable as error:
+        equations = None
+        lines += [f"No kernel can be made of its step: {error}"]
+    if equations is not None:
+        lines += _equations(cell, equations)
+        lines += ["", *_memory(cell, equations)]
+    lines += ["", "Engines here, in float32, for engine=...", *_engines(cell, dt)]
+    if equations is not None:
+        lines += ["", "Generated code of a step and its gradients", *_indented(cell_code(equations).splitlines())]
+    return lines
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def _equations(cell: Cell, e: Equations) -> list[str]:
+    names = {e.graph.input("state", k): field for k, field in enumerate(e.fields)}
+    names |= {e.graph.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.graph.input("dt"): "dt"}
+    meanings = {}
+    for block in e.blocks:
+        gate = cell.gates[block.gate]
+        letter = {"x": "x_", "pre": "z_", "h": "h_"}[block.kind]
+        name = f"cumax({letter}{gate})" if block.is_row else f"{letter}{gate}"
+        names[block.node] = name
+        meanings[block.kind] = {
+            "x": "x_... the input's share of a gate's pre-activation: W_ih x + bias_ih",
+            "pre": "z_... a gate's pre-activation: W_ih x + bias_ih + W_hh h + bias_hh",
+            "h": "h_... the recurrent share of a gate's pre-activation: W_hh h + bias_hh",
+        }[block.kind]
+    hoisted = _hoisted(e.hoisted)
+    once = []
+    for number, gate in e.vectors:
+        text = hoisted[e.hoisted.used[number]]
+        name = text if text.isidentifier() else f"p{number + 1}"
+        names[e.graph.input("vector", number, gate)] = name
+        if name != text:
+            once.append(f"{name} = {text}")
+    lines = ["Equations of a step, for each unit", *_indented(statements(e.new, names, [f"{f}'" for f in e.fields]))]
+    lines += ["where", *_indented(meanings.values())]
+    if once:
+        lines += ["and, once per sequence, from the parameters", *_indented(dict.fromkeys(once))]
+    return lines
+
+
+def _hoisted(hoisted: Hoisted) -> dict[int, str]:
+    """What is computed from parameters alone, as text, by place."""
+    texts = {place: root.name for place, root in hoisted.roots.items()}
+
+    def text(value: Any) -> str:
+        if isinstance(value, Reference):
+            return texts[value.place]
+        return "..." if isinstance(value, Tensor) else str(value)
+
+    for call in hoisted.calls:
+        arguments = [text(v) for v in call.args] + [f"{key}={text(v)}" for key, v in call.kwargs.items()]
+        name = getattr(call.function, "__name__", str(call.function)).strip("_")
+        for place in call.places:
+            texts[place] = f"{name}({', '.join(arguments)})"
+    return texts
+
+
+def statements(results: Sequence[Node], names: Mapping[Node, str], targets: Sequence[str]) -> list[str]:
+    """One line for each result, and for each expression that is used more than once: "name = expression"."""
+    order = in_order(results)
+    uses = Counter(argument for node in order for argument in node.args)
+    named = dict(names)
+    ends = dict(zip(results, targets, strict=True))
+    lines = []
+
+    def text(node: Node, inner: bool = False) -> str:
+        if node in named:
+            return named[node]
+        if node.op == "constant":
+            return f"{node.value:g}"
+        arguments = [text(a, True) for a in node.args]
+        if node.op in INFIX:
+            line = f"{arguments[0]} {INFIX[node.op]} {arguments[1]}"
+            return f"({line})" if inner else line
+        if node.op == "neg":
+            return f"-{arguments[0]}"
+        return f"{node.op}({', '.join(text(a) for a in node.args)})"
+
+    temporary = 0
+    for node in order:
+        if node in named or not node.args:
+            continue
+        if node in ends or uses[node] > 1:
+            line = text(node)
+            if node not in ends:
+                temporary += 1
+            named[node] = ends.get(node, f"a{temporary}")
+            lines.append(f"{named[node]} = {line}")
+    # A state that does not change, or is constant, has no statement so far.
+    lines += [f"{target} = {text(node)}" for node, target in ends.items() if not node.args or node in names]
+    return lines
+
+
+def _memory(cell: Cell, e: Equations) -> list[str]:
+    H = cell.hidden_size
+    numbers = sum(H // block.divisor for block in e.blocks)
+    kept = [f"{numbers} pre-activations"] + [f"{H} of {field}" for field in e.fields[1:]]
+    total = numbers + H * (len(e.fields) - 1)
+    return [f"Kept for backward, for each step and sequence: {', '.join(kept)}; {4 * total:,} bytes"]
+
+
+def _engines(cell: Cell, dt: bool) -> list[str]:
+    weight = next(cell.parameters())
+    x = weight.new_zeros(2, 1, cell.input_size)
+    lines = []
+    for name in engine.NAMES[1:]:
+        try:
+            engine.pick(name, cell, x, timed=dt)
+        except ValueError as error:
+            _, _, reason = str(error).partition(": ")
+            lines.append(f"{name}: no, {reason}")
+        else:
+            lines.append(
+                f"{name}: yes" + (", but on a CPU only to test it" if name == "graph" and not x.is_cuda else "")
+            )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the lines above say what it would warn of
+        chosen = engine.pick("auto", cell, x, timed=dt)
+    lines.append(f"auto: takes {chosen.__module__.rpartition('.')[2]}")
+    return _indented(lines)
