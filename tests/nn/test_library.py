@@ -16,10 +16,12 @@ from timescales.nn.engine import compiler as compilers
 from timescales.nn.engine import library
 
 RUN = """
+import sys
 import torch
 from timescales import PLSTM
 torch.manual_seed(0)
 model = PLSTM(3, 5)
+assert "sympy" not in sys.modules  # some functions of torch import it, which takes long
 print(round(model(torch.ones(4, 2, 3))[0].sum().item(), 4), round(model(torch.ones(4, 2, 3))[0].sum().item(), 4))
 """
 
@@ -111,3 +113,20 @@ def test_fused_by_name_says_why_it_cannot(monkeypatch):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower: no C.. compiler found"):
         LSTM(3, 4)(torch.randn(2, 2, 3))
+
+
+def test_a_forked_process_runs_the_loaded_kernels():
+    """As data loaders and launchers have them."""
+    model, x = PLSTM(3, 5, engine="fused"), torch.randn(4, 2, 3)
+    expected = model(x)[0]
+    model(x)[0].sum().backward()
+    child = os.fork()
+    if child == 0:
+        try:
+            output = model(x)[0]
+            output.sum().backward()
+            os._exit(0 if torch.equal(output, expected) else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -40,22 +40,23 @@ def float_type(cell: Cell) -> torch.dtype:
 
 
 def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Module:
-    """A copy of a cell without its matrices, which no step may read; of batched seeds, of the first."""
+    """A copy of a cell with its parameters on the CPU; of batched seeds, with those of the first."""
 
     def copied(value: Tensor | None) -> Tensor | None:
         if value is None:
             return None
         copy = (value[0] if stacked else value).detach().to("cpu", dtype if value.is_floating_point() else None)
-        return nn.Parameter(copy, value.requires_grad) if isinstance(value, nn.Parameter) else copy
+        if isinstance(value, nn.Parameter):
+            return nn.Parameter(copy, value.requires_grad)
+        return copy.requires_grad_(value.requires_grad)  # of torch.func.functional_call
 
     copy = object.__new__(type(module))
     copy.__dict__ = dict(vars(module))
-    copy._parameters = {
-        name: None if name in ("weight_ih", "weight_hh") else copied(value)  # type: ignore[misc]
-        for name, value in module._parameters.items()
-    }
+    copy._parameters = {name: copied(value) for name, value in module._parameters.items()}  # type: ignore[misc]
     copy._buffers = {name: copied(value) for name, value in module._buffers.items()}
-    copy._modules = {name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()}
+    copy._modules = {
+        name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()
+    }
     return copy
 
 
@@ -129,18 +130,17 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     new_nodes = [_only(recorder, hoisting, cell, v, name) for name, v in zip(fields, _checked(cell, new), strict=True)]
     wanted = [gx, gh, *state, *([dt] if isinstance(dt, Tensor) else [])]
     leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
-    results = [v for v in new if v.requires_grad]
-    seeds = []
-    for k, value in enumerate(new):
-        if value.requires_grad:
-            seed = torch.full((BATCH, H), 0.1, dtype=dtype)
-            recorder.remember(seed, recorder.by_units([(graph.input("d_state", k), H)], BATCH))
-            seeds.append(seed)
+    differentiable = {k: v for k, v in enumerate(new) if v.requires_grad}
+    d_new = []
+    for k in differentiable:
+        d_new.append(torch.full((BATCH, H), 0.1, dtype=dtype))
+        recorder.remember(d_new[-1], recorder.by_units([(graph.input("d_state", k), H)], BATCH))
     recorder.backward = True
     gradients: tuple[Tensor | None, ...] = (None,) * (len(wanted) + len(leaves))
-    if results:
+    if differentiable:
         with recorder:
-            gradients = torch.autograd.grad(results, [*wanted, *leaves], seeds, allow_unused=True)
+            loss = Loss.apply(recorder, d_new, *differentiable.values())
+            gradients = torch.autograd.grad(loss, [*wanted, *leaves], allow_unused=True)
     d_gx, d_gh, *rest = (_gradient(recorder, d, like) for d, like in zip(gradients, [*wanted, *leaves], strict=True))
     d_state, rest = rest[: len(fields)], rest[len(fields) :]
     d_dt = rest.pop(0) if with_dt else None
@@ -161,6 +161,23 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         hoisting.hoisted,
         hoisting.noises,
     )
+
+
+class Loss(torch.autograd.Function):
+    """A loss whose gradient with respect to the new state is `d_new`.
+
+    torch.autograd.grad takes such gradients as an argument, but then imports sympy, which takes a third of a second.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, d_new: Sequence[Tensor], *new: Tensor) -> Tensor:
+        ctx.d_new = d_new
+        with recorder.pause():
+            return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, d_loss: Tensor) -> Any:
+        return None, None, *ctx.d_new
 
 
 def _add_roots(hoisting: Hoisting, cell: Cell, copy: nn.Module) -> None:

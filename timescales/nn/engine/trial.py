@@ -108,7 +108,7 @@ def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> 
     results = {"the output": output} | {f"the last {name}": v for name, v in last._asdict().items()}
     # Each number has another weight in the loss.
     losses = [(v * torch.linspace(-1.0, 1.5, v.numel(), dtype=dtype).view_as(v)).sum() for v in results.values()]
-    wanted = t | {name: p for name, p in cell.named_parameters() if p.requires_grad}
+    wanted = {name: p for name, p in cell.named_parameters() if p.requires_grad} | t
     gradients = torch.autograd.grad(torch.stack(losses).sum(), list(wanted.values()), allow_unused=True)
     for (name, value), gradient in zip(wanted.items(), gradients, strict=True):
         results[f"the gradient of {name}"] = torch.zeros_like(value) if gradient is None else gradient
