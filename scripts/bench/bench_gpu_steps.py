@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from bench_variants import Config
-from torch import Tensor, nn
+from torch import nn
 
 from timescales import GRU, LSTM, PLSTM, RNN, URLSTM, GatedRNN
-from timescales.nn.cells import Weights
 from timescales.nn.engine import buffers, equations, graph
 
 SEEDS = 16
@@ -62,17 +61,11 @@ def batched_seeds_step(kind: str, config: Config, device: str) -> Step:
     S, B, I, H, _ = config  # noqa: E741
     make, arguments = KINDS[kind]
     cell = make(I, H, **arguments).to(device).layers[0]
-    leaves = [None if v is None else _repeat(v) for v in cell.weights()]
-    weights = Weights(*leaves)  # type: ignore[arg-type]  # only the last weight may be None
+    for name, parameter in list(cell.named_parameters()):
+        setattr(cell, name, nn.Parameter(parameter.detach().expand(SEEDS, *parameter.shape).contiguous()))
     x, d_output = torch.randn(S, SEEDS, B, I, device=device), torch.randn(S, SEEDS, B, H, device=device) / B
-    state = cell.initial_state(SEEDS, B)
-    wanted = [v for v in leaves if v is not None]
-    return lambda: torch.autograd.grad(graph.run(cell, x, weights, state)[0], wanted, d_output)
-
-
-def _repeat(v: Tensor) -> Tensor:
-    """A leaf (SEEDS, ...) with the values of v."""
-    return v.detach().expand(SEEDS, *v.shape).contiguous().requires_grad_()
+    state, wanted = cell.initial_state(SEEDS, B), list(cell.parameters())
+    return lambda: torch.autograd.grad(graph.run(cell, x, cell.weights(), state)[0], wanted, d_output)
 
 
 def products_step(config: Config, device: str) -> Step:
