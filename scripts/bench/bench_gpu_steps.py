@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from bench_variants import Config
-from torch import nn
+from torch import Tensor, nn
 
 from timescales import GRU, LSTM, PLSTM, RNN, URLSTM, GatedRNN
 from timescales.nn.engine import buffers, equations, graph

@@ -21,6 +21,7 @@ import torch
 from timescales import PLSTM
 torch.manual_seed(0)
 model = PLSTM(3, 5)
+model(torch.ones(4, 2, 3))[0].sum().backward()
 assert "sympy" not in sys.modules  # some functions of torch import it, which takes long
 print(round(model(torch.ones(4, 2, 3))[0].sum().item(), 4), round(model(torch.ones(4, 2, 3))[0].sum().item(), 4))
 """

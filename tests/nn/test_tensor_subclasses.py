@@ -35,7 +35,7 @@ def used(monkeypatch):
     names = []
     for engine in (eager, fused):
         name, run = engine.__name__.rpartition(".")[2], engine.run
-        monkeypatch.setattr(engine, "run", lambda *a, name=name, run=run: (names.append(name), run(*a))[1])
+        monkeypatch.setattr(engine, "run", lambda *a, name=name, run=run, **b: (names.append(name), run(*a, **b))[1])
     return names
 
 

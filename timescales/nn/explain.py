@@ -64,22 +64,20 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
     names = {e.graph.input("state", k): field for k, field in enumerate(e.fields)}
     names |= {e.graph.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.graph.input("dt"): "dt"}
     meanings = {}
-    for block in e.blocks:
-        gate = cell.gates[block.gate]
-        letter = {"x": "x_", "pre": "z_", "h": "h_"}[block.kind]
-        name = f"cumax({letter}{gate})" if block.is_row else f"{letter}{gate}"
-        names[block.node] = name
-        meanings[block.kind] = {
+    for b in e.blocks:
+        name = {"x": "x_", "pre": "z_", "h": "h_"}[b.kind] + cell.gates[b.gate]
+        names[b.node] = f"cumax({name})" if b.is_row else name
+        meanings[b.kind] = {
             "x": "x_... the input's share of a gate's pre-activation: W_ih x + bias_ih",
             "pre": "z_... a gate's pre-activation: W_ih x + bias_ih + W_hh h + bias_hh",
             "h": "h_... the recurrent share of a gate's pre-activation: W_hh h + bias_hh",
-        }[block.kind]
+        }[b.kind]
     hoisted = _hoisted(e.hoisted)
     once = []
-    for number, gate in e.vectors:
+    for number, block in e.vectors:
         text = hoisted[e.hoisted.used[number]]
         name = text if text.isidentifier() else f"p{number + 1}"
-        names[e.graph.input("vector", number, gate)] = name
+        names[e.graph.input("vector", number, block)] = name
         if name != text:
             once.append(f"{name} = {text}")
     lines = ["Equations of a step, for each unit", *_indented(statements(e.new, names, [f"{f}'" for f in e.fields]))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from timescales.nn.engine import choice, cudnn, eager, equations, fused
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
+
+Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
 
 _warned: set[str] = set()  # reasons that `pick_fastest` has given
 
@@ -29,39 +32,45 @@ def run(
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`."""
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
-    engine = pick(name, cell, x, masked=mask is not None, timed=dt is not None, others=others)
+    engine = _choose(name, cell, x, mask is not None, dt is not None, others)
     return engine(cell, x, weights, state, dt, mask)
 
 
-def pick(
-    name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False, others: Named = ()
-) -> Callable[..., tuple[Tensor, Any]]:
+def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:
     """The engine that runs `cell` over `x`.
 
     Arguments:
         name: an engine, or "auto" for the fastest engine that can run the cell.
         masked, timed: whether the call has a mask, and dt.
-        others: the other tensors of the call, each with its name in messages.
 
     Raises: ValueError if the named engine cannot run the cell; the message gives the reason and the fix.
     """
+    chosen = _choose(name, cell, x, masked, timed)
+    return chosen.func if isinstance(chosen, functools.partial) else chosen
+
+
+def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
+    """As `pick`. The fused engine comes with the cell's program. others: the other tensors of the call, with names."""
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
         return pick_fastest(cell, x, masked, timed, others)
     if name == "eager":
         return eager.run
+    chosen: Engine
+    reason = tracing_reason() or plain_reason(cell, x, others)
     if name == "fused":
-        reason, chosen = fused.call_reason(cell, x, others) or plain_reason(cell, x, others), fused.run
-        reason = reason or fused.cell_reason(cell, timed)
+        reason = reason or fused.call_reason(cell, x, others)
+        program = None if reason else fused.program_of(cell, timed)
+        if isinstance(program, str):
+            reason = f"{program}; use engine='eager'"
+        chosen = functools.partial(fused.run, program=program)
+    elif name == "cudnn":
+        reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
-        reason = tracing_reason() or plain_reason(cell, x, others)
-        if name == "cudnn":
-            reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
-        else:
-            from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
+        from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
-            reason, chosen = reason or graph.unsupported_reason(cell, x, timed), graph.run
+        reason, chosen = reason or graph.unsupported_reason(cell, x, timed), graph.run
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
@@ -73,10 +82,8 @@ def plain_reason(cell: Cell, x: Tensor, others: Named) -> str | None:
     return unusual_reason([("x", x), *others, *(("the parameters", p) for p in own)])
 
 
-def pick_fastest(
-    cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()
-) -> Callable[..., tuple[Tensor, Any]]:
-    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `pick`.
+def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
+    """The fastest engine that can run `cell` over `x`: the engine "auto". Arguments as in `_choose`.
 
     If a cell runs on the eager engine because of what it is, a warning says why, once.
     """
@@ -89,10 +96,11 @@ def pick_fastest(
         return pick_on_gpu(cell, x, masked, timed)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
-    if reason := fused.cell_reason(cell, timed):
-        _warn_once(cell, reason)
+    program = fused.program_of(cell, timed)
+    if isinstance(program, str):
+        _warn_once(cell, f"{program}; use engine='eager'")
         return eager.run
-    return fused.run
+    return functools.partial(fused.run, program=program)
 
 
 def _warn_once(cell: Cell, reason: str) -> None:
@@ -101,7 +109,7 @@ def _warn_once(cell: Cell, reason: str) -> None:
         warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
 
-def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Callable[..., tuple[Tensor, Any]]:
+def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Engine:
     """The fastest engine on a GPU, according to the measurements in measured.csv."""
     from timescales.nn.engine import graph
 

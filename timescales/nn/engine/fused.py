@@ -89,23 +89,25 @@ def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
     return None
 
 
-def cell_reason(cell: Cell, timed: bool) -> str | None:
-    """The reason why this engine has no program for a cell, with the fix; None if it has one. `timed`: with dt."""
-    program = program_of(cell, timed)
-    return f"{program}; use engine='eager'" if isinstance(program, str) else None
-
-
 def run(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    program: Program | str | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
+
+    program: `program_of(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
     cost more than it saves).
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    program = program_of(cell, dt is not None)
+    program = program or program_of(cell, dt is not None)
     assert isinstance(program, Program), program
     S, *batch, _ = x.shape
     noise = equations.draw_noise(program.equations, cell, S, tuple(batch), x)

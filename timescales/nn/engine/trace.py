@@ -54,9 +54,7 @@ def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Modu
     copy.__dict__ = dict(vars(module))
     copy._parameters = {name: copied(value) for name, value in module._parameters.items()}  # type: ignore[misc]
     copy._buffers = {name: copied(value) for name, value in module._buffers.items()}
-    copy._modules = {
-        name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()
-    }
+    copy._modules = {name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()}
     return copy
 
 
