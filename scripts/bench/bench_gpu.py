@@ -71,9 +71,9 @@ def makers(name: str, config: Config, device: str) -> dict[Variant, Callable[[],
     for precision in PRECISIONS:
         variants = [UNIT, *(f"graph {kind}" for kind in KINDS)]
         if precision == "fp32":
-            variants += ["cudnn lstm", "eager lstm", "eager coupled"]
+            variants += ["cudnn lstm", "eager lstm", "eager PLSTMCell"]
         if name in ("A", "tiny"):
-            variants += [f"graph coupled x{SEEDS}"]
+            variants += [f"graph PLSTMCell x{SEEDS}"]
         for variant in variants:
             made[variant, precision] = lambda variant=variant: make_step(variant, config, device)  # type: ignore[misc]
         made["bare products", precision] = lambda: products_step(config, device)
@@ -137,13 +137,13 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
         try:
             yield profile_rows(name, config, device)
         except Exception as error:
-            yield [{"part": "profile", "config": name, "variant": "graph coupled", "note": programs.one_line(error)}]
+            yield [{"part": "profile", "config": name, "variant": "graph PLSTMCell", "note": programs.one_line(error)}]
 
 
 def profile_rows(name: str, config: Config, device: str) -> list[dict[str, Any]]:
     """The eight kernels that take most time. Raises RuntimeError if there are none."""
     set_precision("fp32")
-    step = make_step("graph coupled", config, device)
+    step = make_step("graph PLSTMCell", config, device)
     for _ in range(4):
         step()
     synchronize(device)

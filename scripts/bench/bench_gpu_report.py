@@ -16,11 +16,11 @@ from timescales.nn.engine import choice
 
 COLUMNS = ("part", "config", "variant", "precision", "ms", "ratio", "rounds", "peak_MiB", "floor_ms", "note")
 TARGETS = (  # configuration, variant, the variant it is compared with, the largest ratio of their times
-    ("A", "graph coupled", UNIT, 1.0),
-    ("B", "graph coupled", UNIT, 1.5),
-    ("B512", "graph coupled", UNIT, 1.5),
-    ("A", "graph coupled", "eager coupled", 1 / 30),
-    ("A", f"graph coupled x{SEEDS}", "graph coupled", 1.5),
+    ("A", "graph PLSTMCell", UNIT, 1.0),
+    ("B", "graph PLSTMCell", UNIT, 1.5),
+    ("B512", "graph PLSTMCell", UNIT, 1.5),
+    ("A", "graph PLSTMCell", "eager PLSTMCell", 1 / 30),
+    ("A", f"graph PLSTMCell x{SEEDS}", "graph PLSTMCell", 1.5),
     (COMPARED, "plstm", "plstm eager", 1 / 30),
     (COMPARED, f"plstm x{SEEDS}", "plstm", 1.5),
 )

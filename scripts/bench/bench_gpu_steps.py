@@ -10,14 +10,18 @@ import torch
 from bench_variants import Config
 from torch import Tensor, nn
 
-from timescales import LSTM, PLSTM, RNN, URLSTM
-from timescales.nn.cells import Weights
-from timescales.nn.engine import graph
-from timescales.nn.engine.kernel import AGED, GATES
+from timescales import GRU, LSTM, PLSTM, RNN, URLSTM, GatedRNN
+from timescales.nn.engine import buffers, equations, graph
 
 SEEDS = 16
 UNIT = "nn.LSTM"
-KINDS: dict[str, Callable[..., RNN]] = {"lstm": LSTM, "refine": URLSTM, "coupled": PLSTM, "separate": PLSTM}
+KINDS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {  # by `choice.kind_of`
+    "lstm": (LSTM, {}),
+    "URLSTMCell": (URLSTM, {}),
+    "PLSTMCell": (PLSTM, {}),
+    "GRUCell": (GRU, {}),
+    "GatedLSTMCell": (GatedRNN, {"gate": "om", "downsize": 4}),
+}
 PRECISIONS = {"fp32": "highest", "tf32": "high"}
 Step = Callable[[], object]
 
@@ -32,7 +36,7 @@ def set_precision(precision: str) -> None:
 
 
 def make_step(name: str, config: Config, device: str) -> Step:
-    """One forward and backward pass of a variant: nn.LSTM, "graph coupled", "eager lstm", "graph coupled x16"."""
+    """One forward and backward pass of a variant: nn.LSTM, "eager lstm", "graph PLSTMCell", "graph PLSTMCell x16"."""
     S, B, I, H, _ = config  # noqa: E741
     if name.endswith(f"x{SEEDS}"):
         return batched_seeds_step(name.split()[1], config, device)
@@ -40,7 +44,8 @@ def make_step(name: str, config: Config, device: str) -> Step:
         model: nn.Module = nn.LSTM(I, H)
     else:
         engine, kind = name.split()
-        model = KINDS[kind](I, H, engine=engine, **({"coupled": False} if kind == "separate" else {}))
+        make, arguments = KINDS[kind]
+        model = make(I, H, engine=engine, **arguments)
     model.to(device)
     x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
 
@@ -54,18 +59,13 @@ def make_step(name: str, config: Config, device: str) -> Step:
 def batched_seeds_step(kind: str, config: Config, device: str) -> Step:
     """One forward and backward pass of several seeds in one call of the graph engine."""
     S, B, I, H, _ = config  # noqa: E741
-    cell = KINDS[kind](I, H).to(device).layers[0]
-    leaves = [None if v is None else _repeat(v) for v in cell.weights()]
-    weights = Weights(*leaves)  # type: ignore[arg-type]  # only the last weight may be None
+    make, arguments = KINDS[kind]
+    cell = make(I, H, **arguments).to(device).layers[0]
+    for name, parameter in list(cell.named_parameters()):
+        setattr(cell, name, nn.Parameter(parameter.detach().expand(SEEDS, *parameter.shape).contiguous()))
     x, d_output = torch.randn(S, SEEDS, B, I, device=device), torch.randn(S, SEEDS, B, H, device=device) / B
-    state = cell.initial_state(SEEDS, B)
-    wanted = [v for v in leaves if v is not None]
-    return lambda: torch.autograd.grad(graph.run(cell, x, weights, state)[0], wanted, d_output)
-
-
-def _repeat(v: Tensor) -> Tensor:
-    """A leaf (SEEDS, ...) with the values of v."""
-    return v.detach().expand(SEEDS, *v.shape).contiguous().requires_grad_()
+    state, wanted = cell.initial_state(SEEDS, B), list(cell.parameters())
+    return lambda: torch.autograd.grad(graph.run(cell, x, cell.weights(), state)[0], wanted, d_output)
 
 
 def products_step(config: Config, device: str) -> Step:
@@ -149,8 +149,10 @@ def measure_speeds(device: str) -> dict[str, float]:
 def minimal_cost(kind: str, config: Config, seeds: int = 1) -> tuple[float, float]:
     """Bytes and operations that a step of the graph engine needs at least."""
     S, B, I, H, _ = config  # noqa: E741
-    G, states = GATES[kind], 3 if kind in AGED else 2
-    # Forward writes activations and states. Backward reads them and the gradient of the outputs, and writes dz. The
+    make, arguments = KINDS[kind]
+    found = equations.of_cell(make(I, H, **arguments).layers[0], timed=False)
+    G, states = buffers.width(H, found.blocks) / H, len(found.fields)
+    # Forward writes pre-activations and states. Backward reads them and the gradient of the outputs, and writes dz. The
     # products for the weights read dz, h and x; the first product reads x.
     numbers = G + states + (G + states + 1) + G + (G + 1)
     moved = 4.0 * seeds * S * B * (H * numbers + 2 * I)

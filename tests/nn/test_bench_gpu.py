@@ -21,11 +21,11 @@ def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
     (path,) = tmp_path.glob("*.csv")
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["part"] == "layer"]
-    assert len(rows) == 17
+    assert len(rows) == 19
     assert all(float(row["ms"]) > 0 and float(row["floor_ms"]) > 0 and not row["note"] for row in rows)
-    assert "| tiny | graph coupled | fp32 |" in path.with_suffix(".md").read_text()
+    assert "| tiny | graph PLSTMCell | fp32 |" in path.with_suffix(".md").read_text()
     numbers = [row | {"ms": float(row["ms"])} for row in rows]
-    ms = {"graph coupled": 2.0, "nn.LSTM": 1.6, "eager coupled": 80.0}
+    ms = {"graph PLSTMCell": 2.0, "nn.LSTM": 1.6, "eager PLSTMCell": 80.0}
     shown = [{"config": "A", "variant": name, "precision": "fp32", "ms": value} for name, value in ms.items()]
     assert [line.split(": ")[-1] for line in bench_gpu_report.targets(shown)] == ["missed", "met"]
     assert "40 times as fast" in bench_gpu_report.targets(shown)[1]
@@ -68,7 +68,7 @@ def test_the_bench_counts_what_a_variant_keeps(monkeypatch):
         held[0] += 5 * 2**20
         return lambda: None
 
-    (row,) = bench_gpu.measure("A", {("graph coupled", "fp32"): make}, "cuda", 0.0)
+    (row,) = bench_gpu.measure("A", {("graph PLSTMCell", "fp32"): make}, "cuda", 0.0)
     assert row["peak_MiB"] == 5.0
 
 

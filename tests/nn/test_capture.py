@@ -6,7 +6,9 @@ import contextlib
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
+import cell_models
 import pytest
 import torch
 from engine_cases import (
@@ -15,10 +17,12 @@ from engine_cases import (
     evaluate,
 )
 
-from timescales import LSTM, PLSTM, URLSTM
+from timescales import LSTM, PLSTM, URLSTM, GatedRNN
+from timescales.nn.cells import Cell
+from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import eager, graph, pointwise, programs
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import GATES
+from timescales.nn.engine.equations import of_cell
 from timescales.nn.engine.loops import loop_backward, loop_forward
 
 
@@ -64,8 +68,17 @@ def standing_in(monkeypatch, recording):
     programs.side_stream.cache_clear()
 
 
-@pytest.mark.parametrize("kind", GATES)
-def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
+def some_buffers(steps=2, name="lstm", everything=False):
+    """Buffers on the CPU, of ones."""
+    cell = cell_models.model(name, 3, 4).layers[0]
+    b = Buffers(of_cell(cell, everything), (2, steps, 3), 4, torch.device("cpu"), everything, everything, everything)
+    for tensor in b.tensors():
+        tensor.fill_(1.0)
+    return b
+
+
+@pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4"])
+def test_capture_warms_up_in_other_buffers(name, monkeypatch):
     """The real `capture`, with streams that do nothing and a recording that runs at once."""
     entered = []
 
@@ -78,12 +91,7 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
 
     held = []
     standing_in(monkeypatch, recording)
-    R, S, B, H = 2, 5, 3, 4
-    power = torch.full((R, H), 0.5)
-    b = Buffers(graph.Kernel(kind, power, 1e-3), (R, S, B), H, torch.device("cpu"), True, True)
-    for value in vars(b).values():
-        if isinstance(value, torch.Tensor):
-            value.fill_(1.0)
+    b = some_buffers(5, name, everything=True)
     runs = []
     for name in ("step_forward", "step_backward"):
         real = getattr(pointwise, name)
@@ -92,7 +100,7 @@ def test_capture_warms_up_in_other_buffers(kind, monkeypatch):
         programs.capture(b, loop)
     assert held
     assert not any(held)  # one thread at a time
-    b.d_output = torch.ones(R, S, B, H)
+    b.d_output = torch.ones(2, 5, 3, 4)
     programs.capture(b, loop_backward)
     assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, and again with d_output
     assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
@@ -115,7 +123,7 @@ def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
         raise RuntimeError("operation not permitted")
 
     standing_in(monkeypatch, recording)
-    small = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    small = some_buffers()
     with pytest.raises(RuntimeError, match="operation not permitted"):
         programs.capture(small, fails)
     assert not state["capturing"]
@@ -135,7 +143,9 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
     try:
         torch.backends.cuda.matmul.fp32_precision = precision
         assert precision in programs.settings(torch.device("cpu"))
-        graph.compare_kernels("coupled", torch.device("cpu"))
+        cell = PLSTM(3, 4).layers[0]
+        monkeypatch.setattr(graph, "_trials", {})
+        assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
@@ -163,6 +173,17 @@ def captured(monkeypatch):
     return Captured
 
 
+@pytest.mark.parametrize("name", ["plstm", "gated_lstm_om_4", "zoneout"])
+def test_the_trial_is_captured(name, captured, monkeypatch):
+    monkeypatch.setattr(graph, "_trials", {})
+    model = GatedRNN(3, 8, zoneout_h=0.3) if name == "zoneout" else cell_models.model(name, 3, 8)
+    cell = model.layers[0]
+    for _ in range(2):
+        assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
+    assert captured.count == 2  # forward and backward, once
+    assert not graph._pools.get(cell)
+
+
 def gradients(model, chosen, **arguments):
     losses = [model(x, **arguments)[0].square().sum() for x in chosen]
     return [torch.autograd.grad(loss, list(model.parameters())) for loss in losses]
@@ -171,11 +192,11 @@ def gradients(model, chosen, **arguments):
 def test_replicas_are_padded_and_cut_as_single_runs_are(captured, monkeypatch):
     monkeypatch.setattr(graph, "PIECE", 8)
     singles = [PLSTM(3, 7).layers[0] for _ in range(2)]
-    cell, weights = batched_seeds(singles)
+    cell = batched_seeds(singles)
     x, dt, mask = torch.randn(21, 2, 4, 3), torch.rand(21, 2, 4), torch.rand(21, 2, 4) < 0.7
     for keeps in (True, False):  # padded to 32 steps; in pieces of 8, 8 and 5, the last of them padded
         with torch.set_grad_enabled(keeps):
-            output, state = graph.run(cell, x, weights, cell.initial_state(2, 4), dt, mask)
+            output, state = graph.run(cell, x, cell.weights(), cell.initial_state(2, 4), dt, mask)
         assert output.shape == (21, 2, 4, 7)
         for k, one in enumerate(singles):
             expected, end = eager.run(one, x[:, k], one.weights(), one.initial_state(4), dt[:, k], mask[:, k])
@@ -338,7 +359,7 @@ def test_what_came_first_is_raised_by_a_capture_that_failed(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     standing_in(monkeypatch, recording)
-    small = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    small = some_buffers()
     try:
         raise KeyError("somebody else's, which is being handled")
     except KeyError:
@@ -356,7 +377,7 @@ def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch):
         yield
 
     standing_in(monkeypatch, recording)
-    b = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device("cpu"), False, False)
+    b = some_buffers()
     programs.capture(b, lambda b: None)
     assert seen == [False]
     assert gc.isenabled()
@@ -392,3 +413,65 @@ def test_a_capture_that_fails_in_backward(captured, capsys):
     with pytest.raises(RuntimeError, match="could not capture"):
         loss.backward()
     assert (set(pool._live.values()), pool._free) == ({0}, [])
+
+
+@pytest.mark.parametrize("name", ["plstm", "gru", "gated_lstm_om_4", "odd"])
+def test_calls_with_other_equations_have_their_own_graphs(name, captured):
+    """With dt, with its gradient, and without it."""
+    model = cell_models.model(name, 3, 8)
+    cell, x, mask = model.layers[0], torch.randn(9, 4, 3), torch.rand(9, 4) < 0.7
+    dt = torch.rand(9, 4)
+    for _ in range(4):
+        for given in (None, dt, dt.clone().requires_grad_()):
+            results = []
+            for run in (graph.run, eager.run):
+                output, _ = run(cell, x, cell.weights(), cell.initial_state(4), given, mask)
+                wanted = list(cell.parameters()) if given is None else [*cell.parameters(), given]
+                wanted = [v for v in wanted if v.requires_grad]
+                results.append([output, *torch.autograd.grad(output.square().sum(), wanted, allow_unused=True)])
+            for a, b in zip(*results, strict=True):
+                assert (a is None) == (b is None)
+                if a is not None:
+                    close(a, b)
+    assert captured.count == (6 if name in ("plstm", "odd") else 2)
+
+
+class Narrow(Cell):
+    """A gate with half as many rows as units: its cumax, or its pre-activations themselves."""
+
+    gates = ("narrow", "wide")
+
+    class State(NamedTuple):
+        h: torch.Tensor
+
+    is_cumax = True
+
+    def height(self, gate):
+        return self.hidden_size // (2 if gate == "narrow" else 1)
+
+    def step(self, gx, gh, state, dt=1.0):
+        narrow, wide = (gx + gh).split([self.hidden_size // 2, self.hidden_size], -1)
+        return self.State((cumax(narrow) if self.is_cumax else narrow).repeat_interleave(2, -1) * wide.tanh())
+
+
+@torch.no_grad()
+def test_the_same_kernels_with_another_expansion_have_their_own_graph(captured):
+    cell, x = Narrow(3, 8), torch.randn(9, 4, 3)
+    for k in range(6):
+        cell.is_cumax = k % 2 == 0
+        output, _ = graph.run(cell, x, cell.weights(), cell.initial_state(4))
+        expected, _ = eager.run(cell, x, cell.weights(), cell.initial_state(4))
+        close(output, expected)
+    assert captured.count == 2
+
+
+def test_zoneout_draws_new_numbers_in_every_replay(captured):
+    model, x = GatedRNN(3, 8, zoneout_h=0.5), torch.randn(9, 4, 3)
+    model.engine = "graph"
+    for _ in range(3):
+        outputs = [model(x)[0] for _ in range(2)]
+        assert not torch.equal(*outputs)
+    model.eval()
+    for _ in range(3):
+        assert torch.equal(*(model(x)[0] for _ in range(2)))
+    assert captured.count == 4  # two live calls, in training and in evaluation

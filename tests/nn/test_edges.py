@@ -11,7 +11,6 @@ from trainings import fit, quiet
 from timescales import paths
 from timescales.config import folders, identity, schema
 from timescales.nn import engine
-from timescales.nn.engine.kernel import kernel_of
 from timescales.runs import record
 from timescales.tasks import Adding, Copy
 from timescales.training import build, checkpoint
@@ -37,8 +36,6 @@ def rnn(model, hidden, layers=1):
 
 def on(made, name):
     """The same on another engine."""
-    if name == "graph" and kernel_of(made.layers[0]) is None:
-        pytest.skip(f"{name} has no kernel for {made.layers[0]}")
     engine.pick(name, made.layers[0], torch.zeros(2, 1, 2))  # any other refusal is a fault
     made.engine = name
     return made

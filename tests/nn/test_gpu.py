@@ -7,19 +7,20 @@ import gc
 import os
 import signal
 
+import cell_models
 import pytest
 import torch
 import trainings
-from engine_cases import batched_seeds, close, some_state
+from engine_cases import batched_seeds, close, compare, some_state
 from hydra import compose, initialize_config_dir
 
-from timescales import LSTM, PLSTM, URLSTM, paths
+from timescales import GRU, LSTM, PLSTM, URLSTM, GatedRNN, paths
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager, graph, programs
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import GATES
+from timescales.nn.engine.equations import of_cell
 from timescales.tasks import Copy
 from timescales.training import build
 from timescales.training.model import SequenceModel
@@ -90,9 +91,14 @@ only_gpu = pytest.mark.skipif(not ON_GPU, reason="what a CPU does not have")
 SIZES = (
     {"copy": (220, 128, 10, 128), "digits": (784, 100, 1, 256), "odd": (61, 37, 5, 110)}
     if ON_GPU
-    else {"small": (12, 5, 3, 17)}
+    else {"small": (12, 5, 3, 18)}
 )
 MODELS = {"lstm": LSTM, "ur": URLSTM, "plstm": PLSTM, "separate": lambda i, h: PLSTM(i, h, coupled=False)}
+MODELS |= {
+    "gru": GRU,
+    "om": lambda i, h: GatedRNN(i, h, gate="om", downsize=2),
+    "o": lambda i, h: GatedRNN(i, h, gate="o"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -159,10 +165,24 @@ def test_cudnn_engine_at_full_size(size):
         close(fast[key] / scale, true[key] / scale, BOUNDS["highest"], key)
 
 
+@pytest.mark.parametrize("name", cell_models.NAMES)
+def test_every_cell_equals_the_eager_engine(name):
+    """Captured, with dt and its gradient, mask and state; all cells have passed their trials."""
+    model = cell_models.model(name, 3, 44).to(DEVICE)
+    state = [type(s)(*(v.to(DEVICE) for v in s)) for s in some_state(model, 6)]
+    x, dt = torch.randn(9, 6, 3, device=DEVICE), 2.0 * torch.rand(9, 6, device=DEVICE)
+    mask = torch.rand(9, 6, device=DEVICE) < 0.7
+    for d, m in ((None, None), (dt, mask)):
+        for _ in range(3):
+            compare("graph", model, x, state, d, m, tolerance=BOUNDS["highest"])
+
+
 @only_gpu
-@pytest.mark.parametrize("kind", GATES)
-def test_every_kernel_passes_its_trial(kind):
-    assert graph.trial(kind, str(torch.empty(0, device=DEVICE).device)) is None
+@pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_om_4", "odd"])
+def test_kernels_pass_their_trial(name):
+    device = torch.empty(0, device=DEVICE).device
+    cell = cell_models.model(name, 3, 44).layers[0].to(device)
+    assert graph.trial(cell, of_cell(cell, timed=False), device) is None
 
 
 @only_gpu
@@ -192,11 +212,10 @@ def test_live_calls_have_buffers_of_their_own():
 def test_replicas_equal_single_calls():
     S, B, inputs, H = next(iter(SIZES.values()))
     cells = [PLSTM(inputs, H).to(DEVICE).layers[0] for _ in range(4)]
-    cell, weights = batched_seeds(cells)
+    cell = batched_seeds(cells)
     x = torch.randn(S, 4, B, inputs, device=DEVICE)
-    cell.to(DEVICE)
     for _ in range(3):
-        output, _ = graph.run(cell, x, weights, cell.initial_state(4, B))
+        output, _ = graph.run(cell, x, cell.weights(), cell.initial_state(4, B))
     for r, one in enumerate(cells):
         close(output[:, r], graph.run(one, x[:, r], one.weights(), one.initial_state(B))[0])
 
@@ -222,7 +241,8 @@ def test_batched_seeds_equal_single_runs(model, tmp_path, monkeypatch, capsys):
 
 @only_gpu
 def test_random_numbers_after_a_capture_that_failed():
-    b = Buffers(graph.Kernel("lstm"), (1, 2, 3), 4, torch.device(DEVICE), False, False)
+    found = of_cell(LSTM(3, 4).layers[0], timed=False)
+    b = Buffers(found, (1, 2, 3), 4, torch.device(DEVICE), False, False)
 
     def fails(given):
         if given is b:

@@ -9,10 +9,11 @@ import importlib.util
 import itertools
 import sys
 
+import cell_models
 import pytest
 import torch
 from engine_cases import (
-    GATED,
+    CELL_TOLERANCE,
     MODELS,
     SHAPES,
     assert_nan_propagates,
@@ -20,14 +21,16 @@ from engine_cases import (
     close,
     compare,
     evaluate,
+    gradient,
     some_state,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from timescales import LSTM, PLSTM, GatedRNN
-from timescales.nn.engine import eager, graph, pointwise, triton_kernels
+from timescales import LSTM, PLSTM, RNN, GatedRNN
+from timescales.nn.cells import LSTMCell, PLSTMCell
+from timescales.nn.engine import eager, emit_triton, graph, pointwise, triton_kernels
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import AGED, GATES
+from timescales.nn.engine.equations import of_cell
 
 
 @pytest.fixture(autouse=True)
@@ -45,11 +48,25 @@ def test_equals_eager(name, shape):
         compare("graph", model, x, some_state(model, B) if last else None, d, m, last)
 
 
-@pytest.mark.parametrize("gate", GATED)
-def test_gated_equals_eager(gate):
-    model = GATED[gate](3, 7)
-    compare("graph", model, torch.randn(7, 5, 3), some_state(model, 5), None, torch.rand(7, 5) < 0.7)
-    compare("graph", GatedRNN(3, [7, 5], 2, gate=gate, T_max=30), torch.randn(7, 5, 3))
+@pytest.mark.parametrize("name", cell_models.NAMES)
+def test_every_cell_equals_eager(name):
+    """Results and every gradient, that of dt included."""
+    model = cell_models.model(name, 3, 12)
+    x, dt, mask = torch.randn(9, 5, 3), 3.0 * torch.rand(9, 5), torch.rand(9, 5) < 0.7
+    for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
+        compare("graph", model, x, some_state(model, 5), d, m, last=k == 3, tolerance=CELL_TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [GatedRNN, lambda *a, **k: GatedRNN(*a, core="gru", **k)], ids=["lstm", "gru"])
+def test_zoneout_in_training_draws_what_eager_draws(kind):
+    model = kind(3, 8, gate="ur", zoneout_h=0.3).train()
+    x, mask = torch.randn(7, 5, 3), torch.rand(7, 5) < 0.7
+    found = []
+    for engine in ("graph", "eager"):
+        torch.manual_seed(5)
+        found.append(evaluate(model, engine, torch.float32, x, some_state(model, 5), None, mask, False))
+    for name, value in found[0].items():
+        close(value, found[1][name], what=name)
 
 
 @pytest.mark.parametrize("name", ["lstm", "plstm"])
@@ -67,6 +84,14 @@ def test_extreme_reset_gates(bias):
         compare("graph", model, torch.randn(40, 5, 3), some_state(model, 5), 2.0 * torch.rand(40, 5))
 
 
+@pytest.mark.parametrize("age", [1e4, 1e6, 1e8])
+@pytest.mark.parametrize("name", cell_models.AGED)
+def test_large_ages(name, age):
+    model = cell_models.model(name, 3, 9)
+    state = [s._replace(age=age * (1.0 + torch.rand(5, 9))) for s in some_state(model, 5)]
+    compare("graph", model, torch.randn(6, 5, 3), state, 2.0 * torch.rand(6, 5))
+
+
 def test_time_shorter_than_epsilon():
     model = PLSTM(2, 5, epsilon=0.5)
     with torch.no_grad():
@@ -74,44 +99,31 @@ def test_time_shorter_than_epsilon():
     compare("graph", model, torch.randn(12, 4, 2), some_state(model, 4), 0.8 * torch.rand(12, 4))
 
 
-@pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "plstm_separate"])
+@pytest.mark.parametrize("name", cell_models.NAMES)
 def test_replicas_equal_single_runs(name):
     """Several seeds in one call: each as it would be alone, results and gradients."""
-    R, S, B, inputs, H = 3, 6, 4, 5, 9
-    models = [MODELS[name](inputs, H) for _ in range(R)]
+    R, S, B, inputs, H = 3, 6, 4, 5, 8
+    cells = [cell_models.model(name, inputs, H).layers[0] for _ in range(R)]
+    together = batched_seeds(cells)
     x, mask = torch.randn(S, R, B, inputs, requires_grad=True), torch.rand(S, R, B) < 0.8
-    dt = 2.0 * torch.rand(S, R, B)
+    dt = (2.0 * torch.rand(S, R, B)).requires_grad_()
     factor = torch.randn(S, R, B, H)
-    cell, weights = batched_seeds([model.layers[0] for model in models])
-    state = cell.initial_state(R, B)
-    output, after = graph.run(cell, x, weights, state, dt, mask)
+    output, after = graph.run(together, x, together.weights(), together.initial_state(R, B), dt, mask)
     (output * factor).sum().backward()
-    together = [
-        x.grad.clone(),
-        *(
-            torch.stack([m.layers[0].get_parameter(n).grad for m in models])
-            for n, _ in models[0].layers[0].named_parameters()
-        ),
-    ]
-    x.grad = None
-    for model in models:
-        model.zero_grad()
-    for r, model in enumerate(models):
-        one = model.layers[0]
-        y, end = graph.run(one, x[:, r], one.weights(), one.initial_state(B), dt[:, r], mask[:, r])
+    d_x, d_dt = x.grad.clone(), None if dt.grad is None else dt.grad.clone()
+    x.grad = dt.grad = None
+    for r, cell in enumerate(cells):
+        y, end = graph.run(cell, x[:, r], cell.weights(), cell.initial_state(B), dt[:, r], mask[:, r])
         close(output[:, r], y)
         for a, b in zip(after, end, strict=True):
             close(a[r], b)
         (y * factor[:, r]).sum().backward()
-    alone = [
-        x.grad,
-        *(
-            torch.stack([m.layers[0].get_parameter(n).grad for m in models])
-            for n, _ in models[0].layers[0].named_parameters()
-        ),
-    ]
-    for a, b in zip(together, alone, strict=True):
-        close(a, b)
+        for key, parameter in cell.named_parameters():
+            close(gradient(together.get_parameter(key))[r], gradient(parameter), what=key)
+    close(d_x, x.grad)
+    assert (d_dt is None) == (dt.grad is None)
+    if d_dt is not None:
+        close(d_dt, dt.grad)
 
 
 class Count(TorchDispatchMode):
@@ -132,6 +144,7 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
     monkeypatch.setattr(Buffers, "__init__", lambda b, *a: (kept(b, *a), buffers.append(b))[0])
     model = MODELS[name](3, H)
     model.engine = "graph"
+    of_cell(model.layers[0], timed=False)  # not counted
     with Count() as forward:
         output, _ = model(torch.randn(S, B, 3))
     assert forward.products == S + 1
@@ -150,8 +163,9 @@ def test_launches_and_bytes_are_those_of_the_docstring(name, gates, aged, monkey
 
 
 def test_the_docstrings_example():
-    b = Buffers(graph.Kernel("coupled"), (1, 220, 128), 128, torch.device("meta"), False, False)
-    b.d_output = b.h[:, 1:]
+    found = of_cell(PLSTMCell(10, 128), timed=False)
+    b = Buffers(found, (1, 220, 128), 128, torch.device("meta"), False, False)
+    b.d_output = b.states[0][:, 1:]
     assert round(b.bytes() / 1e6) == 102
 
 
@@ -161,11 +175,11 @@ def test_a_float64_default_leaves_the_buffers_float32():
     expected = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     torch.set_default_dtype(torch.float64)
     try:
-        for kind in GATES:
-            graph.compare_kernels(kind, torch.device("cpu"))
-        b = Buffers(graph.Kernel("coupled"), (1, 2, 3), 4, torch.device("cpu"), True, True)
-        dtypes = {v.dtype for v in vars(b).values() if isinstance(v, torch.Tensor)}
-        assert dtypes == {torch.float32, torch.uint8}
+        cell = model.layers[0]
+        equations = of_cell(cell, timed=True)
+        assert graph._trial(cell, equations, torch.device("cpu")) is None
+        b = Buffers(equations, (1, 2, 3), 7, torch.device("cpu"), True, True, True)
+        assert {v.dtype for v in b.tensors()} == {torch.float32, torch.uint8}
         found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -221,13 +235,25 @@ def test_changed_weights_are_noticed():
 
 
 def test_not_a_number_goes_through():
-    assert_nan_propagates("graph")
+    models = {name: lambda *a, name=name: cell_models.model(name, *a) for name in cell_models.NAMES}
+    assert_nan_propagates("graph", MODELS | models)
+
+
+class Mixed(LSTMCell):
+    """It takes the mean over the units."""
+
+    def step(self, gx, gh, state, dt=1.0):
+        h, c = super().step(gx, gh, state, dt)
+        return self.State(h - h.mean(-1, keepdim=True), c)
 
 
 def test_by_name_says_why_it_cannot():
     x = torch.randn(5, 2, 3)
     for model, reason in (
-        (GatedRNN(3, 4, gate="o", engine="graph"), r"the graph engine cannot run here: it has no kernel for Gated"),
+        (
+            RNN([Mixed(3, 4)], engine="graph"),
+            r"graph engine cannot run here: Mixed.step .*mean; use engine='eager'",
+        ),
         (LSTM(3, 4, engine="graph").double(), "x must be float32, not torch.float64"),
         (PLSTM(3, 4, engine="cudnn"), "the cudnn engine cannot run here: it runs only the plain LSTM"),
         (LSTM(3, 4, engine="cudnn").double(), "must be float32"),
@@ -242,9 +268,6 @@ def test_what_goes_to_eager():
     model = PLSTM(3, 4, engine="graph")
     for S, B in ((0, 2), (2, 0)):
         assert model(torch.randn(S, B, 3))[0].shape == (S, B, 4)
-    dt = torch.rand(5, 2, requires_grad=True)
-    model(torch.randn(5, 2, 3), dt=dt)[0].sum().backward()
-    assert dt.grad.abs().sum() > 0
 
 
 def test_inference_mode_and_no_gradients():
@@ -259,8 +282,11 @@ def test_inference_mode_and_no_gradients():
 
 def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(triton_kernels, "unavailable", "torch came without Triton; pip install triton")
-    reason = graph.trial.__wrapped__("coupled", "cuda:0")
-    assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
+    monkeypatch.setattr(graph, "_trials", {})
+    cell = PLSTM(3, 4).layers[0]
+    for _ in range(2):
+        reason = graph.trial(cell, of_cell(cell, timed=False), torch.device("cuda:0"))
+        assert reason == "RuntimeError: torch came without Triton; pip install triton; use engine='eager'"
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -284,23 +310,63 @@ def test_a_triton_that_cannot_be_imported(tmp_path, monkeypatch, broken, reason)
     assert kernels.unavailable == reason
 
 
-@pytest.mark.parametrize("kind", GATES)
-def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["zoneout", *cell_models.KERNELS])
+def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     """The interpreter is lenient where the compiler is not. For the H100 and H200 (sm_90)."""
     triton = pytest.importorskip("triton")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    fixed = {"H": 100, "G": GATES[kind], "KIND": kind, "BLOCK": triton_kernels.BLOCK}
-    if kind not in AGED:
-        fixed |= dict.fromkeys(("age", "dage", "dpower", "power"))
-    for absent in ({}, {"dt": None, "mask": None, "d_output": None}):
-        for kernel in (triton_kernels.forward_kernel, triton_kernels.backward_kernel):
-            constants = {name: value for name, value in (fixed | absent).items() if name in kernel.arg_names}
-            types = dict.fromkeys(("t", "S", "B", "rows"), "i32") | {"epsilon": "fp32", "floor": "fp32", "mask": "*u8"}
-            types |= dict.fromkeys(constants, "constexpr")
-            signature = {name: types.get(name, "*fp32") for name in kernel.arg_names}
-            source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-            made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-            assert len(made.asm["cubin"]) > 1000
+    H = 100
+    model = GatedRNN(3, H, zoneout_h=0.1).train() if name == "zoneout" else cell_models.model(name, 3, H)
+    kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], timed=True)))
+    constants = {"H": H, "BLOCK": emit_triton.BLOCK}
+    absent = {"mask": None, "d_output": None, "d_dt": None}
+    for kernel, without in ((kernels.forward, {}), (kernels.backward, {}), (kernels.backward, absent)):
+        fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
+        types = dict.fromkeys(("t", "S", "B", "rows"), "i32") | {"mask": "*u8"} | dict.fromkeys(fixed, "constexpr")
+        signature = {key: types.get(key, "*fp32") for key in kernel.arg_names}
+        source = ASTSource(fn=kernel, signature=signature, constexprs=fixed)
+        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        assert len(made.asm["cubin"]) > 1000
+        assert "f64" not in made.asm["ptx"]
+
+
+def test_the_text_of_a_kernel():
+    """The LSTM's forward kernel: a reader of the generated code finds the cell's equations."""
+    text = emit_triton.code(of_cell(LSTMCell(3, 4), timed=False))
+    forward = text[text.index("def forward") : text.index("def backward")]
+    lines = [line.strip() for line in forward.splitlines() if line.strip().startswith("x")]
+    assert lines == [
+        "x0 = sigmoid(z3)",
+        "x1 = sigmoid(z1)",
+        "x2 = x1 * before1",
+        "x3 = sigmoid(z0)",
+        "x4 = tanh(z2)",
+        "x5 = x3 * x4",
+        "x6 = x2 + x5",
+        "x7 = tanh(x6)",
+        "x8 = x0 * x7",
+    ]
+
+
+def test_cells_with_the_same_equations_have_the_same_kernels():
+    texts = [
+        {emit_triton.code(of_cell(cell_models.model(name, 3, 8).layers[0], timed=True)) for name in names}
+        for names in (cell_models.KERNELS, cell_models.NAMES)
+    ]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == len(cell_models.KERNELS)
+
+
+def test_constants_of_the_text():
+    values = {
+        0.1: "0.10000000149011612",
+        1e-40: "0.0",
+        1e39: 'float("inf")',
+        float("nan"): 'float("nan")',
+        -2.0: "-2.0",
+    }
+    for value, text in values.items():
+        assert emit_triton.literal(value) == text

@@ -1,4 +1,4 @@
-"""Every cell as a model of one layer, for tests of the engines; and a cell of unusual operations."""
+"""Every cell as a model of one layer, for tests of the engines; and two cells of unusual operations and gradients."""
 
 from __future__ import annotations
 
@@ -42,14 +42,66 @@ class OddCell(Cell):
         return self.State(h * self.exponent.sigmoid(), a, b.tanh())
 
 
+class HalfGradient(torch.autograd.Function):
+    """The identity within -1 and 1, with half its gradient everywhere."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-1.0, 1.0)
+
+    @staticmethod
+    def backward(ctx, d):
+        return 0.5 * d
+
+
+class AdversarialCell(Cell):
+    """Gradients that are not those of its equations: no_grad, detach and a function with a gradient of its own.
+
+    A gate that is not used, one whose input's share alone is used, and one whose recurrent share alone is used. A field
+    that is passed on, an age that grows, a parameter that is frozen, and logic.
+    """
+
+    gates = ("unused", "from_input", "from_h", "both")
+    biases = 2
+
+    class State(NamedTuple):
+        h: Tensor
+        kept: Tensor
+        age: Tensor
+        constant: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+        self.rate = nn.Parameter(torch.rand(hidden_size))
+        self.frozen = nn.Parameter(torch.rand(hidden_size), requires_grad=False)
+        self.by_gate_bias = nn.Parameter(torch.rand(4 * hidden_size))
+
+    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+        rate, frozen = (self.per_unit(v.sigmoid(), gx) for v in (self.rate, self.frozen))
+        _, x, _, _ = gx.chunk(4, -1)
+        _, _, h, _ = gh.chunk(4, -1)
+        _, _, _, both = (gx + gh + self.per_unit(self.by_gate_bias, gx)).chunk(4, -1)
+        with torch.no_grad():
+            scale = 1.0 / (1.0 + x * x)
+        high, low = both > 0.3, (both < -0.3) | (x >= 1.0)
+        old = torch.where(high & ~low, state.kept.detach(), torch.where((state.h != 0.0) | low, state.kept, x))
+        kept = rate * old + (1.0 - rate) * HalfGradient.apply(3.0 * h + x.detach()) * scale
+        age = (state.age + dt) * both.sigmoid() * frozen
+        f = (1.0 + age).pow(-rate)
+        return self.State(f * kept.tanh() + (1.0 - f) * x.tanh() + 0.1 * state.constant, kept, age, state.constant)
+
+
 MORE = {
     "gated_lstm_om_4": (GatedLSTMCell, {"gate": "om", "downsize": 4}),
     "gated_lstm_um_4": (GatedLSTMCell, {"gate": "um", "downsize": 4}),
     "gated_gru_om_4": (GatedGRUCell, {"gate": "om", "downsize": 4}),
     "gated_gru_um_4": (GatedGRUCell, {"gate": "um", "downsize": 4, "zoneout_h": 0.1}),
     "odd": (OddCell, {}),
+    "adversarial": (AdversarialCell, {}),
 }
 NAMES = [*CELLS, *MORE]  # the hidden size must be a multiple of 4
+
+AGED = ("plstm", "plstm_separate", "plstm_small_epsilon", "plstm_authors", "pgru")
 
 # Other initializers, other frozen gates, or the same equations by another class: the kernels are those of another name.
 SAME = ("lstm_bias_1", "lstm_frozen", "lstm_uniform", "chrono", "mts", "gated_lstm_-", "gated_lstm_c", "gated_lstm_u")

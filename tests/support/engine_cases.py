@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
@@ -23,12 +25,19 @@ SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 
 # float32 against float64, relative to the largest number of a tensor: rounding is 6e-8 per operation, and a sequence of
 # dependent steps adds up some tens of roundings.
 TOLERANCE = 1e-5
+CELL_TOLERANCE = 5e-6  # short sequences of small cells; ExpRNN has 2.3e-6 with either engine, all others below 1e-6
+SKEW_TOLERANCE = 3e-4  # of ExpRNN's `skew`: torch's gradient of matrix_exp in float32; the eager engine is as far off
 
 
 def close(a, b, tolerance=TOLERANCE, what=""):
     error = (a.double() - b.double()).abs().max().item()
     scale = b.double().abs().max().item()
     assert error <= tolerance * (scale + 1e-3), f"{what}: error {error:.2e} at scale {scale:.2e}"
+
+
+def gradient(v):
+    """The gradient of a leaf, zeros if it has none."""
+    return torch.zeros_like(v) if v.grad is None else v.grad
 
 
 def evaluate(model, engine, dtype, x, state, dt, mask, last):
@@ -38,19 +47,21 @@ def evaluate(model, engine, dtype, x, state, dt, mask, last):
     x = x.detach().to(dtype).requires_grad_()
     if state is not None:
         state = [type(s)(*(v.detach().to(dtype).requires_grad_() for v in s)) for s in state]
-    y, after = model(x, state, None if dt is None else dt.to(dtype), mask)
+    dt = None if dt is None else dt.detach().to(dtype).requires_grad_()
+    y, after = model(x, state, dt, mask)
     after = model.split_state(after)
     results = [*after[-1], *([] if last else [y])]
-    loss = sum(
-        (torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).view_as(v) * v).sum() for k, v in enumerate(results)
-    )
+    factors = [torch.linspace(-1.0, k + 1.5, v.numel(), dtype=dtype).to(v.device) for k, v in enumerate(results)]
+    loss = sum((factor.view_as(v) * v).sum() for factor, v in zip(factors, results, strict=True))
     loss.backward()
     out = {"output": y.detach(), "d x": x.grad}
     for k, s in enumerate(after):
         out |= {f"{name}{k}": value.detach() for name, value in s._asdict().items()}
+    if dt is not None:
+        out["d dt"] = gradient(dt)
     for k, s in enumerate(state or ()):
-        out |= {f"d {name}{k}": value.grad for name, value in s._asdict().items()}
-    return out | {f"d {name}": p.grad for name, p in model.named_parameters()}
+        out |= {f"d {name}{k}": gradient(value) for name, value in s._asdict().items()}
+    return out | {f"d {name}": gradient(p) for name, p in model.named_parameters()}
 
 
 def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolerance=TOLERANCE):
@@ -61,7 +72,7 @@ def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolera
     assert fast.keys() == expected.keys()
     for name in expected:
         assert fast[name].shape == expected[name].shape
-        close(fast[name], expected[name], tolerance, name)
+        close(fast[name], expected[name], SKEW_TOLERANCE if name.endswith("skew") else tolerance, name)
 
 
 def some_state(model, B):
@@ -74,22 +85,20 @@ def some_state(model, B):
 
 
 def batched_seeds(cells):
-    """A cell and weights for several seeds in one call: the parameters of `cells`, stacked to (R, ...)."""
-    weights = [cell.weights() for cell in cells]
-    together = type(weights[0])(*(None if v[0] is None else torch.stack(v) for v in zip(*weights, strict=True)))
-    cell = cells[0]
-    if getattr(cell, "power", None) is not None:
-        power = torch.stack([cell.power for cell in cells])
-        cell = type(cell)(cell.input_size, cell.hidden_size, coupled=cell.coupled)
-        del cell.power
-        cell.power = power
-    return cell, together
+    """A cell for several seeds in one call: the parameters and buffers of `cells`, stacked to (R, ...)."""
+    together = copy.deepcopy(cells[0])
+    for name, parameter in cells[0].named_parameters():
+        stacked = torch.stack([cell.get_parameter(name).detach() for cell in cells])
+        setattr(together, name, torch.nn.Parameter(stacked, parameter.requires_grad))
+    for name, _ in cells[0].named_buffers():
+        setattr(together, name, torch.stack([cell.get_buffer(name) for cell in cells]))
+    return together
 
 
-def assert_nan_propagates(engine):
+def assert_nan_propagates(engine, models=MODELS):
     """A NaN in one sequence reaches its later outputs, and no other sequence."""
-    for name, make in MODELS.items():
-        model = make(2, 3)
+    for name, make in models.items():
+        model = make(2, 4)
         model.engine = engine
         x = torch.zeros(3, 2, 2)
         x[1, 0, 0] = float("nan")

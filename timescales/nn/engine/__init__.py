@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import choice, cudnn, eager, fused
-from timescales.nn.engine.kernel import Named, kernel_of, tracing_reason, unusual_reason
+from timescales.nn.engine import choice, cudnn, eager, equations, fused
+from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
@@ -58,19 +58,20 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     if name == "eager":
         return eager.run
     chosen: Engine
+    reason = tracing_reason() or plain_reason(cell, x, others)
     if name == "fused":
-        reason = fused.call_reason(cell, x, others) or plain_reason(cell, x, others)
+        reason = reason or fused.call_reason(cell, x, others)
         program = None if reason else fused.program_of(cell, timed)
         if isinstance(program, str):
             reason = f"{program}; use engine='eager'"
         chosen = functools.partial(fused.run, program=program)
     elif name == "cudnn":
-        reason, chosen = cudnn.unsupported_reason(cell, x, masked), cudnn.run
+        reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
         from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
-        reason, chosen = graph.unsupported_reason(cell, x), graph.run
-    if reason := reason or plain_reason(cell, x, others):
+        reason, chosen = reason or graph.unsupported_reason(cell, x, timed), graph.run
+    if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
 
@@ -92,7 +93,7 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         _warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
-        return pick_on_gpu(cell, x, masked)
+        return pick_on_gpu(cell, x, masked, timed)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
     program = fused.program_of(cell, timed)
@@ -108,20 +109,23 @@ def _warn_once(cell: Cell, reason: str) -> None:
         warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
 
-def pick_on_gpu(cell: Cell, x: Tensor, masked: bool) -> Callable:
+def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Engine:
     """The fastest engine on a GPU, according to the measurements in measured.csv."""
     from timescales.nn.engine import graph
 
-    kernel = kernel_of(cell)
-    if kernel is None or 0 in x.shape:
+    if 0 in x.shape:
+        return eager.run
+    found = equations.known(cell, timed)
+    if isinstance(found, str):
+        _warn_once(cell, f"{found}; use engine='eager'")
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
     cudnn_allowed = not torch.are_deterministic_algorithms_enabled()
-    for name in choice.ranking(kernel.kind, *sizes, torch.cuda.get_device_name(x.device)):
+    for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
         if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked) is None:
             return cudnn.run
-        if name == "graph" and graph.unsupported_reason(cell, x) is None:
+        if name == "graph" and graph.unsupported_reason(cell, x, timed) is None:
             return graph.run_or_eager
         if name == "eager":
             break

@@ -3,58 +3,108 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from timescales.nn.engine.kernel import AGED, GATES, Kernel
+from timescales.nn.engine.equations import Block, Equations
+from timescales.nn.engine.scalar import Node
 
 
 class Buffers:
-    """Memory of one call of the graph engine, for R seeds, S steps, B sequences, H units and G gates.
+    """Memory of one call of the graph engine, for R seeds, S steps, B sequences and H units.
 
-    z: (R, S, B, G*H). First the pre-activations, then what backward needs to know, then the gradients of the
-        pre-activations.
-    h, c, age: (R, S + 1, B, H), the state before each step and after the last.
+    The weights and z have the order of `equations.blocks`: x-only, sums, h-only. C is the number of rows of all blocks;
+    a block has H / divisor of them.
+
+    z: (R, S, B, C). First the pre-activations, then their gradients. A cumax has its softmax there in between.
+    hh: recurrent weights of the blocks with a recurrent share, (R, rows, H).
+    states: by field, (R, S + 1, B, H), the state before each step and after the last. The first is h.
+    vectors: (R, H) each. noises: (R, S, B, H) each.
     dt, mask: (R, S, B) or None.
-    hh: recurrent weights, (R, G*H, H). power: exponents, (R, H).
+    wide: by expanded block, (E, R, B, H): at one step the numbers of all units, then their gradients; None without.
     d_output: gradient of the outputs, (R, S, B, H), or None.
-    dh, dc, dage, dpower: (R, B, H), gradients that are passed from step to step in backward.
-
-    age, power, dage and dpower exist only for the power-law LSTM.
+    d_states, d_vectors: (R, B, H) each, gradients that are passed from step to step in backward. The gradient of a
+        vector without gradient is None.
+    d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step.
     """
 
-    d_output: Tensor | None
-    age: Tensor | None
-    dage: Tensor | None
-    dpower: Tensor | None
-    power: Tensor | None
+    d_output: Tensor | None = None
 
     def __init__(
-        self, kernel: Kernel, sizes: tuple[int, int, int], H: int, device: torch.device, timed: bool, masked: bool
+        self,
+        equations: Equations,
+        sizes: tuple[int, int, int],
+        H: int,
+        device: torch.device,
+        timed: bool,
+        masked: bool,
+        time_gradient: bool = False,
     ) -> None:
         R, S, B = sizes
-        self.kind, self.epsilon, self.floor, self.H = kernel.kind, kernel.epsilon, kernel.floor, H
-        self.gates, self.aged = GATES[self.kind], self.kind in AGED
+        self.equations, self.sizes, self.H = equations, sizes, H
+        self.timed, self.masked, self.time_gradient = timed, masked, time_gradient
+        self.columns = columns(equations.blocks, H)
+        self.x_columns = width(H, (block for block in equations.blocks if block.has_x))
+        self.first_h = width(H, (block for block in equations.blocks if not block.has_h))
+        C = width(H, equations.blocks)
         empty = functools.partial(torch.empty, device=device, dtype=torch.float32)
-        self.z, self.hh = empty(R, S, B, self.gates * H), empty(R, self.gates * H, H)
-        self.h, self.c = empty(R, S + 1, B, H), empty(R, S + 1, B, H)
-        self.dh, self.dc, self.d_output = empty(R, B, H), empty(R, B, H), None
-        self.age = self.dage = self.dpower = self.power = None
-        if self.aged:
-            self.age, self.dage, self.dpower = empty(R, S + 1, B, H), empty(R, B, H), empty(R, B, H)
-            self.power = empty(R, H)
-            if kernel.power is not None:
-                self.power.copy_(kernel.power.detach())
+        self.z, self.hh = empty(R, S, B, C), empty(R, C - self.first_h, H)
+        self.states = [empty(R, S + 1, B, H) for _ in equations.fields]
+        self.vectors = [empty(R, H) for _ in equations.vectors]
+        self.noises = [empty(R, S, B, H) for _ in range(equations.noises)]
         self.dt = torch.ones(R, S, B, device=device, dtype=torch.float32) if timed else None
         self.mask = torch.ones(R, S, B, device=device, dtype=torch.uint8) if masked else None
+        self.expanded = [k for k, block in enumerate(equations.blocks) if block.is_expanded]
+        self.wide = empty(len(self.expanded), R, B, H) if self.expanded else None
+        self.d_states = [empty(R, B, H) for _ in equations.fields]
+        self.d_vectors = [None if is_zero(node) else empty(R, B, H) for node in equations.d_vectors]
+        self.d_dt = empty(R, S, B) if time_gradient else None
+        self.d_dt_units = empty(R, B, H) if time_gradient else None
 
-    def zero_gradients(self) -> None:
-        """Set the gradients that are passed from step to step to zero."""
-        for gradient in (self.dh, self.dc, self.dage, self.dpower):
-            if gradient is not None:
-                gradient.zero_()
+    def like(self, steps: int) -> Buffers:
+        """Buffers for another number of steps, filled with zeros."""
+        R, _, B = self.sizes
+        b = Buffers(self.equations, (R, steps, B), self.H, self.z.device, self.timed, self.masked, self.time_gradient)
+        if self.d_output is not None:
+            b.d_output = torch.empty_like(b.states[0][:, 1:]).contiguous()
+        for tensor in b.tensors():
+            tensor.zero_()
+        return b
+
+    def block(self, k: int, t: int) -> Tensor:
+        """The numbers of a block in z at step t, (R, B, H / divisor)."""
+        return self.z[:, t, :, self.columns[k]]
+
+    def recurrent(self, t: int) -> Tensor:
+        """The blocks with a recurrent share in z at step t, (R, B, rows)."""
+        return self.z[:, t, :, self.first_h :]
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All buffers that exist."""
+        for value in vars(self).values():
+            for tensor in value if isinstance(value, list) else [value]:
+                if isinstance(tensor, Tensor):
+                    yield tensor
 
     def bytes(self) -> int:
         """Size of all buffers together."""
-        return sum(v.numel() * v.element_size() for v in vars(self).values() if isinstance(v, Tensor))
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+
+
+def is_zero(node: Node) -> bool:
+    """Whether an expression is the number 0."""
+    return node.op == "constant" and node.value == 0.0
+
+
+def width(H: int, blocks: Iterator[Block] | Sequence[Block]) -> int:
+    """Number of rows of some blocks together."""
+    return sum(H // block.divisor for block in blocks)
+
+
+def columns(blocks: Sequence[Block], H: int) -> list[slice]:
+    """The columns of each block in z."""
+    ends = list(itertools.accumulate(H // block.divisor for block in blocks))
+    return [slice(end - H // block.divisor, end) for block, end in zip(blocks, ends, strict=True)]

@@ -1,9 +1,8 @@
 """Which engine "auto" tries first on a GPU: the fastest one in measured.csv at the nearest size.
 
 `python scripts/bench/bench.py --device cuda` measures the engines and writes measured.csv. A row has the kind of cell
-(lstm, refine, coupled, separate), the sizes S, B and H, the engine, the time of a forward and backward pass in float32
-(in milliseconds), and the device. Without measurements, cuDNN comes first for the plain LSTM and the graph engine for
-the other cells.
+(see `kind_of`), the sizes S, B and H, the engine, the time of a forward and backward pass in float32 (in milliseconds),
+and the device. Without measurements, cuDNN comes first for the plain LSTM and the graph engine for the other cells.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timescales.files import csv_rows
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.equations import Equations
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")
@@ -29,6 +30,11 @@ class Row(NamedTuple):
     engine: str
     ms: float
     device: str
+
+
+def kind_of(cell: Cell, found: Equations) -> str:
+    """The kind of a cell in measured.csv: "lstm" for the equations of torch.nn.LSTM, else the name of its class."""
+    return "lstm" if found.is_plain_lstm else type(cell).__name__
 
 
 @functools.cache

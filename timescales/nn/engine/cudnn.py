@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager
-from timescales.nn.engine.kernel import kernel_of
+from timescales.nn.engine import eager, equations
 
 
 def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
     """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
-    kernel = kernel_of(cell)
-    if kernel is None or kernel.kind != "lstm":
+    if not is_plain_lstm(cell):
         return f"it runs only the plain LSTM, not {cell}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"
@@ -30,6 +28,12 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | Non
     if x.is_cuda and not torch.backends.cudnn.is_acceptable(x):
         return "torch has no cuDNN here, or it is turned off; use engine='auto'"
     return None
+
+
+def is_plain_lstm(cell: Cell) -> bool:
+    """Whether a cell has the equations of torch.nn.LSTM."""
+    found = equations.known(cell, timed=False)
+    return not isinstance(found, str) and found.is_plain_lstm
 
 
 def run(
@@ -44,6 +48,7 @@ def run(
         return eager.run(cell, x, weights, state)
     ih, hh, bias_ih, bias_hh = weights
     parameters = [ih, hh, bias_ih, torch.zeros_like(bias_ih) if bias_hh is None else bias_hh]
+    before_h, before_c = state  # in this order, whatever a cell calls them
     training = torch.is_grad_enabled()  # cuDNN keeps the activations for backward only in training mode
     # Autocast would use half precision, where a gate near 1 becomes 1 and forgets nothing.
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
@@ -51,7 +56,7 @@ def run(
         warnings.simplefilter("ignore", UserWarning)
         output, h, c = torch._VF.lstm(
             x,
-            (state.h.contiguous().unsqueeze(0), state.c.contiguous().unsqueeze(0)),
+            (before_h.contiguous().unsqueeze(0), before_c.contiguous().unsqueeze(0)),
             parameters,
             *(True, 1, 0.0, training, False, False),  # biases, layers, dropout, training, bidirectional, batch first
         )

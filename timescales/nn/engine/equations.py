@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -83,6 +84,11 @@ class Equations(NamedTuple):
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
     @property
+    def reads_dt(self) -> bool:
+        """Whether the expressions read dt."""
+        return any(node.op == "dt" for node in in_order([*self.new, *self.backward]))
+
+    @property
     def is_plain_lstm(self) -> bool:
         """Whether the expressions are those of torch.nn.LSTM, so that cuDNN can run them."""
         return self.hoisted.used == [] and self.new == _lstm(self.graph, len(self.divisors), self.divisors)
@@ -156,6 +162,31 @@ def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
             if parameter is not None:
                 key += (name, parameter.requires_grad, parameter.dtype, parameter.shape)
     return tuple(key)
+
+
+_known: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | str]] = weakref.WeakKeyDictionary()
+
+
+def known(cell: Cell, timed: bool) -> Equations | str:
+    """`of_cell`, kept for each cell and each `signature`, or the reason why there is none.
+
+    For a step that does not read dt they are those without dt.
+    """
+    of_this_cell = _known.setdefault(cell, {})
+    key = signature(cell, timed)
+    if key not in of_this_cell:
+        of_this_cell[key] = _equations_or_reason(cell, timed)
+    return of_this_cell[key]
+
+
+def _equations_or_reason(cell: Cell, timed: bool) -> Equations | str:
+    if not cell.compiled:
+        return f"{type(cell).__name__}.compiled is False"
+    try:
+        found = of_cell(cell, timed)
+    except NotTraceable as error:
+        return str(error)
+    return found if found.reads_dt or not timed else known(cell, False)
 
 
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:

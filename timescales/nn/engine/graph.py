@@ -1,16 +1,19 @@
 """The graph engine for GPUs: per step one matrix product and one pointwise kernel, replayed as a CUDA graph.
 
-    forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  step_forward
-    backward   per step  step_backward  and  dh += dz_t U;  then dU, dW, db and dx of all steps at once
+    forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  the state after the step
+    backward   per step  dz_t and the gradient of the state before it,  and  dh += dz_t U;  then dU, dW, db and dx of
+               all steps at once
 
-The pointwise kernels are in triton_kernels.py, and in torch in pointwise.py. On a CPU the engine runs the latter
-without graphs; so everything except the launches is tested without a GPU. Only float32 is supported; torch's settings
-decide whether products are rounded to TF32.
+The pointwise kernels are written from `Cell.step`: in Triton by emit_triton.py, and in torch by pointwise.py. On a CPU
+the engine runs the latter without graphs; so everything except the launches is tested without a GPU. Only float32 is
+supported; torch's settings decide whether products are rounded to TF32.
 
-Cost per step and layer (tests/nn/test_graph.py checks it): 2 launches forward and 2 backward; the first step's product
-in backward is left out if the state before it needs no gradient. Per call, 1 more product forward and 2 or 3 backward.
-Memory per step and sequence: G H + 2 H numbers (3 H with an age), and H more for the gradients of the outputs in a
-graph. For a pLSTM with 3 gates these are 7 H: the copy task with T = 200 (220 x 128 x 128) needs 102 MB.
+Cost per step and layer (tests/nn/test_graph.py checks it): 2 launches forward and 2 backward, and about ten more for a
+cumax; the first step's product in backward is left out if the state before it needs no gradient. Per call, 1 more
+product forward and 2 or 3 backward. Memory per step and sequence: a number for each row of the weights and each unit of
+each field of the state, and H more for the gradients of the outputs in a graph; a gate whose shares are used apart, as
+in a GRU, counts twice. For a pLSTM with 3 gates these are 7 H: the copy task with T = 200 (220 x 128 x 128) needs
+102 MB.
 
 loops.py has the loops over the steps, buffers.py their memory, programs.py the CUDA graphs.
 """
@@ -20,24 +23,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, programs, triton_kernels
+from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import (
-    GATES,
-    Kernel,
-    check_backward,
-    kernel_of,
-    no_jvp,
-    saved_tensors_have_hooks,
-    tracing_reason,
-)
-from timescales.nn.engine.loops import loop_backward, loop_forward
+from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kernel import check_backward, no_jvp, saved_tensors_have_hooks
+from timescales.nn.engine.trial import TOLERANCE, difference
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients
@@ -45,78 +43,72 @@ PIECE = 128  # steps per piece of a long sequence without gradients
 _pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
 
-def unsupported_reason(cell: Cell, x: Tensor) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
-    if (kernel := kernel_of(cell)) is None:
-        return f"it has no kernel for {cell}; use engine='eager'"
-    if reason := tracing_reason():
-        return reason
-    for name, tensor in (("x", x), ("the weights", cell.weight_hh)):
+def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `timed`: with dt."""
+    for name, tensor in (("x", x), ("the weights", cell.weight_ih)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
-    if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_hh.device:
-        return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_hh.device}"
-    return trial(kernel.kind, str(x.device)) if x.is_cuda else None
+    if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_ih.device:
+        return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_ih.device}"
+    found = equations.known(cell, timed)
+    if isinstance(found, str):
+        return f"{found}; use engine='eager'"
+    return trial(cell, found, x.device) if x.is_cuda else None
 
 
-@functools.cache
-def trial(kind: str, device: str) -> str | None:
-    """Compare the kernels of a kind of cell with the torch version on a small sequence, with a capture.
+_trials: dict[tuple[type[Cell], str, torch.device], str | None] = {}
+
+
+def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
+    """Compare a small sequence on `device`, with a capture, with the eager engine in float64.
+
+    It runs once for each class of cells, kernel and device.
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
+    key = type(cell), emit_triton.code(found), device
+    if key not in _trials:
+        _trials[key] = _trial(cell, found, device)
+    return _trials[key]
+
+
+def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
+    tolerance = 1e-2 if programs.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
     try:
         if triton_kernels.unavailable is not None:
             raise RuntimeError(triton_kernels.unavailable)
-        with (
-            torch.cuda.device(device),
-            torch.inference_mode(False),
-            torch.no_grad(),
-            torch.random.fork_rng(devices=[]),
-        ):
-            compare_kernels(kind, torch.device(device))
+        run_there = functools.partial(_run_on, device, found)
+        reason = difference(cell, found.reads_dt, found.noises, run_there, tolerance)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
         reason = programs.one_line(error)
-        programs.announce(reason)
-        return f"{reason}; use engine='eager'"
-    return None
+    if reason is None:
+        return None
+    programs.announce(reason)
+    return f"{reason}; use engine='eager'"
 
 
-def compare_kernels(kind: str, device: torch.device) -> None:
-    """Run a small sequence on a CPU and on `device`. Raises RuntimeError if the results differ."""
-    (R, S, B), H, gates = (1, 3, 5), 7, GATES[kind]
-    normal = functools.partial(torch.randn, dtype=torch.float32)
-    values = {"z": normal(R, S, B, gates * H), "h": normal(R, B, H), "c": normal(R, B, H)}
-    values |= {"age": normal(R, B, H).abs(), "hh": normal(R, gates * H, H), "d_output": normal(R, S, B, H)}
-    kernel = Kernel(kind, torch.full((H,), 0.4, dtype=torch.float32), 1e-3, 0.0)
-    tolerance = 1e-2 if programs.rounding() == "tf32" else 1e-4  # TF32 has ten bits
-    expected, results = (_run_once(kernel, (R, S, B), H, on, values) for on in (torch.device("cpu"), device))
-    for a, b in zip(expected, results, strict=True):
-        if not torch.allclose(a, b, rtol=tolerance, atol=tolerance):
-            raise RuntimeError(f"its {kind} kernel is off by {(a - b).abs().max():.1e} on {device}")
-
-
-def _run_once(
-    kernel: Kernel, sizes: tuple[int, int, int], H: int, device: torch.device, values: dict[str, Tensor]
-) -> list[Tensor]:
-    """h, z, dh and dc after running a sequence forward and backward; captured on a GPU."""
-    b = Buffers(kernel, sizes, H, device, False, False)
-    b.d_output = torch.empty(*sizes, H, device=device, dtype=torch.float32)
-    loops = (loop_forward, loop_backward)
-    runs = [programs.capture(b, loop).replay for loop in loops] if device.type == "cuda" else None
-    for name, value in values.items():
-        buffer = getattr(b, name)
-        if buffer is not None:
-            (buffer[:, 0] if name in ("h", "c", "age") else buffer).copy_(value)
-    b.zero_gradients()
-    for k, loop in enumerate(loops):
-        if runs is None:
-            loop(b)
-        else:
-            runs[k]()
-    return [v.cpu() for v in (b.h, b.z, b.dh, b.dc)]
+def _run_on(
+    device: torch.device,
+    found: Equations,
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor,
+    noises: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    """Run a sequence from the CPU on `device`; for the trial."""
+    vectors = found.vector_values(cell, weights.ih)
+    x, dt = eager.fill_masked(x, dt, mask)
+    there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
+    x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
+    plan = Plan(found, programs.Pool() if programs.captures(x) else None, True, True, dt is not None)
+    for _ in range(2):  # the second time it is captured
+        output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
+    return output.cpu(), type(last)(*(v.cpu() for v in last))
 
 
 def run(
@@ -130,56 +122,89 @@ def run(
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
 
-    The eager engine runs empty sequences and batches, and calls that need a gradient to dt. Without gradients, long
-    sequences are run in pieces of PIECE steps, which need a fraction of the memory.
+    The eager engine runs empty sequences and batches. Without gradients, long sequences are run in pieces of PIECE
+    steps, which need a fraction of the memory.
 
     strict: raise RuntimeError if no graph can be captured. Otherwise the steps are launched one by one.
     """
-    if x.shape[0] == 0 or x[0].numel() == 0 or (dt is not None and dt.requires_grad and torch.is_grad_enabled()):
+    if x.shape[0] == 0 or x[0].numel() == 0:
         return eager.run(cell, x, weights, state, dt, mask)
-    x, dt = eager.fill_masked(x, dt, mask)
-    kernel = kernel_of(cell)
-    assert kernel is not None, "see unsupported_reason"
-    differentiable = (x, *weights, kernel.power, *state)
-    keep = torch.is_grad_enabled() and any(v is not None and v.requires_grad for v in differentiable)
-    if keep or len(x) <= 2 * PIECE:
-        return _run_whole(cell, kernel, x, weights, state, dt, mask, strict, keep)
+    found = equations.known(cell, dt is not None)
+    assert isinstance(found, Equations), found
+    x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
+    vectors = found.vector_values(cell, weights.ih)
+    keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
+    pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
+    plan = Plan(found, pool, strict, keep, keep and _need_gradient([dt]))
+    steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     outputs = []
-    for start in range(0, len(x), PIECE):
-        x_piece = x[start : start + PIECE]
-        dt_piece = None if dt is None else dt[start : start + PIECE]
-        mask_piece = None if mask is None else mask[start : start + PIECE]
-        output, state = run(cell, x_piece, weights, state, dt_piece, mask_piece, strict)
+    for start in range(0, len(x), steps):
+        x_piece, dt_piece, mask_piece = (None if v is None else v[start : start + steps] for v in (x, dt, mask))
+        assert x_piece is not None
+        noises = equations.draw_noise(found, cell, len(x_piece), tuple(x.shape[1:-1]), x)
+        output, state = _run_whole(plan, x_piece, weights, vectors, state, dt_piece, mask_piece, noises)
         outputs.append(output)
-    return torch.cat(outputs), state
+    return (torch.cat(outputs) if len(outputs) > 1 else outputs[0]), state
+
+
+def _need_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    return any(v is not None and v.requires_grad for v in tensors)
 
 
 def _run_whole(
-    cell: Cell,
-    kernel: Kernel,
+    plan: Plan,
     x: Tensor,
     weights: Weights,
+    vectors: Sequence[Tensor],
     state: Any,
     dt: Tensor | None,
     mask: Tensor | None,
-    strict: bool,
-    keep: bool,
+    noises: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
     """Run a sequence in one piece. If it is captured and masked, it is padded to a multiple of PADDED steps."""
-    steps, captures = len(x), programs.captures(x)
-    if mask is not None and captures:
+    steps, found = len(x), plan.equations
+    if mask is not None and plan.pool is not None:
         extra = -steps % PADDED
         x, mask = _lengthen(x, extra, 0.0), _lengthen(mask, extra, 0)
         dt = None if dt is None else _lengthen(dt, extra, 1.0)
-    ih, hh, bias, bias_hh = weights
-    bias = bias if bias_hh is None else bias + bias_hh
-    age = getattr(state, "age", None)
-    pool = _pools.setdefault(cell, programs.Pool()) if captures else None
-    plan = Plan(kernel._replace(power=None), pool, strict, keep)
+        noises = [_lengthen(noise, extra, 0.5) for noise in noises]
+    inputs = Inputs(x, *in_block_order(found, weights), dt, mask, tuple(state), tuple(vectors), tuple(noises))
     with _on_device_of(x):
-        output, h, c, age = GraphFunction.apply(plan, x, ih, hh, bias, kernel.power, state.h, state.c, age, dt, mask)
+        output, *last = GraphFunction.apply(plan, *inputs.flat())
     output = output[:steps] if len(output) > steps else output
-    return output, type(state)(*((h, c) if age is None else (h, c, age)))
+    return output, type(state)(*last)
+
+
+def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The weights with rows in the order of the blocks.
+
+    Returns: weight_ih of the blocks with an input's share; weight_hh of the blocks with a recurrent share; the bias of
+    the former, and of the blocks with only a recurrent share (None without).
+    """
+    ih, hh, bias_ih, bias_hh = weights
+    x_gates = [block.gate for block in found.blocks if block.has_x]
+    h_gates = [block.gate for block in found.blocks if block.has_h]
+    apart = [block.gate for block in found.blocks if not block.has_x]
+    if not apart:
+        bias = bias_ih if bias_hh is None else bias_ih + bias_hh
+        return _rows(found, ih, -2, x_gates), _rows(found, hh, -2, h_gates), _rows(found, bias, -1, x_gates), None
+    bias, bias_h = _rows(found, bias_ih, -1, x_gates), None
+    if bias_hh is not None:
+        bias_h = _rows(found, bias_hh, -1, apart)
+        inputs_alone = [block.gate for block in found.blocks if not block.has_h]
+        zeros = torch.zeros_like(_rows(found, bias_hh, -1, inputs_alone))
+        sums = [gate for gate in x_gates if gate not in apart]
+        bias = bias + (torch.cat([zeros, _rows(found, bias_hh, -1, sums)], -1) if sums else zeros)
+    return _rows(found, ih, -2, x_gates), _rows(found, hh, -2, h_gates), bias, bias_h
+
+
+def _rows(found: Equations, v: Tensor, dim: int, gates: list[int]) -> Tensor:
+    """The rows of these gates, in this order, in the dimension `dim`."""
+    if gates == list(range(len(found.divisors))):
+        return v
+    H = v.shape[dim] / sum(1 / divisor for divisor in found.divisors)
+    parts = v.split([round(H / divisor) for divisor in found.divisors], dim)
+    return torch.cat([parts[gate] for gate in gates], dim)
 
 
 def _lengthen(v: Tensor, extra: int, value: float) -> Tensor:
@@ -213,29 +238,41 @@ _announced: set[str] = set()
 class Plan(NamedTuple):
     """Arguments of a call that are not tensors.
 
-    kernel: without the power, which is a tensor. pool: graphs of this cell, or None to run without graphs.
-    strict: see `run`. keep: whether backward follows.
+    pool: graphs of this cell, or None to run without graphs. strict: see `run`. keep: whether backward follows.
+    time_gradient: whether dt needs a gradient.
     """
 
-    kernel: Kernel
+    equations: Equations
     pool: programs.Pool | None
     strict: bool
     keep: bool
+    time_gradient: bool
 
 
 class Inputs(NamedTuple):
-    """The tensors of a call. Shapes as in `eager.run`."""
+    """The tensors of a call. Weights as in `in_block_order`; other shapes as in `eager.run`."""
 
     x: Tensor
     ih: Tensor
     hh: Tensor
     bias: Tensor
-    power: Tensor | None
-    h: Tensor
-    c: Tensor
-    age: Tensor | None
+    bias_h: Tensor | None
     dt: Tensor | None
     mask: Tensor | None
+    state: tuple[Tensor, ...]
+    vectors: tuple[Tensor, ...]
+    noises: tuple[Tensor, ...]
+
+    @classmethod
+    def of(cls, found: Equations, tensors: Sequence[Any]) -> Inputs:
+        """The inputs from the tensors of `GraphFunction`."""
+        x, ih, hh, bias, bias_h, dt, mask, *rest = tensors
+        f, v = len(found.fields), len(found.fields) + len(found.vectors)
+        return cls(x, ih, hh, bias, bias_h, dt, mask, tuple(rest[:f]), tuple(rest[f:v]), tuple(rest[v:]))
+
+    def flat(self) -> list[Tensor | None]:
+        """The tensors in one list."""
+        return [*self[:7], *self.state, *self.vectors, *self.noises]
 
     @property
     def batched(self) -> bool:
@@ -250,19 +287,22 @@ class Inputs(NamedTuple):
         """(R, ...), or (...) if there are no batched seeds."""
         return v if self.batched else v[0]
 
+    def steps_first(self, v: Tensor) -> Tensor:
+        """The reverse of `seeds_first`."""
+        return v.transpose(0, 1) if self.batched else v[0]
+
 
 class GraphFunction(torch.autograd.Function):
-    """A sequence as one autograd function: (output, h, c, age) from the `Inputs`."""
+    """A sequence as one autograd function: the output and the last state, from the `Inputs`."""
 
     @staticmethod
     def forward(ctx: Any, plan: Plan, *tensors: Any) -> tuple[Any, ...]:
         ctx.set_materialize_grads(False)  # None instead of zeros for a result without a gradient
-        inputs = Inputs(*tensors)
+        inputs = Inputs.of(plan.equations, tensors)
         lease = _forward(plan, inputs)
-        b = lease.b
-        output = b.h[:, 1:].transpose(0, 1) if inputs.batched else b.h[0, 1:]
-        last = [None if v is None else inputs.without_seeds(v[:, -1]).clone() for v in (b.h, b.c, b.age)]
-        results = (output.clone(), *last)
+        states = lease.b.states
+        last = [inputs.without_seeds(state[:, -1]).clone() for state in states]
+        results = (inputs.steps_first(states[0][:, 1:]).clone(), *last)
         # Hooks on saved tensors are there to save memory. They cannot take the buffers: backward computes them again.
         keep_buffers = plan.keep and not saved_tensors_have_hooks()
         if plan.keep:
@@ -275,90 +315,114 @@ class GraphFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         check_backward("graph", grads)
-        inputs = Inputs(*ctx.saved_tensors)
+        inputs = Inputs.of(ctx.plan.equations, ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it
             lease = _forward(ctx.plan, inputs)
-        wanted = dict(zip(Inputs._fields[:8], ctx.needs_input_grad[1:9], strict=True))
+        wanted = Inputs.of(ctx.plan.equations, ctx.needs_input_grad[1:])
         with _on_device_of(inputs.x):
-            _run_backward(lease, inputs, grads, first=wanted["h"])
+            _run_backward(lease, inputs, grads, first=wanted.state[0])  # type: ignore[arg-type]  # they are booleans
             gradients = _gradients(lease.b, inputs, wanted)
         lease.release()
-        return None, *(gradients[name] if want else None for name, want in wanted.items()), None, None
+        return None, *gradients.flat()
 
     jvp = staticmethod(no_jvp)
 
 
 def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
     """Fill the buffers of a call and run it forward."""
-    x, ih, hh, bias, power, h, c, age, dt, mask = inputs
-    S, B, H = x.shape[0], x.shape[-2], hh.shape[-1]
-    sizes = (x.shape[1] if inputs.batched else 1, S, B)
-    kernel = plan.kernel._replace(power=power)
+    x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, inputs.hh.shape[-1]
+    sizes = (x.shape[1] if inputs.batched else 1, x.shape[0], x.shape[-2])
 
     def make() -> Buffers:
         with torch.inference_mode(False), torch.no_grad():
-            return Buffers(kernel, sizes, H, x.device, dt is not None, mask is not None)
+            return Buffers(plan.equations, sizes, H, x.device, dt is not None, mask is not None, plan.time_gradient)
 
-    key: tuple[Any, ...] = (*plan.kernel, *sizes, H, dt is None, mask is None)
+    key: tuple[Any, ...] = ()
     if plan.pool is not None:
-        key += programs.settings(x.device)
+        code = emit_triton.code(plan.equations)
+        key = (code, *sizes, H, dt is None, mask is None, plan.time_gradient, *programs.settings(x.device))
     lease = programs.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
-    if inputs.batched:
-        folded = inputs.seeds_first(x).reshape(sizes[0], S * B, x.shape[-1])
-        torch.baddbmm(bias.unsqueeze(1), folded, ih.mT, out=b.z.flatten(1, 2))
-    else:
-        torch.addmm(bias, x.reshape(S * B, x.shape[-1]), ih.t(), out=b.z.flatten(0, 2))
-    b.hh.copy_(hh)
-    _copy_to(b.power, power)
-    for buffer, value in ((b.h, h), (b.c, c), (b.age, age)):
-        _copy_to(None if buffer is None else buffer[:, 0], value)
-    _copy_to(b.dt, None if dt is None else inputs.seeds_first(dt))
-    _copy_to(b.mask, None if mask is None else inputs.seeds_first(mask.bool()))
+    _project(b, inputs)
+    b.hh.copy_(inputs.hh)
+    for buffer, value in zip(b.vectors, inputs.vectors, strict=True):
+        buffer.copy_(value)
+    for buffer, value in zip(b.states, inputs.state, strict=True):
+        buffer[:, 0].copy_(value)
+    for buffer, value in zip(b.noises, inputs.noises, strict=True):
+        buffer.copy_(inputs.seeds_first(value))
+    if b.dt is not None and dt is not None:
+        b.dt.copy_(inputs.seeds_first(dt))
+    if b.mask is not None and mask is not None:
+        b.mask.copy_(inputs.seeds_first(mask.bool()))
     lease.forward()
     return lease
 
 
-def _copy_to(buffer: Tensor | None, value: Tensor | None) -> None:
-    """Copy a value to its buffer; there is none for an input that a call does not have."""
-    if value is not None:
-        assert buffer is not None
-        buffer.copy_(value)
+def _project(b: Buffers, inputs: Inputs) -> None:
+    """Write to z what does not depend on h: the input's share, and the bias of blocks without one."""
+    R, S, B = b.sizes
+    x, ih, bias = inputs.x, inputs.ih, inputs.bias
+    if inputs.batched:
+        folded = inputs.seeds_first(x).reshape(R, S * B, x.shape[-1])
+        torch.baddbmm(bias.unsqueeze(1), folded, ih.mT, out=b.z.flatten(1, 2)[..., : b.x_columns])
+    else:
+        torch.addmm(bias, x.reshape(S * B, x.shape[-1]), ih.t(), out=b.z.flatten(0, 2)[:, : b.x_columns])
+    if inputs.bias_h is None:
+        b.z[..., b.x_columns :].zero_()
+    else:
+        bias_h = inputs.bias_h if inputs.batched else inputs.bias_h.unsqueeze(0)
+        b.z[..., b.x_columns :].copy_(bias_h[:, None, None])
 
 
 def _run_backward(lease: programs.Lease, inputs: Inputs, grads: Any, first: bool) -> None:
-    """Run a call backward in its buffers, from the gradients of output, h, c and age."""
+    """Run a call backward in its buffers, from the gradients of the output and the last state."""
     b = lease.b
     d_output, *d_last = grads
-    for buffer, value in zip((b.dh, b.dc, b.dage), d_last, strict=True):
-        if buffer is not None:
-            buffer.zero_() if value is None else buffer.copy_(value)
-    if b.dpower is not None:
-        b.dpower.zero_()
+    for buffer, value in zip(b.d_states, d_last, strict=True):
+        buffer.zero_() if value is None else buffer.copy_(value)
+    for sums in b.d_vectors:
+        if sums is not None:
+            sums.zero_()
     lease.backward(None if d_output is None else inputs.seeds_first(d_output), first)
 
 
-def _gradients(b: Buffers, inputs: Inputs, wanted: dict[str, bool]) -> dict[str, Tensor]:
-    """Gradients of the inputs by name, at least the wanted ones, after the loop ran backward."""
-    R, S, B, _ = b.z.shape
-    dz, h_before = (inputs.without_seeds(v.flatten(1, 2)) for v in (b.z, b.h[:, :-1]))
-    gradients: dict[str, Tensor] = {}
-    if wanted["hh"]:
-        gradients["hh"] = dz.mT @ h_before
-    if wanted["ih"]:
-        x = inputs.without_seeds(inputs.seeds_first(inputs.x).reshape(R, S * B, -1))
-        gradients["ih"] = dz.mT @ x
-    if wanted["bias"]:
-        gradients["bias"] = dz.sum(-2)
-    if wanted["x"]:
-        dx = (dz @ inputs.ih).view(*(b.z.shape[:3] if inputs.batched else (S, B)), -1)
-        gradients["x"] = dx.transpose(0, 1) if inputs.batched else dx
-    if wanted["power"]:
-        assert b.dpower is not None
-        assert inputs.power is not None
-        gradients["power"] = inputs.without_seeds(b.dpower.sum(1)).sum_to_size(inputs.power.shape)
-    for name, buffer in (("h", b.dh), ("c", b.dc), ("age", b.dage)):
-        if wanted[name] and buffer is not None:
-            gradients[name] = inputs.without_seeds(buffer).clone()
-    return gradients
+def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:
+    """Gradients of the inputs, None where they are not wanted, after the loop ran backward."""
+    R, S, B = b.sizes
+    dz, h_before = (inputs.without_seeds(v.flatten(1, 2)) for v in (b.z, b.states[0][:, :-1]))
+    dz_x, dz_h = dz[..., : b.x_columns], dz[..., b.first_h :]
+    x = inputs.without_seeds(inputs.seeds_first(inputs.x).reshape(R, S * B, -1))
+    d_x = d_dt = None
+    if wanted.x:
+        d_x = inputs.steps_first((dz_x @ inputs.ih).view(R, S, B, -1))
+    if wanted.dt:
+        assert b.d_dt is not None
+        d_dt = inputs.steps_first(b.d_dt).clone()
+    d_vectors = [
+        _vector_gradient(sums, value, inputs) if want else None
+        for sums, value, want in zip(b.d_vectors, inputs.vectors, wanted.vectors, strict=True)
+    ]
+    d_state = [
+        inputs.without_seeds(d).clone() if want else None for d, want in zip(b.d_states, wanted.state, strict=True)
+    ]
+    return Inputs(
+        x=d_x,  # type: ignore[arg-type]  # gradients may be None
+        ih=dz_x.mT @ x if wanted.ih else None,  # type: ignore[arg-type]
+        hh=dz_h.mT @ h_before if wanted.hh else None,  # type: ignore[arg-type]
+        bias=dz_x.sum(-2) if wanted.bias else None,  # type: ignore[arg-type]
+        bias_h=dz[..., b.x_columns :].sum(-2) if wanted.bias_h else None,
+        dt=d_dt,
+        mask=None,
+        state=tuple(d_state),  # type: ignore[arg-type]
+        vectors=tuple(d_vectors),  # type: ignore[arg-type]
+        noises=(None,) * len(inputs.noises),  # type: ignore[arg-type]
+    )
+
+
+def _vector_gradient(sums: Tensor | None, value: Tensor, inputs: Inputs) -> Tensor:
+    """The gradient of a vector, (R, H) or (H,), from its sums over the steps (R, B, H)."""
+    if sums is None:
+        return torch.zeros_like(value)
+    return inputs.without_seeds(sums.sum(1)).sum_to_size(value.shape)

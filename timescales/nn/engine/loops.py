@@ -1,8 +1,14 @@
-"""The graph engine's loops over the steps of a sequence: per step one matrix product and one pointwise kernel."""
+"""The graph engine's loops over the steps of a sequence: per step one matrix product and one pointwise kernel.
+
+If blocks are expanded (a cumax, or a gate with fewer rows than units), their numbers for all units are computed between
+product and kernel, by operations of torch.
+"""
 
 from __future__ import annotations
 
-from timescales.nn.engine import pointwise, triton_kernels
+import torch
+
+from timescales.nn.engine import emit_triton, pointwise
 from timescales.nn.engine.buffers import Buffers
 
 
@@ -12,13 +18,15 @@ def uses_triton(b: Buffers) -> bool:
 
 
 def loop_forward(b: Buffers) -> None:
-    """Run all steps. Before: h[:, 0], c[:, 0], age[:, 0], and the input's share of the pre-activations in z."""
-    step = triton_kernels.launch_forward if uses_triton(b) else pointwise.step_forward
+    """Run all steps. Before: the first step of the states, and the input's share of the pre-activations in z."""
+    step = emit_triton.launch_forward if uses_triton(b) else pointwise.step_forward
+    h = b.states[0]
     for t in range(b.z.shape[1]):
         if len(b.z) == 1:
-            b.z[0, t].addmm_(b.h[0, t], b.hh[0].t())
+            b.recurrent(t)[0].addmm_(h[0, t], b.hh[0].t())
         else:
-            b.z[:, t].baddbmm_(b.h[:, t], b.hh.mT)
+            b.recurrent(t).baddbmm_(h[:, t], b.hh.mT)
+        expand(b, t, is_softmax=False)
         step(b, t)
 
 
@@ -27,12 +35,46 @@ def loop_backward(b: Buffers, first: bool = True) -> None:
 
     first: whether to compute the gradient of the state before the first step, which costs one product.
     """
-    step = triton_kernels.launch_backward if uses_triton(b) else pointwise.step_backward
+    step = emit_triton.launch_backward if uses_triton(b) else pointwise.step_backward
+    d_h = b.d_states[0]
     for t in reversed(range(b.z.shape[1])):
+        expand(b, t, is_softmax=True)
         step(b, t)
+        contract(b, t)
+        if b.d_dt is not None and b.d_dt_units is not None:
+            torch.sum(b.d_dt_units, -1, out=b.d_dt[:, t])
         if t == 0 and not first:
             return
         if len(b.z) == 1:
-            b.dh[0].addmm_(b.z[0, t], b.hh[0])
+            d_h[0].addmm_(b.recurrent(t)[0], b.hh[0])
         else:
-            b.dh.baddbmm_(b.z[:, t], b.hh)
+            d_h.baddbmm_(b.recurrent(t), b.hh)
+
+
+def expand(b: Buffers, t: int, is_softmax: bool) -> None:
+    """Compute `wide` from the pre-activations of the expanded blocks at step t.
+
+    The softmax of a cumax is kept in z; is_softmax: it is there already. Backward needs it, since differences of the
+    cumax have fewer digits.
+    """
+    for place, k in enumerate(b.expanded):
+        block, rows = b.equations.blocks[k], b.block(k, t)
+        if block.is_row:
+            if not is_softmax:
+                rows.copy_(rows.softmax(-1))
+            rows = rows.cumsum(-1).clamp_(max=1.0)  # rounding may give slightly more than 1
+        assert b.wide is not None
+        b.wide[place].unflatten(-1, (-1, block.divisor)).copy_(rows.unsqueeze(-1))
+
+
+def contract(b: Buffers, t: int) -> None:
+    """Compute the gradients of the expanded blocks' pre-activations in z from those in `wide`."""
+    for place, k in enumerate(b.expanded):
+        block, rows = b.equations.blocks[k], b.block(k, t)
+        assert b.wide is not None
+        d = b.wide[place].unflatten(-1, (-1, block.divisor)).sum(-1)
+        if block.is_row:
+            d_softmax = d.flip(-1).cumsum(-1).flip(-1)
+            rows.mul_(d_softmax - (rows * d_softmax).sum(-1, keepdim=True))
+        else:
+            rows.copy_(d)

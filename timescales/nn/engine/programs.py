@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales.nn.engine import emit_triton
 from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.kernel import Kernel
 from timescales.nn.engine.loops import loop_backward, loop_forward
 
 LIVE = 2
@@ -52,18 +52,13 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     Which kernels are compiled depends on H and on the buffers that exist; what cuBLAS loads depends on the sizes of the
     products.
     """
-    R, _, B, _ = b.z.shape
-    key = (loop, b.kind, R, B, b.H, b.dt is None, b.mask is None, b.d_output is None, *settings(b.z.device))
+    R, _, B = b.sizes
+    key: tuple[Any, ...] = (loop, emit_triton.code(b.equations), R, B, b.H, b.timed, b.masked, b.time_gradient)
+    key += (b.d_output is None, *settings(b.z.device))
     key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd uses another thread
     if key in _warmed:
         return
-    kernel = Kernel(b.kind, b.power, b.epsilon, b.floor)
-    small = Buffers(kernel, (R, 2, B), b.H, b.z.device, b.dt is not None, b.mask is not None)
-    for value in vars(small).values():
-        if isinstance(value, Tensor):
-            value.zero_()
-    if b.d_output is not None:
-        small.d_output = torch.zeros_like(small.h[:, 1:]).contiguous()
+    small = b.like(steps=2)
     stream = side_stream(b.z.device)
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -96,7 +91,7 @@ def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph
         except BaseException:
             # torch's random generator still expects the failed capture, and refuses to draw until a capture succeeds.
             with contextlib.suppress(Exception):
-                record(b.dh.zero_, b.z.device)
+                record(b.d_states[0].zero_, b.z.device)
             raise
 
 

@@ -50,30 +50,31 @@ class Prepared(TorchFunctionMode):
         return next(self.numbers) if func is torch.rand_like else func(*args, **(kwargs or {}))
 
 
-def difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
+def difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float = TOLERANCE) -> str | None:
     """What differs between `run` and the eager engine, in one line; None if nothing does.
 
     Forward and every gradient are compared, with the cell's own parameters, but random weights and biases.
 
     Arguments:
         timed: whether the sequence has dt. noises: number of torch.rand_like's in a step.
+        tolerance: the largest difference, relative to the largest number of a tensor.
     """
     # In a thread of its own, no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_difference, cell, timed, noises, run).result()
+        return thread.submit(_difference, cell, timed, noises, run, tolerance).result()
 
 
-def _difference(cell: Cell, timed: bool, noises: int, run: Run) -> str | None:
+def _difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float) -> str | None:
     arguments = _random_arguments(cell, timed, noises)
 
     def results(run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
         return _results(cell, arguments.to(dtype), run, dtype)
 
     found, expected = results(run, torch.float32), results(_eager, torch.float64)
-    if _furthest(found, expected)[1] <= TOLERANCE:
+    if _furthest(found, expected)[1] <= tolerance:
         return None
     name, error = _furthest(found, expected, results(_eager, torch.float32))
-    if error <= TOLERANCE:
+    if error <= tolerance:
         return None
     return f"its compiled {type(cell).__name__} is wrong: {name} differs by {error:.1e} of its largest number"
 

@@ -1,0 +1,248 @@
+"""The Triton kernels of a cell: one for a step forward and one for a step backward in `Buffers`.
+
+`code` writes the text of two functions from the cell's expressions; what they call is in triton_kernels.py. They do
+what `step_forward` and `step_backward` of pointwise.py do; a Triton program computes BLOCK of the R x B x H numbers of
+a step.
+
+Text is compiled under a file name that has its hash. Triton reads the source of a function through `linecache`, so no
+file is written; Triton itself caches the compiled kernels on the disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import linecache
+import math
+import struct
+import types
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from timescales.nn.engine.buffers import Buffers, is_zero
+from timescales.nn.engine.equations import Block, Equations
+from timescales.nn.engine.scalar import Graph, Node, in_order
+
+BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
+SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
+
+HEADER = """\
+import triton.language as tl
+
+from timescales.nn.engine.triton_kernels import (
+    both_sigmoids, exp_minus_one, jit_step, load, log_one_plus, positions, power, sigmoid, sign, tanh,
+)
+"""
+
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
+OPERATORS |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+EXTREMES = {"max": ">", "min": "<"}  # a > b ? a : b and a < b ? a : b, so b if one is NaN
+FUNCTIONS = {
+    "abs": "tl.abs",
+    "sign": "sign",
+    "sqrt": "tl.sqrt",
+    "exp": "tl.exp",
+    "expm1": "exp_minus_one",
+    "log": "tl.log",
+    "log1p": "log_one_plus",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "pow": "power",
+}
+
+_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
+
+
+def code(equations: Equations) -> str:
+    """The text of a cell's kernels. Equal texts are equal kernels."""
+    if equations.graph not in _texts:
+        parts = [HEADER + _legend(equations), _forward(equations), _backward(equations)]
+        _texts[equations.graph] = "\n\n".join(parts)
+    return _texts[equations.graph]
+
+
+def _legend(e: Equations) -> str:
+    """Comments that say what z0, z1, ... are. `Buffers` depend on it: equal texts must have equal blocks."""
+    shares = {"x": "input's share", "pre": "pre-activation", "h": "recurrent share"}
+    lines = [
+        f"# z{k}: {'cumax of the ' * block.is_row}{shares[block.kind]} of gate {block.gate}"
+        for k, block in enumerate(e.blocks)
+    ]
+    return "\n".join(["", *lines, ""])
+
+
+@functools.cache
+def kernels(text: str) -> types.ModuleType:
+    """The module with the kernels `forward` and `backward`."""
+    name = f"timescales_step_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    file = f"<{name}.py>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    module = types.ModuleType(name)
+    exec(compile(text, file, "exec"), vars(module))
+    return module
+
+
+def launch_forward(b: Buffers, t: int) -> None:
+    """`pointwise.step_forward` as one launch of a Triton kernel."""
+    _launch(kernels(code(b.equations)).forward, b, t, [])
+
+
+def launch_backward(b: Buffers, t: int) -> None:
+    """`pointwise.step_backward` as one launch of a Triton kernel."""
+    gradients = [b.d_output, *b.d_states, *b.d_vectors, b.d_dt_units]
+    _launch(kernels(code(b.equations)).backward, b, t, gradients)
+
+
+def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None]) -> None:
+    R, S, B = b.sizes
+    tensors = (b.z, b.wide, *b.states, *b.vectors, *b.noises, b.dt, b.mask, *gradients)
+    kernel[(-(-R * B * b.H // BLOCK),)](*tensors, t, S, B, R * B, H=b.H, BLOCK=BLOCK, num_warps=4)
+
+
+# ------------------------------------------------------------------------------------------ text
+
+
+def _forward(e: Equations) -> str:
+    states = [f"state{k}" for k in range(len(e.fields))]
+    new = [f"new{k}" for k in range(len(e.fields))]
+    lines = [*_loads(e, e.new), *_statements(e, e.new, new), "if mask is not None:"]
+    lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
+    for name, state in zip(new, states, strict=True):
+        lines.append(f"    {name} = tl.where(exists, {name}, load({state} + old, inside))")
+    for name, state in zip(new, states, strict=True):
+        lines.append(f"tl.store({state} + old + B * H, {name}, mask=inside)")
+    return _function("forward", e, [], lines)
+
+
+def _backward(e: Equations) -> str:
+    d_states = [f"d_state{k}" for k in range(len(e.fields))]
+    d_vectors = [f"d_vector{k}" for k in range(len(e.vectors))]
+    lines = [f"after{k} = load({name} + n, inside)" for k, name in enumerate(d_states)]
+    lines += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
+    places = _places(e)
+    # The place of each gradient, its expression, and its value where the step does not exist.
+    stored = [(place, node, "0.0") for place, node in zip(places, e.d_blocks, strict=True)]
+    stored += [(f"{d} + n", node, f"after{k}") for k, (d, node) in enumerate(zip(d_states, e.d_state, strict=True))]
+    summed = [(d, node) for d, node in zip(d_vectors, e.d_vectors, strict=True) if not is_zero(node)]
+    results = [node for _, node, _ in stored] + [node for _, node in summed] + ([e.d_dt] if e.d_dt is not None else [])
+    names = [f"result{k}" for k in range(len(results))]
+    lines += [*_loads(e, results), *_statements(e, results, names), "if mask is not None:"]
+    lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
+    others = [other for _, _, other in stored] + ["0.0"] * (len(results) - len(stored))
+    lines += [f"    {name} = tl.where(exists, {name}, {other})" for name, other in zip(names, others, strict=True)]
+    for (place, _, _), name in zip(stored, names, strict=False):
+        lines.append(f"tl.store({place}, {name}, mask=inside)")
+    for (d, _), name in zip(summed, names[len(stored) :], strict=False):
+        lines.append(f"tl.store({d} + n, load({d} + n, inside) + {name}, mask=inside)")
+    if e.d_dt is not None:
+        lines += ["if d_dt is not None:", f"    tl.store(d_dt + n, {names[-1]}, mask=inside)"]
+    return _function("backward", e, ["d_output", *d_states, *d_vectors, "d_dt"], lines)
+
+
+def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable[str]) -> str:
+    """The kernel with these lines. All kernels have the arguments of `_launch`."""
+    arguments = ["z", "wide", *(f"state{k}" for k in range(len(e.fields)))]
+    arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
+    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "BLOCK: tl.constexpr"]
+    body = [
+        "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "inside = n < rows * H",
+        "seed, unit, step, old = positions(n, t, S, B, H)",
+        f"at = step * ({_width(e.blocks)}) + unit",
+        *lines,
+    ]
+    return "\n".join(["@jit_step", f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]) + "\n"
+
+
+def _width(blocks: Sequence[Block]) -> str:
+    """Number of rows of some blocks together, as an expression of H."""
+    whole = sum(block.divisor == 1 for block in blocks)
+    terms = [f"{whole} * H"] if whole else []
+    return " + ".join([*terms, *(f"H // {block.divisor}" for block in blocks if block.divisor > 1)])
+
+
+def _places(e: Equations) -> list[str]:
+    """The pointers to a program's numbers of each block: in z, or in `wide` if it is expanded."""
+    places, expanded = [], 0
+    for k, block in enumerate(e.blocks):
+        if block.is_expanded:
+            places.append(f"wide + {expanded} * rows * H + n")
+            expanded += 1
+        else:
+            places.append(f"z + at + {_width(e.blocks[:k])}" if k else "z + at")
+    return places
+
+
+def _inputs(e: Equations) -> dict[Node, tuple[str, str]]:
+    """Name and pointer of the inputs that are loaded."""
+    inputs = {b.node: (f"z{k}", place) for k, (b, place) in enumerate(zip(e.blocks, _places(e), strict=True))}
+    inputs |= {e.graph.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
+    for k, name in enumerate(e.vectors):
+        inputs[e.graph.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
+    inputs |= {e.graph.input("noise", k): (f"drawn{k}", f"noise{k} + step * H + unit") for k in range(e.noises)}
+    inputs[e.graph.input("dt")] = ("time", "dt + step")
+    return inputs
+
+
+def _loads(e: Equations, results: Iterable[Node]) -> list[str]:
+    """Statements that load the inputs of the results."""
+    inputs, needed = _inputs(e), in_order(results)
+    return [f"{name} = load({place}, inside)" for node, (name, place) in inputs.items() if node in needed]
+
+
+def _statements(e: Equations, results: Sequence[Node], targets: Sequence[str]) -> list[str]:
+    """Statements that compute the results and assign them to the targets."""
+    names = {node: name for node, (name, _) in _inputs(e).items()}
+    names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
+    lines: list[str] = []
+    order = in_order(results)
+    needed = set(order)
+    for node in order:
+        if node in names or node.op == "constant":
+            continue
+        names[node] = name = f"x{len(lines)}"
+        opposite = node.graph("sigmoid", -node.args[0]) if node.op == "sigmoid" else None
+        if opposite in needed and opposite not in names and opposite is not None:
+            # Both sigmoid(x) and sigmoid(-x), by one exponential.
+            names[opposite] = f"opposite{len(lines)}"
+            lines.append(f"{name}, {names[opposite]} = both_sigmoids({_operand(node.args[0], names)})")
+        else:
+            lines.append(f"{name} = {_expression(node, names)}")
+    lines += [f"{target} = {_tensor(node, names)}" for node, target in zip(results, targets, strict=True)]
+    return lines
+
+
+def _expression(node: Node, names: Mapping[Node, str]) -> str:
+    a, *others = (_operand(argument, names) for argument in node.args)
+    if all(argument.op == "constant" for argument in node.args):
+        a = _tensor(node.args[0], names)
+    if node.op == "neg":
+        return f"-{a}"
+    if node.op == "not":
+        return f"~{a}"
+    if node.op == "select":
+        return f"tl.where({', '.join([a, *others])})"
+    if node.op in EXTREMES:
+        return f"tl.where({a} {EXTREMES[node.op]} {others[0]}, {a}, {others[0]})"
+    if node.op in OPERATORS:
+        return f"{a} {OPERATORS[node.op]} {others[0]}"
+    return f"{FUNCTIONS[node.op]}({', '.join(_tensor(argument, names) for argument in node.args)})"
+
+
+def _operand(node: Node, names: Mapping[Node, str]) -> str:
+    return literal(node.value) if node.op == "constant" else names[node]
+
+
+def _tensor(node: Node, names: Mapping[Node, str]) -> str:
+    return f"tl.full([BLOCK], {literal(node.value)}, tl.float32)" if node.op == "constant" else names[node]
+
+
+def literal(value: float) -> str:
+    """A float32 constant of Triton."""
+    (value,) = struct.unpack("f", struct.pack("f", value))
+    if not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value if abs(value) >= SMALLEST else math.copysign(0.0, value))
