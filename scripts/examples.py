@@ -22,7 +22,7 @@ from torch import Tensor  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.config import check, compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.tasks import Copy, Dyck2, Task  # noqa: E402
+from timescales.tasks import Copy, Curriculum, Dyck2, SelectiveCopy, Task  # noqa: E402
 from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
@@ -77,6 +77,8 @@ def symbols(task: Task, numbers: Tensor) -> list[str]:
         return ["01234567.!"[k] for k in numbers.tolist()]
     if isinstance(task, Dyck2):
         return ["()[]"[k] for k in numbers.tolist()]
+    if isinstance(task, SelectiveCopy):
+        return [{0: ".", task.alphabet - 1: "!"}.get(k, f"{k:x}") for k in numbers.tolist()]
     if isinstance(task, Characters):
         return [{"\n": "\\n", " ": "_"}.get(task.symbols[k], task.symbols[k]) for k in numbers.tolist()]
     return task.words(numbers) or [str(k) for k in numbers.tolist()]
@@ -88,24 +90,28 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
         return {"input": symbols(task, example.x)}
     n = example.x.shape[1]
     names = CHANNELS.get(type(task).__name__, () if n > 1 else ("input",))
-    rows = {
-        names[k] if k < len(names) else f"input {k + 1}": [f"{v:.2f}" for v in example.x[:, k].tolist()]
-        for k in range(n)
-    }
+    x = example.x.long() if isinstance(task, Curriculum) else example.x  # bits
+    rows = {names[k] if k < len(names) else f"input {k + 1}": numerals(x[:, k]) for k in range(n)}
     if example.dt is not None:
-        rows["dt"] = [f"{v:.2f}" for v in example.dt.tolist()]
+        rows["dt"] = numerals(example.dt)
     return rows
 
 
 def targets(task: Task, example: Example) -> list[str]:
     """The target at each step; where it is read from the final state, at the last one."""
     if task.spec.readout == "last":
-        value = example.target.item()
-        shown = f"{value:.2f}" if example.target.is_floating_point() else str(value)
+        shown = " ".join(numerals(example.target.flatten()))  # several for N-parity with curriculum=multi
         return [""] * (len(example.x) - 1) + [shown]
     if isinstance(task, Dyck2):
         return [{(1, 0): "]", (0, 1): ")"}.get(tuple(pair), "-") for pair in example.target.int().tolist()]
+    if example.target.is_floating_point():
+        return numerals(example.target)
     return symbols(task, example.target.clamp(min=0))
+
+
+def numerals(values: Tensor) -> list[str]:
+    """Numbers (N,) as words: real ones with two digits after the point."""
+    return [f"{v:.2f}" if isinstance(v, float) else str(v) for v in values.tolist()]
 
 
 def scored(task: Task, example: Example) -> list[bool]:
@@ -146,7 +152,7 @@ def printed(task: Task, example: Example) -> str:
 
 def draw(figure: Any, task: Task, settings: Mapping[str, Any], found: Sequence[Example]) -> None:
     """One row of the figure for each sequence."""
-    real = task.spec.input == "real"
+    real = task.spec.input == "real" and not isinstance(task, Curriculum)
     images = isinstance(task, Pixels)
     more = {"gridspec_kw": {"width_ratios": (1, 4)}} if images else {}
     height = (1.6 if real else 0.8) * len(found) + 0.5
@@ -177,16 +183,18 @@ def draw_symbols(ax: Any, task: Task, example: Example) -> None:
 
 
 def draw_real(ax: Any, task: Task, example: Example) -> None:
-    """The channels over the steps or, where the task gives it, over time; the target is in the title."""
+    """The channels over the steps or, where the task gives it, over time; the target is one more, or in the title."""
     at = torch.arange(len(example.x)) if example.dt is None else example.dt.cumsum(0)
     dots = {"marker": "."} if len(example.x) < 200 else {}
     for name, values in zip(inputs(task, example), example.x.T, strict=False):
         ax.plot(at, values, lw=0.8, label=name, **dots)
-    target = targets(task, example)[-1]
-    ax.set_title(f"target {target}, read after the last step", fontsize=8, loc="left")
+    if task.spec.readout == "all":
+        ax.plot(at, example.target, lw=1.2, label="target", color="#c0392b")
+    else:
+        ax.set_title(f"target {targets(task, example)[-1]}, read after the last step", fontsize=8, loc="left")
     ax.set_xlabel("time" if example.dt is not None else "step", fontsize=8)
     ax.tick_params(labelsize=8)
-    if example.x.shape[1] > 1:
+    if len(ax.lines) > 1:
         ax.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 

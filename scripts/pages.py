@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import functools
 import io
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -91,6 +92,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "adding": ("task.T=50",),
     "frequency": (),
     "dyck2": (),
+    "linear_functional": ("task.T=50", "task.tau=2"),
+    "n_parity": ("task.N=6",),
+    "n_delayed_match": ("task.N=6",),
+    "selective_copy": ("task.T=20", "task.length=6", "task.alphabet=10"),
+    "word_problem": ("task.group=S3", "task.T=12"),
     "smnist": SMALL,
     "pmnist": SMALL,
     "scifar": (*SMALL, PARTIAL),
@@ -100,7 +106,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "wt2": (PARTIAL, "task.length=20", "task.batch_size=20"),
     "imdb": (*SMALL, PARTIAL, "task.steps=25"),
 }
-GENERATED = ("copy", "variable_copy", "adding", "frequency", "dyck2")  # tasks that need no data set
 
 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -345,7 +350,7 @@ def caption(task: str) -> str:
 
 def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
-    if task in ("ptb_char", "text8", "ptb_word", "wt2"):
+    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2"):
         return "`scored` marks the steps that count in the loss"
     more = " (the loss counts every step by default)" if task in ("copy", "variable_copy") else ""
     return f"`scored` marks the steps that count in the accuracy{more}"
@@ -370,6 +375,7 @@ def facts(task: str) -> str:
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
+        *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
     return "\n".join([*grid(["at the defaults", ""], body), "", T_MAX_TEXT])

@@ -1,5 +1,6 @@
 """scripts/examples.py: what is printed and drawn of a task is what its batches hold; bad input costs one line."""
 
+import math
 import re
 import subprocess
 import sys
@@ -48,6 +49,24 @@ def test_copy_shows_the_answers_under_the_signal():
         assert row(text, "scored").split() == ["-"] * 10
         assert text.splitlines()[2].index("-") == text.splitlines()[0].index("!")
         assert "25 steps" in text
+
+
+def test_bits_symbols_and_numbers_of_the_memory_tasks():
+    bits, several = printed(["task=n_parity", "task.N=4", "task.curriculum=multi"])[0], 3
+    read = row(bits, "input").split()
+    assert set(read) <= {"0", "1"}
+    assert row(bits, "target").split() == [str(read[-n:].count("1") % 2) for n in range(2, 2 + several)]
+    (copied,) = printed(["task=selective_copy", "task.T=6", "task.length=3"])
+    kept = [word for word in row(copied, "input").split() if word not in ".!"]
+    assert len(kept) == 3
+    assert set(kept) <= set("123456789abcde")
+    assert row(copied, "target").split() == ["."] * 9 + kept
+    assert row(copied, "scored").split() == ["-"] * 3
+    (sums,) = printed(["task=linear_functional", "task.T=5", "task.kernel=exponential", "task.noise=0"])
+    weight = (1 / sum(math.exp(-0.2 * lag) for lag in range(5))) ** 0.5
+    first = float(row(sums, "input").split()[0])
+    assert float(row(sums, "target").split()[0]) == pytest.approx(weight * first, abs=0.01)
+    assert len(row(sums, "scored").split()) == 5
 
 
 def test_a_variable_delay_is_shown_without_the_masked_steps():

@@ -3,7 +3,23 @@
 import pytest
 import torch
 
-from timescales.tasks import IMDB, SCIFAR, Adding, Batch, Copy, Digits, Dyck2, Frequency, VariableCopy
+from timescales.tasks import (
+    IMDB,
+    SCIFAR,
+    Adding,
+    Batch,
+    Copy,
+    Curriculum,
+    Digits,
+    Dyck2,
+    Frequency,
+    LinearFunctional,
+    NDelayedMatch,
+    NParity,
+    SelectiveCopy,
+    VariableCopy,
+    WordProblem,
+)
 from timescales.tasks.variable_copy import PAD
 
 SMALL = {"train_size": 70, "valid_size": 40, "test_size": 30, "batch_size": 16}
@@ -30,9 +46,18 @@ TASKS = {
     "frequency_sync_1": (Frequency, {"sampling": "sync_1", "time_input": True}),
     "frequency_sync_01": (Frequency, {"sampling": "sync_01"}),
     "frequency_uniform": (Frequency, {"negatives": "uniform", "time_input": True}),
+    "linear_functional": (LinearFunctional, {"T": 9, "noise": 0.0}),
+    "linear_exponential": (LinearFunctional, {"T": 9, "noise": 0.0, "kernel": "exponential", "tau": 3.0}),
+    "n_parity": (NParity, {"N": 4, "N_max": 9}),
+    "n_parity_multi": (NParity, {"N": 4, "N_max": 6, "curriculum": "multi", "bits": "fair"}),
+    "n_delayed_match": (NDelayedMatch, {"N": 4, "N_max": 9}),
+    "n_delayed_match_multi": (NDelayedMatch, {"N": 4, "N_max": 5, "curriculum": "multi"}),
+    "selective_copy": (SelectiveCopy, {"T": 9, "length": 4, "alphabet": 6}),
+    "word_problem": (WordProblem, {"T": 6}),
+    "word_problem_S3": (WordProblem, {"T": 6, "group": "S3"}),
 }
 
-COPIES = [name for name in TASKS if "copy" in name]
+COPIES = [name for name, (kind, _) in TASKS.items() if issubclass(kind, Copy)]
 
 SAME_SET = ["smnist", "pmnist", "pmnist_random", "scifar", "dyck2"]  # a seed shuffles them, it does not choose them
 
@@ -54,12 +79,19 @@ def sequences(batch):
     return batch.x.shape[1]
 
 
-def answer(task, batch, sure=30.0):
+def answer(task, batch, sure=40.0):
     """Logits of an oracle: the right answer everywhere."""
     if isinstance(task, Adding):
         return batch.target.double().unsqueeze(-1)
     if isinstance(task, Dyck2):
         return sure * (2 * batch.target.double() - 1)
+    if isinstance(task, LinearFunctional):
+        x, steps = batch.x[..., 0].double(), range(task.T)
+        sums = [sum(w * x[t - s] for s, w in enumerate(task.weights[: t + 1].tolist())) for t in steps]
+        return torch.stack(sums).unsqueeze(-1)
+    if isinstance(task, Curriculum):
+        of_trained = sure * torch.nn.functional.one_hot(batch.target, 2).double().flatten(1)
+        return torch.nn.functional.pad(of_trained, (0, task.spec.output_size - of_trained.shape[1]))
     if task.spec.output_size == 1:
         return sure * (2 * batch.target.double() - 1).unsqueeze(-1)
     return sure * torch.nn.functional.one_hot(batch.target.clamp(min=0), task.spec.output_size).double()

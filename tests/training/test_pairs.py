@@ -28,6 +28,9 @@ WORDS = ("ptb_word", "wt2")
 PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],
+    "linear_functional": ["task.T=100"],
+    "n_parity": ["task.N=10", "task.bits=fair"],  # a batch of two short sequences may have no ones
+    "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},

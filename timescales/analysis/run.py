@@ -111,12 +111,17 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
         checkpoint.set_rng_state(random_state)
     initial = copy.deepcopy(model)
     if weights is not None:
-        _load_weights(model, directory, weights, found["status"] == "interrupted")
+        content = _load_weights(model, directory, weights, found["status"] == "interrupted")
+        trained = content.get("progress") or {"curve": found["curve"], "step": found["steps"]}
+        task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])  # as when training ended
     return Run(directory, found, model.eval(), initial.eval(), task)
 
 
-def _load_weights(model: SequenceModel, directory: Path, weights: str, interrupted: bool) -> None:
-    """Load the "best" or "last" weights of a run into its model. Raises ConfigError if they are missing or differ."""
+def _load_weights(model: SequenceModel, directory: Path, weights: str, interrupted: bool) -> dict[str, Any]:
+    """Load the "best" or "last" weights of a run into its model; returns the checkpoint that holds them.
+
+    Raises ConfigError if they are missing or differ.
+    """
     from timescales.training import checkpoint
 
     name = "last.pt" if weights == "last" or interrupted else "best.pt"
@@ -130,3 +135,4 @@ def _load_weights(model: SequenceModel, directory: Path, weights: str, interrupt
         model.load_state_dict(content[key])
     except RuntimeError as error:
         raise ConfigError(f"{directory}/{name} is not of this run: force=true trains it again") from error
+    return content

@@ -3,13 +3,19 @@
 from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters
 from timescales.tasks.copy import Copy
+from timescales.tasks.curriculum import Curriculum
 from timescales.tasks.digits import Digits
 from timescales.tasks.dyck2 import Dyck2
 from timescales.tasks.frequency import Frequency
 from timescales.tasks.imdb import IMDB
+from timescales.tasks.linear_functional import LinearFunctional
+from timescales.tasks.n_delayed_match import NDelayedMatch
+from timescales.tasks.n_parity import NParity
 from timescales.tasks.scifar import SCIFAR
+from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.task import AWD, Batch, Spec, Task
 from timescales.tasks.variable_copy import VariableCopy
+from timescales.tasks.word_problem import WordProblem
 from timescales.tasks.words import Words
 
 __all__ = [
@@ -20,11 +26,17 @@ __all__ = [
     "Batch",
     "Characters",
     "Copy",
+    "Curriculum",
     "Digits",
     "Dyck2",
     "Frequency",
+    "LinearFunctional",
+    "NDelayedMatch",
+    "NParity",
+    "SelectiveCopy",
     "Spec",
     "Task",
     "VariableCopy",
+    "WordProblem",
     "Words",
 ]

@@ -118,6 +118,9 @@ class Copy(Task):
     def chance(self) -> float:
         return math.log(SYMBOLS) * (1.0 if self.score == "answers" else LENGTH / self.steps)
 
+    def optimum(self) -> float:
+        return 0.0
+
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         if self.layout == "gu":
             return None

@@ -97,6 +97,9 @@ class Dyck2(Task):
         share = torch.stack([(closers == SYMBOLS.index(c)).sum(0) for c in "])"]) / exists.clamp(min=1)
         return float((share * (1 - share) * exists).sum() / (2 * exists.sum()))
 
+    def optimum(self) -> float:
+        return 0.0
+
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         return "solved" if metrics["loss"] < 1e-4 else None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -104,8 +104,8 @@ class Task:
     override `loss`, `correct` and `metrics`.
 
     The same seed gives the same data on every device: each random draw comes from a CPU generator that depends on
-    (seed, split, epoch, step) alone, so a resumed run needs no more than its counters. Only training sequences are
-    shuffled: sequence k of the validation or test split is the same in every epoch.
+    (seed, split, epoch, step) alone, so a resumed run needs no more than its counters (and its curve: `follow`). Only
+    training sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
     spec: Spec
@@ -203,6 +203,17 @@ class Task:
     def chance(self) -> float:
         """The loss of the best predictor that ignores the input; nan if it is not known."""
         return math.nan
+
+    def optimum(self) -> float:
+        """The least loss that any predictor can have, in the mean over many sequences; nan if it is not known."""
+        return math.nan
+
+    def follow(self, curve: Sequence[Mapping[str, float]]) -> None:
+        """Set what depends on how training went, such as the difficulty of a curriculum; called after a validation.
+
+        curve: a row for each validation so far, its metrics under valid/<name>, as in a record. What is set depends on
+        it alone, never on the rows of an earlier call.
+        """
 
     def stop(self, epoch: int, metrics: dict[str, float]) -> str | None:
         """The outcome ("solved", "failed") if the protocol ends the run after this validation, else None."""

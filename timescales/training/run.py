@@ -86,6 +86,7 @@ class TrainingRun:
         if self.batch is None:
             self.batch = next(self.batches, None)
         if self.batch is None:  # a new epoch, or the rest of one
+            self.task.follow(self.progress.curve)
             epoch, start = self.task.position(self.progress.step)
             self.state = self.state if start else None
             self.batches = self.task.batches("train", epoch, start)
@@ -124,6 +125,7 @@ class TrainingRun:
         epoch, done = task.position(progress.step)
         epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
         progress.curve.append({"step": progress.step, "epoch": epochs} | self.values)
+        self.batch, self.batches = None, iter(())  # of the next step: the task may follow the curve
         if not math.isfinite(metrics["loss"]):
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
             progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
@@ -189,6 +191,8 @@ class TrainingRun:
             return
         self.progress = Progress(**content["progress"])
         self.losses, self.best_weights = list(content["losses"]), content["best"]
+        # As in its last step: what follows a validation after that step begins with the next one.
+        self.task.follow([row for row in self.progress.curve if row["step"] < self.progress.step])
         try:
             self.model.load_state_dict(content["model"])
             load_optimizer(self.optimizer, content["optimizer"])

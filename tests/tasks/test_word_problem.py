@@ -1,0 +1,111 @@
+"""Word problem: groups by their axioms and known counts, products in plain Python, scores."""
+
+import collections
+import itertools
+import math
+
+import pytest
+import torch
+from scipy import stats
+
+from timescales.tasks import WordProblem
+from timescales.tasks.word_problem import GROUPS
+
+SIZES = {"train_size": 50, "valid_size": 5, "test_size": 5, "batch_size": 50}
+ORDERS = {"A5": 60, "S5": 120, "A4xZ5": 60, "Z60": 60, "S3": 6}
+# How many elements have the orders 1, 2, 3, ...: these tell the groups apart.
+ELEMENTS = {
+    "A5": {1: 1, 2: 15, 3: 20, 5: 24},
+    "S5": {1: 1, 2: 25, 3: 20, 4: 30, 5: 24, 6: 20},
+    "A4xZ5": {1: 1, 2: 3, 3: 8, 5: 4, 10: 12, 15: 32},
+    "Z60": {n: sum(math.gcd(k, n) == 1 for k in range(n)) if n > 1 else 1 for n in range(1, 61) if 60 % n == 0},
+    "S3": {1: 1, 2: 3, 3: 2},
+}
+
+
+def order(element):
+    """How often a permutation must be applied until every point is where it was."""
+    power, n = element, 1
+    while power != tuple(range(len(element))):
+        power, n = tuple(element[point] for point in power), n + 1
+    return n
+
+
+def commutators(table, members):
+    """The subgroup that the commutators of a subgroup's elements generate."""
+    inverse = {a: next(b for b in members if table[a][b] == 0) for a in members}
+    found = {table[table[table[inverse[a]][inverse[b]]][a]][b] for a in members for b in members}
+    while (more := {table[a][b] for a in found for b in found} | found) != found:
+        found = more
+    return found
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_each_group_is_the_one_it_is_called(group):
+    task = WordProblem(group=group, **SIZES)
+    table, n = task.products.tolist(), ORDERS[group]
+    assert len(task.elements) == task.spec.input_size == task.spec.output_size == n
+    assert task.elements == sorted(set(task.elements))
+    assert dict(collections.Counter(map(order, task.elements))) == ELEMENTS[group]
+    # the axioms: 0 is the identity, every row and column is a permutation, and brackets do not matter
+    assert table[0] == list(range(n)) == [row[0] for row in table]
+    assert all(sorted(row) == list(range(n)) for row in [*table, *zip(*table, strict=True)])
+    t = task.products
+    assert torch.equal(t[t], t[:, t])  # (a b) c and a (b c), for all three
+    abelian = torch.equal(t, t.T)
+    assert abelian == (group == "Z60")
+    # solvable: taking commutators again and again ends at the identity alone
+    members = set(range(n))
+    while (inner := commutators(table, members)) != members:
+        members = inner
+    assert (members == {0}) == (group not in ("A5", "S5"))
+    assert len(members) == (1 if members == {0} else 60)
+
+
+def test_numbers_and_products_of_the_docstring():
+    task = WordProblem(group="S3")
+    assert ["".join(map(str, e)) for e in task.elements] == ["012", "021", "102", "120", "201", "210"]
+    products = [2]
+    for element in (0, 2, 3, 0, 4):
+        products.append(int(task.products[products[-1], element]))
+    assert products == [2, 2, 0, 3, 3, 0]
+    # 102 first, then 120: point 0 goes to 1, then to 2; 1 to 0 to 1; 2 to 2 to 0
+    assert task.elements[int(task.products[2, 3])] == (2, 1, 0)
+
+
+def test_products_in_Z60_are_sums():
+    table = WordProblem(group="Z60").products
+    assert all(table[a, b] == (a + b) % 60 for a, b in itertools.product(range(60), repeat=2))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("T", [1, 2, 7, 20])
+def test_targets_are_the_products_of_permutations(group, T):
+    task = WordProblem(group=group, T=T, **SIZES)
+    batch = next(task.batches("train"))
+    assert batch.x.shape == batch.target.shape == (T, 50)
+    for k in range(50):
+        where = tuple(range(len(task.elements[0])))  # of each point
+        for read, answer in zip(batch.x[:, k].tolist(), batch.target[:, k].tolist(), strict=True):
+            where = tuple(task.elements[read][point] for point in where)
+            assert task.elements[answer] == where
+
+
+def test_every_answer_is_uniform():
+    task = WordProblem(group="A5", T=8, train_size=6000, batch_size=6000)
+    target = next(task.batches("train")).target
+    for step in (0, 3, 7):
+        assert stats.chisquare(torch.bincount(target[step], minlength=60).numpy()).pvalue > 1e-3
+    assert task.chance() == pytest.approx(math.log(60))
+    assert WordProblem(group="S5").chance() == pytest.approx(math.log(120))
+
+
+def test_word_problem_scores():
+    task = WordProblem(group="S3", T=4, train_size=3, valid_size=5, test_size=5, batch_size=3)
+    batch = next(task.batches("train"))
+    right = torch.nn.functional.one_hot(batch.target, 6).double()
+    right[2, 1] = torch.eye(6)[(batch.target[2, 1] + 1) % 6]
+    sums = task.metrics(right, batch)
+    assert (sums["accuracy"][0].item(), sums["accuracy"][1]) == (11, 12)
+    assert (sums["sequence_accuracy"][0].item(), sums["sequence_accuracy"][1]) == (2, 3)
+    assert task.correct(right, batch).tolist() == [True, False, True]

@@ -1,0 +1,178 @@
+"""A task that gets harder in training: N grows after solved validations, through interruptions, for each seed alone."""
+
+import json
+
+import pytest
+import torch
+from trainings import COPY, Job, batched, quiet, same, signal_at, single
+
+from timescales import analysis
+from timescales.tasks import NParity
+from timescales.training import checkpoint, loop, outcome
+from timescales.training.interrupt import Requested
+from timescales.training.run import TrainingRun
+
+SIZES = ["task.train_size=40", "task.valid_size=32", "task.test_size=32"]  # five steps an epoch
+# Small networks guess: with this threshold N grows after most validations, for some seeds after none.
+THRESHOLD = 0.42
+BASE = ["task.N_max=40", f"task.threshold={THRESHOLD}", *SIZES, "model=gru", "loop.max_epochs=6"]
+MATCH = ["task=n_delayed_match", *BASE]
+PARITY = ["task=n_parity", "task.bits=fair", *BASE]
+MULTI = [*PARITY, "task.curriculum=multi", "task.N_max=12"]
+
+
+def grown(curve, first=2):
+    """The N of each validation, from the accuracies in the curve."""
+    n, found = first, []
+    for row in curve:
+        found.append(n)
+        n += row["valid/accuracy"] > THRESHOLD and row["valid/newest_accuracy"] > THRESHOLD
+    return found
+
+
+def drawn(run):
+    """The N of every training batch, read off its length, as a list that fills while the run goes on."""
+    original, lengths = run.task.batch, []
+
+    def batch(split, *arguments):
+        made = original(split, *arguments)
+        if split == "train":
+            lengths.append((len(made.x), run.task.N))
+        return made
+
+    run.task.batch = batch
+    return lengths
+
+
+@pytest.mark.parametrize("overrides", [PARITY, MATCH, MULTI], ids=["parity", "match", "multi"])
+@pytest.mark.parametrize("every", ["null", "3"])
+def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
+    """At the end of epochs and within them: the step after the validation is the first with the new N."""
+    job = Job([*overrides, f"loop.eval_every={every}"], tmp_path, 4)
+    run = job.begin()
+    lengths = drawn(run)
+    loop.fit_single(run)
+    curve = run.progress.curve
+    expected = grown(curve)
+    assert [row["valid/N"] for row in curve] == expected
+    assert expected[-1] > 3  # it has grown more than once
+    assert [row["valid/score"] for row in curve] == [row["valid/N"] + row["valid/accuracy"] for row in curve]
+    by_step = {row["step"]: n for row, n in zip(curve, expected, strict=True)}
+    after = [next(n for step, n in by_step.items() if step >= k) for k in range(1, 31)]
+    assert [n for _, n in lengths] == after
+    assert all(n + 2 <= steps for steps, n in lengths)
+
+
+@pytest.mark.parametrize("every", ["null", "3"])
+@pytest.mark.parametrize(("overrides", "seed"), [(PARITY, 2), (MULTI, 4)], ids=["single", "multi"])
+def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every):
+    """Wherever it stops: within an epoch, at its end, after a validation within it."""
+    overrides = [*overrides, f"loop.eval_every={every}", "optimizer=adam"]
+    whole = single(overrides, tmp_path / "whole", (seed,))[0]
+    assert whole.progress.curve[-1]["valid/N"] > 5
+    for stop in (4, 5, 6, 12, 15, 24):
+        with pytest.raises(KeyboardInterrupt):
+            single(overrides, tmp_path / str(stop), (seed,), log=signal_at(stop))
+        resumed = single(overrides, tmp_path / str(stop), (seed,))[0]
+        same([whole], [resumed], tolerance=0.0)
+        assert resumed.task.N == whole.task.N
+
+
+def test_a_validation_that_was_interrupted_is_of_the_N_before_it(tmp_path, monkeypatch):
+    """The checkpoint is written between a step and its validation; several seeds try a batch before it is made."""
+    whole = single(PARITY, tmp_path / "whole", (2, 4))
+    original = loop.evaluate_all
+
+    def interrupted(model, tasks, split, most=None):
+        if len(calls := [*calls_made, 1]) == 3:
+            raise Requested("in the evaluation")
+        calls_made[:] = calls
+        return original(model, tasks, split, most)
+
+    for place, train in (("single", single), ("batched", batched)):
+        calls_made: list[int] = []
+        monkeypatch.setattr(loop, "evaluate_all", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="before its validation"):
+            train(PARITY, tmp_path / place, (2, 4))
+        monkeypatch.setattr(loop, "evaluate_all", original)
+        same(whole, train(PARITY, tmp_path / place, (2, 4)), 0.0 if train is single else 1e-9)
+
+
+def test_each_batched_seed_has_its_own_N(tmp_path):
+    """Their batches differ in length: the shorter ones are padded and masked."""
+    ones = single(PARITY, tmp_path / "single", (0, 1, 2))
+    both = batched(PARITY, tmp_path / "batched", (0, 1, 2))
+    same(ones, both)
+    reached = [run.task.N for run in both]
+    assert reached == [run.task.N for run in ones]
+    assert len(set(reached)) > 1
+
+
+@pytest.mark.parametrize("overrides", [PARITY, MULTI], ids=["single", "multi"])
+def test_the_record_is_of_the_last_N_however_the_run_ends(tmp_path, overrides):
+    """The best weights, the test and a resume of an ended run are all of the N of the last validation."""
+    for seed in range(4):  # of some the last validation is solved: N does not grow any more
+        run = single(overrides, tmp_path, (seed,))[0]
+        last = run.progress.curve[-1]
+        best = next(row for row in run.progress.curve if row["step"] == run.progress.best["step"])
+        assert best["valid/N"] == last["valid/N"] == run.task.N
+        again = single(overrides, tmp_path, (seed,))[0]  # ended, but its outcome was not written
+        assert (again.progress.step, again.task.N) == (run.progress.step, run.task.N)
+        found = outcome.outcome(again)
+        assert found["metrics"]["test/N"] == found["last"]["test/N"] == last["valid/N"]
+        assert found == outcome.outcome(run) | {"seconds": found["seconds"]}
+
+
+def test_a_solved_curriculum_ends_the_run(tmp_path):
+    run = single([*PARITY, "task.N_max=3", "task.threshold=0.2"], tmp_path, (0,))[0]
+    assert (run.progress.stopped, run.progress.step) == ("solved", 10)
+    assert [row["valid/N"] for row in run.progress.curve] == [2, 3]
+
+
+def test_patience_counts_from_the_last_growth(tmp_path, monkeypatch):
+    """Growth is an improvement, however low the accuracy at the new N is."""
+    accuracies = iter([0.4, 0.6, 0.1, 0.6, 0.1, 0.1, 0.1])
+
+    def evaluate(model, tasks, split, most=None):
+        (task,), accuracy = tasks, next(accuracies)
+        return [task.derived({"loss": 1.0, "accuracy": accuracy, "newest_accuracy": accuracy})]
+
+    monkeypatch.setattr(loop, "evaluate_all", evaluate)
+    run = single([*PARITY, "loop.patience=2", "loop.max_epochs=7"], tmp_path, (0,))[0]
+    assert [row["valid/N"] for row in run.progress.curve] == [2, 2, 3, 3, 4, 4, 4]
+    assert run.progress.stopped == "patience"
+
+
+def test_other_tasks_are_drawn_as_without_a_curriculum(tmp_path, monkeypatch):
+    """A validation within an epoch begins the rest of it again: no batch is left out or drawn twice."""
+    job = Job([*COPY, "model=gru", "loop.max_epochs=2", "loop.eval_every=2"], tmp_path, 0)
+    run = TrainingRun(job.model, job.task, job.optimizer, quiet, job.settings, None)
+    original, read = TrainingRun.record_step, []
+
+    def record_step(self, loss, output):
+        read.append(self.batch)
+        original(self, loss, output)
+
+    monkeypatch.setattr(TrainingRun, "record_step", record_step)
+    loop.fit_single(run)
+    expected = [batch for epoch in (0, 1) for batch in job.task.batches("train", epoch)]
+    assert len(read) == len(expected) == 10
+    assert all(torch.equal(a.x, b.x) for a, b in zip(read, expected, strict=True))
+
+
+def test_a_loaded_run_has_the_N_of_its_weights(tmp_path, train):
+    directory = tmp_path / "run"
+    overrides = [*PARITY, "model.hidden_size=6", "task.batch_size=8", "loop.max_epochs=4", "logger=none"]
+    assert train(*overrides, f"run_dir={directory}", "seed=1").status == 0
+    saved = json.loads((directory / "record.json").read_text())
+    assert saved["metrics"]["valid/N"] == saved["curve"][-1]["valid/N"] > 2
+    assert saved["curve"][-1]["valid/N"] == analysis.load(directory).task.N
+    assert saved["curve"][-1]["valid/N"] == analysis.load(directory, weights="last").task.N
+    assert analysis.load(directory, weights=None).task.N == 2
+    content = checkpoint.load(directory / "last.pt")  # as if it was interrupted within the third epoch
+    content["progress"] |= {"curve": saved["curve"][:2], "step": 12, "stopped": None}
+    checkpoint.save(directory / "last.pt", content)
+    (directory / "record.json").write_text(json.dumps(saved | {"status": "interrupted", "curve": [], "sha256": None}))
+    expected = NParity(N_max=40, threshold=THRESHOLD)
+    expected.follow(saved["curve"][:2])
+    assert analysis.load(directory, weights="last").task.N == expected.N

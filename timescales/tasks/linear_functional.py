@@ -1,0 +1,113 @@
+"""Linear functional: a weighted sum of all inputs so far, with weights that decay exponentially or as a power."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from timescales.tasks.task import Batch, Spec, Task, check_choice
+
+
+class LinearFunctional(Task):
+    """A linear functional: at every step the model must output a weighted sum of the inputs so far.
+
+    Source: Li et al. 2021 (arXiv 2009.07799), Wang et al. 2023 (arXiv 2305.19190), Wang & Li 2024 (arXiv 2311.14495):
+    whose memory decays exponentially, and whose as a power? Kernels and input as in the released code of the last.
+
+        y_t = rho_0 x_t + rho_1 x_(t-1) + ... + rho_(t-1) x_1      x: white noise, normal, of variance 1
+
+        kernel        rho_s is proportional to
+        exponential   exp(-s / tau)
+        polynomial    (1 + s / tau)^-p
+
+        input    .62  .43  -.09  .68 ...    T = 500, tau = 10, p = 1.1
+        target   .27  .39   .36  .46 ...    every step is scored
+
+    Input and output: one number at every step, (S, B, 1). Loss: mean squared error. Metric: excess, the loss relative
+    to that of the best predictor: (loss - optimum) / (chance - optimum), 0 at the optimum and 1 at chance. The optimum
+    is noise^2: the rest of the target is known to who remembers all inputs. `loss_with(memory)` is the least loss with
+    a memory of so many steps, by which a loss can be read as a number of steps.
+    Training sequences are new in every epoch; validation and test sets are fixed by the seed.
+
+    T: steps of a sequence.
+    kernel: "exponential" or "polynomial"; tau: its time constant in steps; p: the power ("polynomial" alone).
+    noise: standard deviation of normal noise that is added to the target.
+
+    Differs: the weights are scaled so that the sum of their squares over T steps, the variance of the last target, is
+    1, and noise is added, so that there is a loss that none can beat. The released code has neither, reads 100 steps of
+    .1 time units (one kernel of each kind: exp(-t), (1 + t/10)^-1.1), and draws its sequences once.
+    """
+
+    def __init__(
+        self,
+        *,
+        T: int = 500,
+        kernel: str = "polynomial",
+        tau: float = 10.0,
+        p: float = 1.1,
+        noise: float = 0.1,
+        batch_size: int = 32,
+        train_size: int = 32_000,
+        valid_size: int = 1_000,
+        test_size: int = 5_000,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
+        check_choice("kernel", kernel, ("exponential", "polynomial"))
+        if T < 1:
+            raise ValueError(f"T must be at least 1, not {T}")
+        if tau <= 0.0 or p <= 0.0 or noise < 0.0:
+            raise ValueError(f"tau and p must be above 0 and noise at least 0, not {tau}, {p} and {noise}")
+        self.T, self.noise = T, noise
+        lag = torch.arange(T, dtype=torch.float64, device=self.device)
+        weights = torch.exp(-lag / tau) if kernel == "exponential" else (1.0 + lag / tau) ** -p
+        self.weights = weights / weights.square().sum().sqrt()  # (T,), that of the newest input first
+        self.spec = Spec("real", 1, 1, "all", horizon=T, select=("loss", "min"))
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        generator = self.generator(split, epoch if split == "train" else 0, step)
+        drawn = self.moved(torch.randn(2, self.T, end - first, generator=generator, dtype=torch.float64))
+        target = convolved(drawn[0], self.weights) + self.noise * drawn[1]
+        dtype = torch.get_default_dtype()
+        return Batch(drawn[0].unsqueeze(-1).to(dtype), target.to(dtype))
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return F.mse_loss(logits.squeeze(-1), batch.target.to(logits.dtype))
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        n = batch.target.numel()
+        return {"loss": (self.loss(logits, batch) * n, n)}
+
+    def derived(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The means of the metrics, with the excess."""
+        optimum = self.optimum()
+        return metrics | {"excess": (metrics["loss"] - optimum) / (self.chance() - optimum)}
+
+    def loss_with(self, memory: int) -> float:
+        """The least loss of a predictor that remembers the last `memory` inputs, the present one included."""
+        forgotten = torch.where(torch.arange(self.T, device=self.device) < memory, 0.0, self.weights.square())
+        return float(forgotten.cumsum(0).mean()) + self.optimum()
+
+    def chance(self) -> float:
+        """The variance of the target, the mean over all steps: the loss of the constant answer 0."""
+        return self.loss_with(memory=0)
+
+    def optimum(self) -> float:
+        """The variance of the noise."""
+        return self.noise**2
+
+
+def convolved(x: Tensor, weights: Tensor) -> Tensor:
+    """The sum over s <= t of weights[s] x[t - s] at every step t, (S, B). x: (S, B); weights: (S,)."""
+    steps = len(x)
+    spectrum = torch.fft.rfft(x, 2 * steps, dim=0) * torch.fft.rfft(weights, 2 * steps).unsqueeze(1)
+    return torch.fft.irfft(spectrum, 2 * steps, dim=0)[:steps]

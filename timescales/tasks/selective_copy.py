@@ -1,0 +1,104 @@
+"""Selective copy: remember the symbols among many blanks, wherever they are, then repeat them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from timescales.tasks.task import Batch, Spec, Task, check_positive
+
+BLANK = 0
+IGNORED = -100  # the target of steps before the answers
+
+
+class SelectiveCopy(Task):
+    """Selective copying: symbols lie at random places among T blanks, and the model must repeat them in their order.
+
+    Source: Gu & Dao 2023 (arXiv 2312.00752), section 4.1.1 and appendix E.1; data as in the released code of S4, which
+    they build on. In the copy task the places are always the same, and a model with a fixed time scale can count.
+
+        input   . 3 . . 1 4 . . 1 . ! ! ! !     T = 6, length = 4 (`.` blank, `!` signal, answers underlined)
+        target  . . . . . . . . . . 3 1 4 1
+                                    -------
+
+    Input: one-hot vectors of `alphabet` classes: the blank (0), the symbols (1 to alphabet - 2) and the signal (the
+    last), (S, B) with S = T + 2 length. Output: the same classes at every step. Loss: cross-entropy of the answers
+    alone; ln(alphabet - 2) at chance. Metrics: accuracy, the share of correct answers; sequence_accuracy, the share of
+    sequences with all answers correct.
+    Training sequences are new in every epoch; validation and test sets are fixed by the seed.
+
+    T: the number of blanks.
+    length: the number of symbols.
+    alphabet: the number of classes.
+
+    Differs: the paper states sequences of 4,096 steps with 16 symbols, of 16 classes with the blank. That the signal is
+    one of the 16, and that the answers are asked for at `length` steps of signals after the 4,096 blanks and the
+    symbols, is an assumption by the code of S4.
+    """
+
+    def __init__(
+        self,
+        *,
+        T: int = 4096,
+        length: int = 16,
+        alphabet: int = 16,
+        batch_size: int = 64,
+        train_size: int = 64_000,
+        valid_size: int = 1_000,
+        test_size: int = 5_000,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            train_size=train_size,
+            valid_size=valid_size,
+            test_size=test_size,
+            seed=seed,
+            device=device,
+        )
+        check_positive(length=length)
+        if T < 0:
+            raise ValueError(f"T must be at least 0, not {T}")
+        if alphabet < 4:
+            raise ValueError(f"alphabet must be at least 4, the blank, two symbols and the signal; not {alphabet}")
+        self.T, self.length, self.alphabet = T, length, alphabet
+        self.spec = Spec("one_hot", alphabet, alphabet, "all", horizon=T + length)
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        generator, n = self.generator(split, epoch if split == "train" else 0, step), end - first
+        symbols = torch.randint(1, self.alphabet - 1, (self.length, n), generator=generator)
+        order = torch.rand(self.T + self.length, n, generator=generator)
+        places = order.topk(self.length, 0).indices.sort(0).values
+        symbols, places = self.moved(symbols), self.moved(places)
+        x = torch.full((self.T + 2 * self.length, n), BLANK, device=self.device)
+        x.scatter_(0, places, symbols)
+        x[-self.length :] = self.alphabet - 1
+        target = torch.full_like(x, IGNORED)
+        target[-self.length :] = symbols
+        return Batch(x, target)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        answers = slice(-self.length, None)
+        return F.cross_entropy(logits[answers].flatten(0, 1), batch.target[answers].flatten())
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        return (logits[-self.length :].argmax(-1) == batch.target[-self.length :]).all(0)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        correct = logits[-self.length :].argmax(-1) == batch.target[-self.length :]
+        n = correct.shape[1]
+        return {
+            "loss": (self.loss(logits, batch) * n, n),
+            "accuracy": (correct.sum(), correct.numel()),
+            "sequence_accuracy": (correct.all(0).sum(), n),
+        }
+
+    def chance(self) -> float:
+        return math.log(self.alphabet - 2)
+
+    def optimum(self) -> float:
+        return 0.0
