@@ -21,11 +21,13 @@ from cell_cases import (
 )
 
 from timescales.nn.cells import (
+    ELSTMCell,
     ExpRNNCell,
     GatedGRUCell,
     GatedLSTMCell,
     GRUCell,
     JANETCell,
+    LeakyRNNCell,
     LSTMCell,
     PGRUCell,
     URLSTMCell,
@@ -71,6 +73,10 @@ def run_reference(name, cell, initial, x, state, dt, mask):
         return reference.gru(apart, x, *state, mask)
     if isinstance(cell, JANETCell):
         return reference.janet(w, arguments.get("beta", 1.0), x, *state, mask)
+    if isinstance(cell, ELSTMCell):
+        return reference.elstm(w, x, *state, None if dt is None else dt.numpy(), mask, arguments.get("coupled", True))
+    if isinstance(cell, LeakyRNNCell):
+        return reference.leaky(w, np.exp(own["log_tau"]), x, *state, None if dt is None else dt.numpy(), mask)
     if isinstance(cell, PGRUCell):
         h, age = state
         t = np.array([37.0, 5.5, 11.0])

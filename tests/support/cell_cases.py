@@ -4,11 +4,13 @@ import reference
 import torch
 
 from timescales.nn.cells import (
+    ELSTMCell,
     ExpRNNCell,
     GatedGRUCell,
     GatedLSTMCell,
     GRUCell,
     JANETCell,
+    LeakyRNNCell,
     LSTMCell,
     PGRUCell,
     PLSTMCell,
@@ -42,6 +44,9 @@ CELLS = {
     "pgru_fixed_p": (PGRUCell, {"power": 0.3, "epsilon": 0.1}),
     "janet": (JANETCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
     "janet_tied": (JANETCell, {"beta": 0.0}),
+    "elstm": (ELSTMCell, {}),
+    "elstm_separate": (ELSTMCell, {"coupled": False, "forget_init": {"law": "chrono", "T_max": 30}}),
+    "leaky": (LeakyRNNCell, {"T_max": 30}),
     "exprnn": (ExpRNNCell, {}),
     "exprnn_henaff": (ExpRNNCell, {"skew_init": "henaff"}),
 }
@@ -58,7 +63,7 @@ CELLS["gated_gru_update"] = (GatedGRUCell, {"gate": "ur", "gru_form": "update"})
 PLSTMS = [name for name in CELLS if name.startswith("plstm")]
 
 
-TIMED = [*PLSTMS, "pgru", "pgru_fixed_p"]  # what knows dt
+TIMED = [*PLSTMS, "pgru", "pgru_fixed_p", "elstm", "elstm_separate", "leaky"]  # what knows dt
 
 
 PAPER_PLSTMS = [name for name in PLSTMS if "authors" not in name]

@@ -214,6 +214,30 @@ def janet(w, beta, x, h, mask=None):
     return out, (h,)
 
 
+def elstm(w, x, h, c, dt=None, mask=None, coupled=True):
+    """A coupled (or separate) LSTM whose forget gate is the sigmoid to the power of dt."""
+    h, c, out = h.copy(), c.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                f = sigmoid(affine(w, "forget", x[s, b], h[b])) ** (1.0 if dt is None else dt[s, b])
+                h[b], c[b] = _write(w, x[s, b], h[b], c[b], f, coupled)
+            out[s, b] = h[b]
+    return out, (h, c)
+
+
+def leaky(w, tau, x, h, dt=None, mask=None):
+    """Leaky integrators: tau dh/dt = -h + u, solved for a u that is constant during a step."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                u = np.tanh(affine(w, "cell", x[s, b], h[b]))
+                h[b] = u + (h[b] - u) * np.exp(-(1.0 if dt is None else dt[s, b]) / tau)
+            out[s, b] = h[b]
+    return out, (h,)
+
+
 def exprnn(W_x, A, bias, x, h, mask=None):
     """Lezcano-Casado & Martinez-Rubio 2019: modrelu(W_x x + exp(A) h), the exponential by its power series."""
     W, term = np.eye(len(A)), np.eye(len(A))

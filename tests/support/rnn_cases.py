@@ -20,6 +20,9 @@ KINDS = {
     "GRU": ("GRU", {}),
     "PGRU": ("PGRU", {}),
     "JANET": ("JANET", {"T_max": 20}),
+    "ELSTM": ("ELSTM", {}),
+    "ELSTM_separate": ("ELSTM", {"coupled": False, "T_max": 20}),
+    "LeakyRNN": ("LeakyRNN", {}),
     "ExpRNN": ("ExpRNN", {}),
 }
 

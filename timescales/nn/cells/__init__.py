@@ -1,22 +1,26 @@
 """Cells: the equations of one time step, one file per family."""
 
 from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.cells.elstm import ELSTMCell
 from timescales.nn.cells.exprnn import ExpRNNCell
 from timescales.nn.cells.gated import GatedGRUCell, GatedLSTMCell
 from timescales.nn.cells.gates import URLSTMCell
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.janet import JANETCell
+from timescales.nn.cells.leaky import LeakyRNNCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
 
 __all__ = [
     "Cell",
+    "ELSTMCell",
     "ExpRNNCell",
     "GRUCell",
     "GatedGRUCell",
     "GatedLSTMCell",
     "JANETCell",
     "LSTMCell",
+    "LeakyRNNCell",
     "PGRUCell",
     "PLSTMCell",
     "URLSTMCell",

@@ -22,13 +22,16 @@ equations. All modules raise ValueError for a value out of range and for an argu
 message says what to do instead.
 """
 
+from timescales.nn.modules.elstm import ELSTM
 from timescales.nn.modules.exprnn import ExpRNN
 from timescales.nn.modules.gated import GatedRNN
 from timescales.nn.modules.gru import GRU, JANET
+from timescales.nn.modules.leaky import LeakyRNN
 from timescales.nn.modules.lstm import LSTM, MTSLSTM, URLSTM, ChronoLSTM
 from timescales.nn.modules.plstm import PGRU, PLSTM
 
 __all__ = [
+    "ELSTM",
     "GRU",
     "JANET",
     "LSTM",
@@ -39,4 +42,5 @@ __all__ = [
     "ChronoLSTM",
     "ExpRNN",
     "GatedRNN",
+    "LeakyRNN",
 ]
