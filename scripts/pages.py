@@ -50,6 +50,8 @@ CELLS = {
     "gru": "GRUCell",
     "pgru": "PGRUCell",
     "janet": "JANETCell",
+    "elstm": "ELSTMCell",
+    "leaky": "LeakyRNNCell",
     "exprnn": "ExpRNNCell",
 }
 TIMED = {
@@ -62,6 +64,8 @@ TIMED = {
     "gru": ("GRU", "nn.GRU"),
     "pgru": ("pGRU",),
     "janet": ("JANET",),
+    "elstm": ("ELSTM",),
+    "leaky": ("leaky",),
     "exprnn": ("expRNN",),
 }
 VARIANTS = {
@@ -69,6 +73,8 @@ VARIANTS = {
     "nn.GRU": "`torch.nn.GRU`",
     "pGRU": "C++ (`engine=fused`)",
     "JANET": "C++ (`engine=fused`)",
+    "ELSTM": "C++ (`engine=fused`)",
+    "leaky": "C++ (`engine=fused`)",
     "expRNN": "C++ (`engine=fused`)",
     **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
     "fused LSTM": "C++ (`engine=fused`)",
@@ -80,7 +86,8 @@ VARIANTS = {
     "eager coupled": "PyTorch (`engine=eager`)",
     "loop pLSTM": "pLSTM, Python loop",
 }
-IN_GATES = ("gated", "gru", "pgru", "janet", "exprnn")  # measured in the section "gates" of the benchmark
+# Measured in the section "gates" of the benchmark.
+IN_GATES = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn")
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
@@ -308,6 +315,8 @@ def speed(name: str) -> str:
                 sizes = [next(iter(own.values()))[key] for key in ("S", "B", "I", "H")]
                 ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
                 body.append([link, *sizes, *ratios])
+    if not body:
+        return "Not measured yet: `python scripts/bench/bench.py --only gates` does."
     head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
     text = SPEED_TEXT.format(loop=LOOP_TEXT if any("Python loop" in column for column in head) else "")
     return "\n".join([text, "", *grid(head, body)])
@@ -381,9 +390,7 @@ def facts(task: str) -> str:
     return "\n".join([*grid(["at the defaults", ""], body), "", T_MAX_TEXT])
 
 
-T_MAX_TEXT = (
-    "`model.T_max=auto`, the default of `chrono` and `janet`, sets the longest initial time scale to the longest delay."
-)
+T_MAX_TEXT = "`model.T_max=auto`, the default of `chrono`, `janet` and `leaky`, sets the longest initial time scale to the longest delay."
 
 
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:

@@ -24,7 +24,7 @@ from timescales.tasks.data import text  # noqa: E402
 from timescales.training import build  # noqa: E402
 
 FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
-OTHERS = ("gated", "gru", "pgru", "janet", "exprnn")
+OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn")
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
 NEEDED = {(task, "exprnn"): "task.weight_drop=0" for task in ("ptb_word", "wt2")}  # it has no matrix to drop

@@ -20,6 +20,8 @@ COLOURS = {
     "gru": "#a0522d",
     "pgru": "#e67e22",
     "janet": "#16a085",
+    "elstm": "#b7950b",
+    "leaky": "#117a65",
     "exprnn": "#7f8c8d",
     "gated": "#8e44ad",
 }

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
 from decay import Decay  # noqa: E402
 
-from timescales import GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN  # noqa: E402
+from timescales import ELSTM, GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN, LeakyRNN  # noqa: E402
 from timescales.config import schema  # noqa: E402
 from timescales.tasks import Copy, Task  # noqa: E402
 from timescales.training.model import SequenceModel  # noqa: E402
@@ -31,6 +31,8 @@ OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "GRU": (GRU, {}),
     "pGRU": (PGRU, {}),
     "JANET": (JANET, {"T_max": 200}),
+    "ELSTM": (ELSTM, {}),
+    "leaky": (LeakyRNN, {}),
     "expRNN": (ExpRNN, {}),
     "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
 }

@@ -21,6 +21,7 @@ from cell_cases import (
 from torch import nn
 
 from timescales.nn.cells import (
+    ELSTMCell,
     GRUCell,
     LSTMCell,
     PGRUCell,
@@ -189,7 +190,7 @@ def test_autocast_keeps_the_state_in_float32(name):
     assert output.dtype == torch.float32
 
 
-@pytest.mark.parametrize("kind", [LSTMCell, PLSTMCell, PGRUCell, GRUCell])
+@pytest.mark.parametrize("kind", [LSTMCell, PLSTMCell, PGRUCell, GRUCell, ELSTMCell])
 def test_long_memories_survive_autocast(kind):
     """What is left after 1,000 empty steps. In bfloat16 the gate that keeps .998 would be 1 and forget nothing."""
     cell = kind(I, H)

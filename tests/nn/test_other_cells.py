@@ -1,4 +1,4 @@
-"""GRU, JANET, expRNN and pGRU: equality with torch, initialisation, closed forms."""
+"""GRU, JANET, exponential LSTM, leaky RNN, expRNN and pGRU: equality with torch, initialisation, closed forms."""
 
 import copy
 import math
@@ -11,7 +11,7 @@ from scipy import stats
 from torch import nn
 
 import timescales
-from timescales.nn.cells import ExpRNNCell, PGRUCell, PLSTMCell
+from timescales.nn.cells import ELSTMCell, ExpRNNCell, LeakyRNNCell, PGRUCell, PLSTMCell
 from timescales.nn.engine import eager
 
 S, B, I, H = 9, 3, 4, 6  # noqa: E741
@@ -70,6 +70,69 @@ def test_janets_init():
     same_distribution(cell.bias_total("forget").detach().exp(), stats.uniform(1, 48))
     assert not cell.bias_total("cell").any()
     assert timescales.JANET(1, 9, T_max=None).layers[0].bias_total("cell").all()
+
+
+def test_a_separate_elstm_is_torchs_lstm_at_unit_steps():
+    lstm = nn.LSTM(I, H).double()
+    cell = ELSTMCell(I, H, coupled=False).double()
+    with torch.no_grad():
+        for theirs, gate in enumerate(("input", "forget", "cell", "output")):
+            rows, own = slice(theirs * H, (theirs + 1) * H), cell.rows(gate)
+            cell.weight_ih[own], cell.weight_hh[own] = lstm.weight_ih_l0[rows], lstm.weight_hh_l0[rows]
+            cell.bias[own] = (lstm.bias_ih_l0 + lstm.bias_hh_l0)[rows]
+    output, (h, c) = timescales.RNN([cell])(x())
+    expected, (h_n, c_n) = lstm(x())
+    close(output, expected)
+    close(h, h_n)
+    close(c, c_n)
+
+
+@pytest.mark.parametrize("kind", [ELSTMCell, LeakyRNNCell])
+def test_two_short_steps_are_a_long_one(kind):
+    """Without recurrent weights the gates do not depend on the state, and time can be divided at will."""
+    cell = kind(I, H).double()
+    with torch.no_grad():
+        cell.weight_hh.zero_()
+    rnn, one = timescales.RNN([cell]), x(1)
+    start = [cell.State(*(torch.full((B, H), 0.7, dtype=torch.float64) for _ in cell.State._fields))]
+    _, long = rnn(one, start, dt=torch.full((1, B), 3.0, dtype=torch.float64))
+    steps = torch.tensor([0.5, 0.0, 2.5], dtype=torch.float64)
+    _, short = rnn(one.expand(3, -1, -1), start, dt=steps.unsqueeze(1).expand(3, B))
+    for a, b in zip(rnn.split_state(long)[0], rnn.split_state(short)[0], strict=True):
+        close(a, b)
+
+
+@pytest.mark.parametrize("kind", [ELSTMCell, LeakyRNNCell])
+def test_what_is_written_in_a_short_time_keeps_its_digits(kind):
+    """1 - f at dt = 1e-6, where 1 - exp(...) in float32 would be off by percents."""
+    cell = kind(I, H)
+    gx, gh = torch.zeros(2, B, len(cell.weight_ih))
+    found = cell.act(gx, gh, cell.initial_state(B), torch.full((B, 1), 1e-6)).input.double()
+    double = cell.double()
+    rate = math.log(2) if kind is ELSTMCell else 1 / double.timescales().expand(B, H)
+    torch.testing.assert_close(found, torch.as_tensor(1e-6 * rate).expand(B, H).double(), rtol=2e-6, atol=0)
+
+
+def test_elstms_init():
+    """Chrono in the forget gate, and its negative in a separate input gate; without T_max torch's default."""
+    torch.manual_seed(0)
+    cell = timescales.ELSTM(1, 1151, T_max=50).layers[0]
+    same_distribution(cell.bias_total("forget").detach().exp(), stats.uniform(1, 48))
+    assert cell.bias_total("cell").all()
+    separate = timescales.ELSTM(1, 40, T_max=50, coupled=False).layers[0]
+    assert torch.equal(separate.bias_total("input"), -separate.bias_total("forget"))
+    assert timescales.ELSTM(1, 99).layers[0].bias_total("forget").abs().max() < 1 / math.sqrt(99)
+
+
+def test_leakys_init():
+    """ln tau is uniform on [0, ln T_max]; with T_max = 1 all time constants are 1."""
+    torch.manual_seed(0)
+    rnn = timescales.LeakyRNN(1, 2001, T_max=400.0)
+    same_distribution(rnn.timescales()[0].log().double(), stats.uniform(0, math.log(400)))
+    assert torch.equal(timescales.LeakyRNN(1, 3, T_max=1.0).timescales()[0], torch.ones(3))
+    for wrong in (0.5, math.inf, "auto", True):
+        with pytest.raises(ValueError, match="T_max must be a number of at least 1"):
+            timescales.LeakyRNN(1, 3, T_max=wrong)
 
 
 @pytest.mark.parametrize("hidden", [1, 2, 7, 64])

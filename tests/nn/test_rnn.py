@@ -48,7 +48,7 @@ def test_layers_read_the_layer_below(kind):
     close(x, output)
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "URLSTM", "MTSLSTM", "PLSTM", "GatedRNN", "GRU", "PGRU", "JANET", "ExpRNN"])
+@pytest.mark.parametrize("kind", sorted({name for name, _ in KINDS.values()}))
 def test_hidden_size_per_layer(kind):
     rnn = build(kind, I, [7, 6, 2], 3)
     assert [(c.input_size, c.hidden_size) for c in rnn.layers] == [(4, 7), (7, 6), (6, 2)]

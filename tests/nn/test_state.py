@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 import timescales
 from timescales import RNNState
 
-LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"]
-GRUS = ["GRU", "JANET", "ExpRNN", "GatedRNN_um_gru"]
+LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"]
+GRUS = ["GRU", "JANET", "LeakyRNN", "ExpRNN", "GatedRNN_um_gru"]
 NAMED = ["PLSTM", "PLSTM_separate", "PGRU"]
 
 

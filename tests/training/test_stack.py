@@ -26,6 +26,8 @@ CASES = {
     "gru": [*COPY, "model=gru", "loop.eval_every=2"],
     "pgru": [*COPY, "model=pgru"],
     "janet": [*COPY, "model=janet"],
+    "elstm": ["task=frequency", "model=elstm", *sizes("frequency", 40, 16, 16)],
+    "leaky": ["task=frequency", "model=leaky", *sizes("frequency", 40, 16, 16)],
     "exprnn": [*COPY, "model=exprnn"],
     "mask, dt and uneven lengths": ["task=frequency", "model=plstm", *sizes("frequency", 40, 16, 16)],
     "uneven lengths, all read": ["task=variable_copy", "model=lstm", *SMALL["variable_copy"], *sizes("", 40, 16, 16)],

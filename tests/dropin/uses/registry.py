@@ -149,7 +149,7 @@ LAYERS = [
     *(Layer(name, "eager") for name in KINDS),
 ]
 # The layers whose state is torch's, those whose state is one tensor, and those with an age.
-LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN"})
+LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"})
 POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU"})
 BOUNDED = frozenset(KINDS) - {"ExpRNN"}  # the layers whose output is between -1 and 1
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class

@@ -39,7 +39,5 @@ class ELSTM(RNN):
     ) -> None:
         check_arguments(self, positional, unknown)
         chrono = None if T_max is None else {"law": "chrono", "T_max": T_max}
-        cells = one_cell_per_layer(
-            ELSTMCell, input_size, hidden_size, num_layers, coupled=coupled, forget_init=chrono
-        )
+        cells = one_cell_per_layer(ELSTMCell, input_size, hidden_size, num_layers, coupled=coupled, forget_init=chrono)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
