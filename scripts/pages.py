@@ -390,7 +390,10 @@ def facts(task: str) -> str:
     return "\n".join([*grid(["at the defaults", ""], body), "", T_MAX_TEXT])
 
 
-T_MAX_TEXT = "`model.T_max=auto`, the default of `chrono`, `janet` and `leaky`, sets the longest initial time scale to the longest delay."
+T_MAX_TEXT = (
+    "`model.T_max=auto`, the default of `chrono`, `janet`, `elstm` and `leaky`, sets the longest initial time scale\n"
+    "to the longest delay."
+)
 
 
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:

@@ -28,7 +28,7 @@ def rnn(model, hidden, layers=1):
     layers = 1 if model == "mts" else layers  # one initializer for one layer, or three for three
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         cfg = compose("config", [f"model={model}", f"model.hidden_size={hidden}", f"model.num_layers={layers}"])
-    config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.HEAD}
+    config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.AROUND_RNN}
     build.fill_horizon(config, 20)
     torch.manual_seed(0)
     return build.construct("model", config, input_size=2, engine="eager")

@@ -15,7 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from timescales.config import folders
-from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
+from timescales.config.schema import MODEL_DEFAULTS, MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
@@ -61,8 +61,8 @@ def resolved(cfg: DictConfig) -> dict[str, Any]:
 def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
-    1 and 1.0 are one value. A key of the base configuration at its default counts as absent, so that a key added later
-    leaves the identity of every older run as it was.
+    1 and 1.0 are one value. A key of the base configuration, or one that every model has (`MODEL_DEFAULTS`), counts as
+    absent at its default, so that a key added later leaves the identity of every older run as it was.
     """
     loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
     for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
@@ -71,7 +71,10 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
-    kept = _without_defaults(kept, BaseConfig) | {"loop": _without_defaults(loop, LoopSettings), "task": task}
+    if isinstance(kept.get("model"), dict):
+        kept["model"] = _without_defaults(kept["model"], MODEL_DEFAULTS)
+    kept = _without_defaults(kept, _defaults_of(BaseConfig))
+    kept |= {"loop": _without_defaults(loop, _defaults_of(LoopSettings)), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -84,8 +87,11 @@ def settings(cfg: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in OF_THE_MODEL and not key.endswith("._target_")}
 
 
-def _without_defaults(values: dict[Any, Any], known: type) -> dict[Any, Any]:
-    defaults = {f.name: f.default for f in fields(known)}
+def _defaults_of(settings: Any) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(settings)}
+
+
+def _without_defaults(values: dict[Any, Any], defaults: Mapping[str, Any]) -> dict[Any, Any]:
     return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 

@@ -15,6 +15,10 @@ warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated agai
 MOST_SEEDS = 1000  # in one launch: all configurations are composed before the first run begins
 
 
+# The keys that conf/config.yaml gives to every model, with their defaults.
+MODEL_DEFAULTS = {"block": "plain", "gap_input": False}
+
+
 @dataclass
 class LoopSettings:
     """How long to train, when to validate, save and log; each key is explained in conf/config.yaml."""

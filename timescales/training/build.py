@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from timescales.config.schema import MODEL_DEFAULTS
 from timescales.errors import ConfigError, nearest
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
@@ -19,8 +20,9 @@ from timescales.tasks import Task
 from timescales.training.awd import AWDModel
 from timescales.training.model import SequenceModel
 
-# Keys of a model's configuration that are SequenceModel's, not the RNN's; +model.head_size=256 gives one to any model.
-HEAD: dict[str, float | None] = {"head_size": None, "head_dropout": 0.0}
+# Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
+# gives a head to any model.
+AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DEFAULTS}
 KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
 
 
@@ -57,14 +59,20 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
 def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
     """The model of a configuration, sized by the task, on the configuration's device."""
     fill_horizon(config["model"], task.spec.horizon)
-    of_rnn = {key: value for key, value in config["model"].items() if key not in HEAD}
-    # Keys at their defaults are left out: AWDModel has no head, and takes none of these keys.
-    of_head = {key: value for key, value in config["model"].items() if key in HEAD and value != HEAD[key]}
+    of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
+    # Keys at their defaults are left out: AWDModel takes none of them.
+    around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
     if task.spec.awd is not None and task.spec.awd.tied:
         size_last_layer(of_rnn, task.spec.width)
-    rnn = construct("model", of_rnn, input_size=task.spec.width, engine=config["engine"])
+    input_size = task.spec.width + (around.get("gap_input") is True)
+    if around.get("block") == "residual":  # an encoder and a residual stream of the layers' size are around the RNN
+        hidden = of_rnn.get("hidden_size")
+        input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
+    rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
     kind = AWDModel if task.spec.awd else SequenceModel
-    model = call("model", kind, of_head, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    model = call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
+    if around.get("gap_input") and next(task.batches("train")).dt is None:
+        raise ConfigError("model.gap_input=true is for tasks with irregular steps, such as task=frequency: give false")
     if config["engine"] != "auto":
         check_engine(config["engine"], rnn, task, config["device"])
     return model

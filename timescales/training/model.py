@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
-from timescales.nn.engine.eager import project
 from timescales.nn.rnn import RNN
-from timescales.tasks.task import Batch, Spec
+from timescales.tasks.task import Batch, Spec, check_choice
+from timescales.training.blocks import Linear, ResidualBlocks, last_existing
 
 State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
@@ -32,22 +32,27 @@ def detached(state: State) -> State:
     return tree_map_only(Tensor, Tensor.detach, state)
 
 
-class Linear(nn.Linear):
-    """nn.Linear that also takes several seeds stacked: x (..., R, B, I) with a weight (R, C, I)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return project(x, self.weight, self.bias)
-
-
 class SequenceModel(nn.Module):
     """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
 
     head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
-    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout). Raises ValueError for values out of range.
+    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout).
+    block: "plain", or "residual" for `ResidualBlocks` around the layers of the RNN.
+    gap_input: whether the time since the previous step, dt, is an input channel, the last one.
+    Raises ValueError for values out of range.
     """
 
-    def __init__(self, rnn: RNN, spec: Spec, head_size: int | None = None, head_dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        rnn: RNN,
+        spec: Spec,
+        head_size: int | None = None,
+        head_dropout: float = 0.0,
+        block: str = "plain",
+        gap_input: bool = False,
+    ) -> None:
         super().__init__()
+        check_choice("block", block, ("plain", "residual"))
         if head_size is not None and head_size < 1:
             raise ValueError(f"head_size must be at least 1, or null for no head; not {head_size}")
         if not 0.0 <= head_dropout < 1.0:
@@ -63,7 +68,8 @@ class SequenceModel(nn.Module):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
         elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
             self.register_buffer("vectors", spec.embedding, persistent=False)
-        self.spec = spec
+        self.spec, self.gap_input = spec, gap_input
+        self.blocks = ResidualBlocks(rnn, spec.width + gap_input) if block == "residual" else None
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""
@@ -73,9 +79,22 @@ class SequenceModel(nn.Module):
             x = F.one_hot(x, self.spec.input_size)
         elif self.spec.input == "tokens":
             x = embedded(x, self.vectors)
-        output, after = self.rnn(x.to(dtype), state, batch.dt, batch.mask)
-        # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
-        read = output if self.spec.readout == "all" else self.rnn.split_state(after)[-1].h
+        x = x.to(dtype)
+        if self.gap_input:
+            if batch.dt is None:
+                raise ValueError("gap_input=true is for batches with dt: this one has none")
+            x = torch.cat([x, batch.dt.unsqueeze(-1).to(dtype)], -1)
+        if self.blocks is None:
+            output, after = self.rnn(x, state, batch.dt, batch.mask)
+        else:
+            output, after = self.blocks(self.rnn, x, state, batch.dt, batch.mask)
+        if self.spec.readout == "all":
+            read = output
+        elif self.blocks is None:
+            # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
+            read = self.rnn.split_state(after)[-1].h
+        else:
+            read = last_existing(output, batch.mask)
         return Output(self.readout(self.head(F.dropout(read, self.spec.dropout, self.training))), after)
 
 

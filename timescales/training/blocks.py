@@ -1,0 +1,92 @@
+"""Residual blocks around the layers of an RNN, and the layers of a model that take batched seeds.
+
+Shapes: S steps, B sequences, R batched seeds, I numbers per step, H units.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from timescales.nn import engine
+from timescales.nn.engine.eager import fill_masked, project
+from timescales.nn.rnn import RNN
+
+
+class Linear(nn.Linear):
+    """nn.Linear that also takes several seeds stacked: x (..., R, B, I) with a weight (R, C, I)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias)
+
+
+class LayerNorm(nn.LayerNorm):
+    """nn.LayerNorm over the last dimension that also takes several seeds stacked: x (..., R, B, H), a weight (R, H)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape) * self.weight.unsqueeze(-2) + self.bias.unsqueeze(-2)
+
+
+class Block(nn.Module):
+    """What stands around one layer: norms in front of the layer and of a perceptron of its width."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.norm = LayerNorm(hidden_size)
+        self.mlp = nn.Sequential(
+            LayerNorm(hidden_size), Linear(hidden_size, hidden_size), nn.GELU(), Linear(hidden_size, hidden_size)
+        )
+
+
+class ResidualBlocks(nn.Module):
+    """Pre-norm residual blocks around the layers of an RNN.
+
+        x = encoder(input)
+        for each layer:    x = x + layer(norm(x))    x = x + W2 gelu(W1 norm(x))
+        output = norm(x)
+
+    The RNN's dropout acts on x between the blocks.
+
+    Arguments:
+        rnn: its layers all have input size H and hidden size H. It is given to `forward` too, and is no part of this
+            module.
+        input_size: the size I of the input.
+    """
+
+    def __init__(self, rnn: RNN, input_size: int) -> None:
+        super().__init__()
+        if len({size for cell in rnn.layers for size in (cell.input_size, cell.hidden_size)}) > 1:
+            raise ValueError("block=residual adds a layer's output to its input: give one hidden_size for all layers")
+        self.encoder = Linear(input_size, rnn.hidden_size)
+        self.blocks = nn.ModuleList(Block(rnn.hidden_size) for _ in rnn.layers)
+        self.norm = LayerNorm(rnn.hidden_size)
+
+    def forward(
+        self, rnn: RNN, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """As `RNN.forward`: x (S, B, I); returns the output (S, B, H) and the state of the RNN."""
+        x = self.encoder(fill_masked(x, None, mask)[0])
+        before = [None] * rnn.num_layers if state is None else rnn.split_state(state)
+        run = functools.partial(engine.run, rnn.engine)
+        after = []
+        for k, (cell, block) in enumerate(zip(rnn.layers, self.blocks, strict=True)):
+            if k:
+                x = rnn.between(x)
+            output, end = cell(block.norm(x), before[k], dt, mask, run)
+            x = x + output
+            x = x + block.mlp(x)
+            after.append(end)
+        return self.norm(x), rnn.join_state(after)
+
+
+def last_existing(output: Tensor, mask: Tensor | None) -> Tensor:
+    """The output (S, ..., H) at each sequence's last step that exists, (..., H); mask (S, ...), None if all exist."""
+    if mask is None:
+        return output[-1]
+    steps = torch.arange(len(mask), device=mask.device).view(-1, *[1] * (mask.dim() - 1))
+    last = (mask.bool() * steps).amax(0, keepdim=True).unsqueeze(-1)
+    return output.gather(0, last.expand(1, *output.shape[1:])).squeeze(0)
