@@ -6,6 +6,7 @@ Shapes: S steps, B sequences, R batched seeds, I numbers per step, H units.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -57,12 +58,14 @@ class ResidualBlocks(nn.Module):
         input_size: the size I of the input.
     """
 
+    blocks: Sequence[Block]
+
     def __init__(self, rnn: RNN, input_size: int) -> None:
         super().__init__()
         if len({size for cell in rnn.layers for size in (cell.input_size, cell.hidden_size)}) > 1:
             raise ValueError("block=residual adds a layer's output to its input: give one hidden_size for all layers")
         self.encoder = Linear(input_size, rnn.hidden_size)
-        self.blocks = nn.ModuleList(Block(rnn.hidden_size) for _ in rnn.layers)
+        self.blocks = nn.ModuleList(Block(rnn.hidden_size) for _ in rnn.layers)  # type: ignore[assignment]
         self.norm = LayerNorm(rnn.hidden_size)
 
     def forward(

@@ -64,7 +64,7 @@ def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
     around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
     if task.spec.awd is not None and task.spec.awd.tied:
         size_last_layer(of_rnn, task.spec.width)
-    input_size = task.spec.width + (around.get("gap_input") is True)
+    input_size: Any = task.spec.width + (around.get("gap_input") is True)
     if around.get("block") == "residual":  # an encoder and a residual stream of the layers' size are around the RNN
         hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
