@@ -61,6 +61,7 @@ ANALYSES = {
     "length_accuracy": ("study", "compare"),
     "longest_pair": ("study", "compare"),
     "mutual_information": ("study",),
+    "one_over_e": ("measure", "study", "compare"),
     "reference_times": ("study",),
     "reset_units": ("measure", "study", "t", "cohens_d"),
     "routing": ("measure", "study"),
