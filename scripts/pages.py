@@ -168,7 +168,9 @@ def gate_speed() -> str:
         own = {row["variant"]: row for row in rows}
         if "own gate" in own:
             sizes = [own["own gate"][key] for key in ("S", "B", "I", "H")]
-            body.append([link, *sizes, *(f"{float(own[name]['ratio']):.2f}" for name in columns)])
+            body.append(
+                [link.replace("../../", "../"), *sizes, *(f"{float(own[name]['ratio']):.2f}" for name in columns)]
+            )
     text = SPEED_TEXT.format(loop="").replace("](../", "](")
     return "\n".join([text, "", *grid(["processor", "steps", "batch", "input", "hidden", *columns.values()], body)])
 

@@ -19,7 +19,6 @@ from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import engine as engines
 from timescales.nn.cells import LSTMCell
 from timescales.nn.engine import choice, cudnn, eager, graph
-from timescales.nn.engine.equations import of_cell
 
 
 @pytest.fixture(autouse=True)
@@ -118,9 +117,9 @@ def test_kinds_of_cells():
     """cuDNN runs every LSTM, whatever its initializer; the other cells go by their classes."""
     plain = (LSTM(3, 4), LSTM(3, 4, forget_init="uniform"), ChronoLSTM(3, 4, T_max=20), GatedRNN(3, 4, gate="c"))
     for model in plain:
-        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], timed=False)) == "lstm"
+        assert choice.kind_of(model.layers[0]) == "lstm"
     for model, kind in ((PLSTM(3, 4), "PLSTMCell"), (GRU(3, 4), "GRUCell"), (GatedRNN(3, 4), "GatedLSTMCell")):
-        assert choice.kind_of(model.layers[0], of_cell(model.layers[0], timed=False)) == kind
+        assert choice.kind_of(model.layers[0]) == kind
 
 
 def test_choice_on_a_gpu(monkeypatch):

@@ -171,8 +171,6 @@ def test_what_a_step_depends_on_may_change():
     """Attributes, what is frozen, and training: another kernel each time."""
 
     class Scaled(cells.LSTMCell):
-        scale = 2.0
-
         def __init__(self, inputs, hidden):
             super().__init__(inputs, hidden)
             self.rate, self.weight = 1.5, nn.Parameter(torch.ones(hidden))
@@ -187,6 +185,153 @@ def test_what_a_step_depends_on_may_change():
         check(cell, False, False)
     cell.train().weight.requires_grad_(False)
     check(cell, False, False)
+
+
+class WithParts(cells.GRUCell):
+    """Its step depends on a module, a function, a buffer, a dict and a tensor attribute."""
+
+    def __init__(self, inputs, hidden):
+        super().__init__(inputs, hidden)
+        self.bent, self.also, self.rates, self.tensor = nn.Tanh(), torch.sigmoid, {"a": 0.5}, torch.ones(hidden)
+        self.register_buffer("scale", None)
+
+    def step(self, gx, gh, state, dt=1.0):
+        h = self.also(self.bent(super().step(gx, gh, state, dt).h) * self.rates["a"]) * self.tensor
+        return self.State(h if self.scale is None else h * self.scale)
+
+
+def test_parts_of_a_step_may_change():
+    torch.manual_seed(0)
+    cell = WithParts(INPUTS, H)
+    for change in (
+        lambda: None,
+        lambda: setattr(cell, "bent", nn.Sigmoid()),
+        lambda: setattr(cell, "also", torch.tanh),
+        lambda: cell.rates.update(a=0.7),
+        lambda: setattr(cell, "tensor", torch.rand(H)),
+        lambda: setattr(cell, "scale", torch.rand(H)),
+        lambda: cell.scale.mul_(0.5),
+    ):
+        change()
+        check(cell, False, False)
+
+
+def test_seeds_that_share_a_tensor():
+    class Shared(cells.GRUCell):
+        def __init__(self, inputs, hidden):
+            super().__init__(inputs, hidden)
+            self.tensor = torch.full((hidden,), 0.5)
+
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(super().step(gx, gh, state, dt).h * self.tensor)
+
+    seeds = [RNN([Shared(INPUTS, H)]) for _ in range(2)]
+    parameters, _ = torch.func.stack_module_state(seeds)
+    x = torch.randn(S, 2, B, INPUTS)
+    stacked, _ = torch.func.functional_call(seeds[0], parameters, (x,))
+    for r, seed in enumerate(seeds):
+        assert torch.equal(stacked[:, r], seed(x[:, r])[0])
+
+
+def test_two_classes_with_one_code_have_a_trial_each():
+    """What is computed from parameters alone is not in the code."""
+
+    class Plain(cells.GRUCell):
+        def __init__(self, inputs, hidden):
+            super().__init__(inputs, hidden)
+            self.p = nn.Parameter(torch.rand(hidden))
+
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(super().step(gx, gh, state, dt).h * self.p)
+
+    class WithFunction(Plain):
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(cells.GRUCell.step(self, gx, gh, state, dt).h * Straight.apply(self.p))
+
+    class Written(Plain):
+        def step(self, gx, gh, state, dt=1.0):
+            m = torch.zeros(self.hidden_size)
+            m[:3] = 1.0
+            return self.State(cells.GRUCell.step(self, gx, gh, state, dt).h * m)
+
+    class Counts(Plain):
+        def __init__(self, inputs, hidden):
+            super().__init__(inputs, hidden)
+            self.register_buffer("n", torch.zeros(()))
+
+        def step(self, gx, gh, state, dt=1.0):
+            torch.add(self.n, 1, out=self.n)
+            return self.State(cells.GRUCell.step(self, gx, gh, state, dt).h * self.n)
+
+    check(Plain(INPUTS, H), False, False)
+    for kind, reason in ((WithFunction, "autograd.Function"), (Written, "in place"), (Counts, "in place")):
+        cell = kind(INPUTS, H)
+        with pytest.raises(ValueError, match=reason):
+            engines.pick("fused", cell, torch.zeros(S, B, INPUTS))
+    assert float(cell.n) == 0.0
+
+
+def test_a_pruned_cell_is_traced_once(monkeypatch):
+    """torch's old hooks set a new tensor as weight_hh before each call."""
+    from torch.nn.utils import prune
+
+    traced = []
+    real = equations.trace
+    monkeypatch.setattr(equations, "trace", lambda *arguments: (traced.append(1), real(*arguments))[1])
+    rnn, x = RNN([cells.LSTMCell(INPUTS, H)]), torch.randn(S, B, INPUTS)
+    prune.l1_unstructured(rnn.layers[0], "weight_hh", amount=0.5)
+    for _ in range(3):
+        rnn(x)
+    assert len(traced) == 1
+
+
+def test_a_number_that_always_changes_ends_on_the_eager_engine(monkeypatch):
+    class Annealed(cells.GRUCell):
+        temperature = 1.0
+
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(super().step(gx * self.temperature, gh, state, dt).h)
+
+    monkeypatch.setattr(equations, "MOST", 2)
+    cell, x = Annealed(INPUTS, H), torch.zeros(S, B, INPUTS)
+    for temperature in (1.0, 1.5):
+        cell.temperature = temperature
+        assert engines.pick("auto", cell, x) is fused.run
+    cell.temperature = 1.7
+    with pytest.warns(UserWarning, match="keep a number that changes in a buffer or a parameter"):
+        assert engines.pick("auto", cell, x) is eager.run
+
+
+def test_the_first_use_may_be_in_any_mode():
+    for mode in (torch.autograd.detect_anomaly(check_nan=True), torch.inference_mode(), torch.no_grad()):
+        with mode:
+            cell = cells.JANETCell(INPUTS, H)
+            assert engines.pick("auto", cell, torch.zeros(S, B, INPUTS)) is fused.run
+
+
+def test_a_truncated_gradient_is_not_the_plain_lstm():
+    class Truncated(cells.LSTMCell):
+        def step(self, gx, gh, state, dt=1.0):
+            return super().step(gx, gh, state._replace(c=state.c.detach()), dt)
+
+    x = torch.randn(S, B, INPUTS)
+    assert engines.pick("cudnn", cells.LSTMCell(INPUTS, H), x) is engines.cudnn.run
+    with pytest.raises(ValueError, match="it runs only the plain LSTM"):
+        engines.pick("cudnn", Truncated(INPUTS, H), x)
+    check(Truncated(INPUTS, H), False, False)
+
+
+def test_exponentials_up_to_infinity():
+    class Exponential(cells.GRUCell):
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(gx.chunk(3, -1)[0] * 0 + state.h.exp())
+
+    cell = Exponential(1, 1)
+    values = torch.tensor([-torch.inf, -200.0, -87.5, -50.0, 0.0, 1e-6, 50.0, 87.9, 88.7, 89.0, torch.inf])
+    output, _ = fused.run(cell, torch.zeros(2, len(values), 1), cell.weights(), cell.State(values.unsqueeze(1)))
+    expected = values.double().exp().float()
+    expected[expected < 1.2e-38] = 0.0
+    assert torch.allclose(output[0, :, 0], expected, rtol=5e-7, atol=0)
 
 
 def test_a_wrong_kernel_is_found_by_its_trial(monkeypatch):
@@ -272,7 +417,32 @@ class Item(cells.LSTMCell):
         return super().step(gx * gx[0, 0].item(), gh, state, dt)
 
 
+class ReadsAParameter(cells.LSTMCell):
+    def __init__(self, inputs, hidden):
+        super().__init__(inputs, hidden)
+        self.register_buffer("warm", torch.tensor(True))
+        self.tau = nn.Parameter(torch.tensor(0.9))
+
+    def step(self, gx, gh, state, dt=1.0):
+        return super().step(gx * self.tau.item(), gh, state, dt)
+
+
+class ReadsABuffer(ReadsAParameter):
+    def step(self, gx, gh, state, dt=1.0):
+        return cells.LSTMCell.step(self, 2.0 * gx if self.warm else gx, gh, state, dt)
+
+
+class SetsAnAttribute(cells.LSTMCell):
+    def step(self, gx, gh, state, dt=1.0):
+        new = super().step(gx, gh, state, dt)
+        self.last = new.c
+        return new
+
+
 REFUSED = [
+    (ReadsAParameter, "reads numbers with item"),
+    (ReadsABuffer, "reads numbers with __bool__"),
+    (SetsAnAttribute, "sets the attribute last"),
     (Mixed, "mixes units"),
     (Mean, "mean"),
     (Branches, "torch.where"),

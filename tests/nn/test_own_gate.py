@@ -38,6 +38,8 @@ def test_it_trains(mine, train):
         "num_layers": 1,
         "dropout": 0.0,
         "rate": 1.0,
+        "block": "plain",
+        "gap_input": False,
     }
     start, end = (record["timescales"][when][0] for when in ("start", "end"))
     assert start == pytest.approx([1.0] * len(start), rel=1e-4)

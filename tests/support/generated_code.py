@@ -1,5 +1,5 @@
 """The generated C++ of three cells, as committed in tests/support/generated: `python tests/support/generated_code.py`
-writes it anew. A change of these files shows in a review what a change of the tracer does to the kernels."""
+writes them again. A change of these files shows in a review what a change of the tracer does to the kernels."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def explain(module: nn.Module, dt: bool = False) -> None:
 
 
 def _lines(cell: Cell, dt: bool) -> list[str]:
-    lines = [str(cell), ""]
+    lines = [str(cell), "" if dt else "Each step takes 1; dt=True shows it with time intervals dt.", ""]
     try:
         equations = of_cell(cell, dt)
     except NotTraceable as error:
@@ -68,9 +68,9 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
         name = {"x": "x_", "pre": "z_", "h": "h_"}[b.kind] + cell.gates[b.gate]
         names[b.node] = f"cumax({name})" if b.is_row else name
         meanings[b.kind] = {
-            "x": "x_... the input's share of a gate's pre-activation: W_ih x + bias_ih",
-            "pre": "z_... a gate's pre-activation: W_ih x + bias_ih + W_hh h + bias_hh",
-            "h": "h_... the recurrent share of a gate's pre-activation: W_hh h + bias_hh",
+            "x": "x_... the input's share of a gate's pre-activation: W_ih x and its bias",
+            "pre": "z_... a gate's pre-activation: W_ih x + W_hh h and the biases",
+            "h": "h_... the recurrent share of a gate's pre-activation: W_hh h, and its bias if there are two",
         }[b.kind]
     hoisted = _hoisted(e.hoisted)
     once = []
@@ -109,14 +109,14 @@ def statements(results: Sequence[Node], names: Mapping[Node, str], targets: Sequ
     order = in_order(results)
     uses = Counter(argument for node in order for argument in node.args)
     named = dict(names)
-    ends = dict(zip(results, targets, strict=True))
+    ends = dict(zip(reversed(results), reversed(targets), strict=True))  # of equal results, the first
     lines = []
 
     def text(node: Node, inner: bool = False) -> str:
         if node in named:
             return named[node]
         if node.op == "constant":
-            return f"{node.value:g}"
+            return repr(node.value)
         arguments = [text(a, True) for a in node.args]
         if node.op in INFIX:
             line = f"{arguments[0]} {INFIX[node.op]} {arguments[1]}"
@@ -135,9 +135,9 @@ def statements(results: Sequence[Node], names: Mapping[Node, str], targets: Sequ
                 temporary += 1
             named[node] = ends.get(node, f"a{temporary}")
             lines.append(f"{named[node]} = {line}")
-    # A state that does not change, or is constant, has no statement so far.
-    lines += [f"{target} = {text(node)}" for node, target in ends.items() if not node.args or node in names]
-    return lines
+    # A state that does not change, is constant, or equals another one has no statement so far.
+    done = {line.partition(" = ")[0] for line in lines}
+    return lines + [f"{t} = {text(node)}" for node, t in zip(results, targets, strict=True) if t not in done]
 
 
 def _memory(cell: Cell, e: Equations) -> list[str]:

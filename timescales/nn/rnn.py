@@ -60,6 +60,8 @@ class RNN(nn.Module):
         self, cells: Sequence[Cell], *, batch_first: bool = False, dropout: float = 0.0, engine: str = "auto"
     ) -> None:
         super().__init__()
+        if isinstance(cells, Cell):
+            raise ValueError(f"give a list of cells, one per layer: RNN([{type(cells).__name__}(...)])")
         if not cells:
             raise ValueError("num_layers must be at least 1")
         for below, above in itertools.pairwise(cells):
@@ -130,8 +132,8 @@ class RNN(nn.Module):
             x: input, (S, B, input_size).
             state: the state that an earlier call returned, or None for zeros. A list with one state per layer, as
                 `split_state` returns it, is taken too; each may be a plain tuple or list.
-            dt: time since the previous step, (S, B), also for the first step. Default: 1. Power-law cells,
-                `ELSTM` and `LeakyRNN` use it.
+            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM` and `LeakyRNN`
+                use it, and cells of your own whose step does. Default: 1.
                 It must not be negative; this is not checked, since a check would synchronise the GPU.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
 

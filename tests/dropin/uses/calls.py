@@ -296,4 +296,4 @@ def sequential(layer: Layer) -> None:
 @use("the C++ and the eager engine give the same results and gradients", torch=NOT_RUN, eager=NOT_RUN)
 def engines_agree(layer: Layer) -> None:
     rnn, x = layer.make(3), data().requires_grad_()
-    close(trained(rnn, x), trained(plain(rnn), x))
+    close(trained(rnn, x), trained(plain(rnn), x), layer.tolerance)

@@ -1,5 +1,5 @@
 struct Cell {
-    static constexpr int GATES = 3, X_ONLY = 1, SUMS = 2, H_ONLY = 1, FIELDS = 1,
+    static constexpr int X_ONLY = 1, SUMS = 2, H_ONLY = 1, FIELDS = 1,
                          VECTORS = 0, NOISES = 0;
     static constexpr bool READS_H = true, TIMED = false;
     static constexpr int gate(int block) { return block == 0 ? 2 : block == 1 ? 0 : block == 2 ? 1 : 2; }

@@ -1,5 +1,5 @@
 struct Cell {
-    static constexpr int GATES = 3, X_ONLY = 0, SUMS = 3, H_ONLY = 0, FIELDS = 3,
+    static constexpr int X_ONLY = 0, SUMS = 3, H_ONLY = 0, FIELDS = 3,
                          VECTORS = 1, NOISES = 0;
     static constexpr bool READS_H = false, TIMED = false;
     static constexpr int gate(int block) { return block == 0 ? 0 : block == 1 ? 1 : 2; }

@@ -2,8 +2,8 @@
 
 Cells contain no loop over time: the engines (`timescales.nn.engine`) run a cell over a sequence.
 
-To write a cell, subclass `Cell`, list the gates in `gates` and the fields of the state in `State`, and implement `act`,
-`step` and `timescales`.
+To write a cell, subclass `Cell`, list the gates in `gates` and the fields of the state in `State`, and implement
+`step`; for analyses also `act`, and for training from the command line `timescales`.
 
 Letters for shapes in this package: S steps, B batch, I input size, H hidden size, G gates, R batched seeds. `...`
 stands for any leading dimensions.
@@ -68,6 +68,8 @@ class Cell(nn.Module):
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         state = vars(cls).get("State")
+        if state is not None and getattr(state, "_fields", ("",))[0] != "h":
+            raise TypeError(f"{cls.__name__}.State must be a NamedTuple whose first field is h, the output of a step")
         if state is not None and state not in pytree.SUPPORTED_NODES:  # torch.export.save writes this name
             name = f"{state.__module__}.{state.__qualname__}"
             pytree._register_namedtuple(state, serialized_type_name=name)
@@ -77,6 +79,9 @@ class Cell(nn.Module):
         for name, value in (("input_size", input_size), ("hidden_size", hidden_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+        for name in ("gates", "State"):
+            if not hasattr(self, name):
+                raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
         self.input_size, self.hidden_size = input_size, hidden_size
         rows = sum(map(self.height, self.gates))
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size))

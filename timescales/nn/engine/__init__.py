@@ -61,10 +61,11 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     reason = tracing_reason() or plain_reason(cell, x, others)
     if name == "fused":
         reason = reason or fused.call_reason(cell, x, others)
-        program = None if reason else fused.program_of(cell, timed)
+        program = reason or fused.program_of(cell, timed)
         if isinstance(program, str):
-            reason = f"{program}; use engine='eager'"
-        chosen = functools.partial(fused.run, program=program)
+            reason = reason or f"{program}; use engine='eager'"
+        else:
+            chosen = functools.partial(fused.run, program=program)
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
@@ -122,7 +123,7 @@ def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Eng
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
     cudnn_allowed = not torch.are_deterministic_algorithms_enabled()
-    for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
+    for name in choice.ranking(choice.kind_of(cell), *sizes, torch.cuda.get_device_name(x.device)):
         if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked) is None:
             return cudnn.run
         if name == "graph" and graph.unsupported_reason(cell, x, timed) is None:

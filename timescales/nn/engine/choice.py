@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from timescales.files import csv_rows
 from timescales.nn.cells.cell import Cell
-from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.cudnn import is_plain_lstm
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")
@@ -32,9 +32,9 @@ class Row(NamedTuple):
     device: str
 
 
-def kind_of(cell: Cell, found: Equations) -> str:
+def kind_of(cell: Cell) -> str:
     """The kind of a cell in measured.csv: "lstm" for the equations of torch.nn.LSTM, else the name of its class."""
-    return "lstm" if found.is_plain_lstm else type(cell).__name__
+    return "lstm" if is_plain_lstm(cell) else type(cell).__name__
 
 
 @functools.cache

@@ -5,14 +5,18 @@ On a CPU it is torch's CPU kernel, which `auto` never uses.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from timescales.nn.cells import LSTMCell
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
+from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.equations import Equations
 
 
 def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
@@ -31,9 +35,19 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | Non
 
 
 def is_plain_lstm(cell: Cell) -> bool:
-    """Whether a cell has the equations of torch.nn.LSTM."""
+    """Whether a cell has the equations of torch.nn.LSTM, and their gradients."""
     found = equations.known(cell, timed=False)
-    return not isinstance(found, str) and found.is_plain_lstm
+    return not isinstance(found, str) and _is_lstm(found)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_lstm(found: Equations) -> bool:
+    return found.hoisted.used == [] and cell_code(found) == _lstm_code()
+
+
+@functools.cache
+def _lstm_code() -> str:
+    return cell_code(equations.of_cell(LSTMCell(1, 1), timed=False))
 
 
 def run(

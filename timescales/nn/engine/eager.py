@@ -38,6 +38,8 @@ def run(
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
         new = cell.step(gx, project(state.h, weights.hh, weights.bias_hh).to(dtype), state, step_dt)
+        if not isinstance(new, cell.State):
+            raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
         if masks is not None:
             new = type(new)(*(torch.where(masks[t], after, before) for after, before in zip(new, state, strict=True)))
         state = new

@@ -46,7 +46,7 @@ def cell_code(equations: Equations) -> str:
     arguments = "const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt"
     lines = [
         "struct Cell {",
-        f"    static constexpr int GATES = {len(e.divisors)}, X_ONLY = {kinds[0]}, SUMS = {kinds[1]}, "
+        f"    static constexpr int X_ONLY = {kinds[0]}, SUMS = {kinds[1]}, "
         f"H_ONLY = {kinds[2]}, FIELDS = {len(e.fields)},",
         f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises};",
         f"    static constexpr bool READS_H = {_bool(e.reads_h)}, TIMED = {_bool(e.d_dt is not None)};",

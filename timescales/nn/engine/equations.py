@@ -88,11 +88,6 @@ class Equations(NamedTuple):
         """Whether the expressions read dt."""
         return any(node.op == "dt" for node in in_order([*self.new, *self.backward]))
 
-    @property
-    def is_plain_lstm(self) -> bool:
-        """Whether the expressions are those of torch.nn.LSTM, so that cuDNN can run them."""
-        return self.hoisted.used == [] and self.new == _lstm(self.graph, len(self.divisors), self.divisors)
-
     def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
         """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients.
 
@@ -101,7 +96,7 @@ class Equations(NamedTuple):
         if not self.vectors:
             return []
         seeds = ih.shape[:-2]
-        values = self.hoisted.values(cell, bool(seeds))
+        values = self.hoisted.values(cell, seeds[0] if seeds else 0)
         H = cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
         return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]
@@ -121,49 +116,61 @@ def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch
     return value.expand(*seeds, H) if length == 1 else value.repeat_interleave(H // length, -1)
 
 
-def _lstm(graph: Graph, gates: int, divisors: tuple[int, ...]) -> tuple[Node, ...] | None:
-    """The expressions of torch.nn.LSTM."""
-    if gates != 4 or divisors != (1, 1, 1, 1):
-        return None
-    z = [graph.input("pre", k) for k in range(4)]
-    i, f, g, o = graph("sigmoid", z[0]), graph("sigmoid", z[1]), graph("tanh", z[2]), graph("sigmoid", z[3])
-    c = f * graph.input("state", 1) + i * g
-    return o * graph("tanh", c), c
-
-
 def of_cell(cell: Cell, timed: bool) -> Equations:
     """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable.
 
     The step runs in a thread of its own, where no mode of the caller is active (autocast, inference mode, hooks on
     saved tensors, a default device).
     """
-    with ThreadPoolExecutor(1) as thread:
+    with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
         return thread.submit(lambda: _equations(trace(cell, timed), cell.State._fields)).result()
 
 
 PLAIN = frozenset((bool, int, float, str, type(None)))  # values that a signature contains as they are
+OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"} | {"_arguments"}  # hooks and others; and Cell's arguments
+
+
+class Same:
+    """An object, equal to itself alone. A signature that contains it keeps it alive."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
-    """What the trace of a step may depend on: attributes, and shapes and requires_grad of parameters."""
+    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors."""
     key: list[Any] = [type(cell), timed]
     for module in cell.modules() if cell._modules else (cell,):
         for name, value in module.__dict__.items():
-            kind = type(value)
-            if kind in PLAIN:
+            if type(value) in PLAIN:
                 key += (name, value)
-            elif kind is dict or name == "_arguments":  # the parameters, hooks and others of torch's Module
-                continue
-            elif isinstance(value, (tuple, list, int, float, str)):
-                key += (name, repr(value))
-            elif isinstance(value, Tensor):
-                key += (name, id(value))
+            elif name not in OF_TORCH:
+                key += (name, _kind(value))
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 key += (name, parameter.requires_grad, parameter.dtype, parameter.shape)
+        for name, buffer in module._buffers.items():
+            key += (name, _kind(buffer))
+        for name, inner in module._modules.items():
+            key += (name, type(inner))
     return tuple(key)
 
 
+def _kind(value: object) -> Any:
+    """What a signature has of an object. The numbers of a tensor are read at each call."""
+    if isinstance(value, Tensor):
+        return value.dtype, value.shape, value.requires_grad
+    return repr(value) if isinstance(value, (tuple, list, dict, set, int, float, str)) else Same(value)
+
+
+MOST = 12  # traces of one cell
+CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
 _known: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | str]] = weakref.WeakKeyDictionary()
 
 
@@ -172,9 +179,13 @@ def known(cell: Cell, timed: bool) -> Equations | str:
 
     For a step that does not read dt they are those without dt.
     """
-    of_this_cell = _known.setdefault(cell, {})
+    of_this_cell = _known.get(cell)
+    if of_this_cell is None:
+        of_this_cell = _known.setdefault(cell, {})
     key = signature(cell, timed)
     if key not in of_this_cell:
+        if len(of_this_cell) == MOST:
+            return CHANGES
         of_this_cell[key] = _equations_or_reason(cell, timed)
     return of_this_cell[key]
 

@@ -29,10 +29,8 @@ from timescales.nn.engine.kernel import (
     in_memory,
     no_jvp,
     saved_tensors_have_hooks,
-    tracing_reason,
 )
 from timescales.nn.engine.library import Problem
-from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.workspace import Workspace
 
 
@@ -43,44 +41,39 @@ class Program(NamedTuple):
     functions: ctypes.CDLL
 
 
-_programs: weakref.WeakKeyDictionary[Cell, dict[Any, Program | str]] = weakref.WeakKeyDictionary()
+_programs: weakref.WeakKeyDictionary[Cell, dict[int, Program | str]] = weakref.WeakKeyDictionary()
 
 
 def program_of(cell: Cell, timed: bool) -> Program | str:
-    """The program of a cell, or the reason why it has none; `timed`: with dt.
-
-    A step is traced once for each cell and each value of what it may depend on (`equations.signature`).
-    """
-    known = _programs.get(cell)
-    if known is None:
-        known = _programs.setdefault(cell, {})
-    key = equations.signature(cell, timed)
-    if key not in known:
-        known[key] = _new_program(cell, timed)
-    return known[key]
-
-
-_tried: dict[str, str | None] = {}  # what `trial.difference` found, by the code of the cell
+    """The program of a cell, or the reason why it has none; `timed`: with dt."""
+    found = equations.known(cell, timed)
+    if isinstance(found, str):
+        return found
+    programs = _programs.get(cell)
+    if programs is None:
+        programs = _programs.setdefault(cell, {})
+    if id(found) not in programs:  # `known` keeps the equations as long as the cell
+        programs[id(found)] = _new_program(cell, found)
+    return programs[id(found)]
 
 
-def _new_program(cell: Cell, timed: bool) -> Program | str:
-    if not cell.compiled:
-        return f"{type(cell).__name__}.compiled is False"
+_tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code of the cell and what is hoisted
+
+
+def _new_program(cell: Cell, found: Equations) -> Program | str:
+    code = emit_cpp.cell_code(found)
     try:
-        found = equations.of_cell(cell, timed)
-        code = emit_cpp.cell_code(found)
         program = Program(found, library.load(code, type(cell).__name__))
-    except (NotTraceable, BuildError) as error:
+    except BuildError as error:
         return str(error)
-    if code not in _tried:
-        _tried[code] = trial.difference(cell, timed, found.noises, functools.partial(_run, program))
-    return _tried[code] or program
+    key = code, found.hoisted.description()
+    if key not in _tried:
+        _tried[key] = trial.difference(cell, found.reads_dt, found.noises, functools.partial(_run, program))
+    return _tried[key] or program
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
     """The reason why this engine cannot take the tensors of a call, with the fix; None if it can."""
-    if reason := tracing_reason():
-        return reason
     for name, tensor in (("x", x), *(others or [("the weights", cell.weight_ih)])):
         if tensor is None or (tensor.dtype is torch.float32 and tensor.is_cpu):
             continue
@@ -96,7 +89,7 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    program: Program | str | None = None,
+    program: Program | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
@@ -107,11 +100,11 @@ def run(
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    program = program or program_of(cell, dt is not None)
-    assert isinstance(program, Program), program
+    found = program or program_of(cell, dt is not None)
+    assert isinstance(found, Program), found
     S, *batch, _ = x.shape
-    noise = equations.draw_noise(program.equations, cell, S, tuple(batch), x)
-    return _run(program, cell, x, weights, state, dt, mask, noise)
+    noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
+    return _run(found, cell, x, weights, state, dt, mask, noise)
 
 
 def _run(
@@ -125,6 +118,7 @@ def _run(
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
     vectors = program.equations.vector_values(cell, weights.ih)
+    dt = dt if program.equations.reads_dt else None
     if x.dim() == 3:
         return _run_seed(program, x, weights, state, dt, mask, vectors, noise)
     seeds = [

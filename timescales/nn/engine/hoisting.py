@@ -38,11 +38,13 @@ class Call(NamedTuple):
 
 
 class Root(NamedTuple):
-    """A parameter, buffer or attribute of the cell, by name; or a tensor that the step knows from elsewhere."""
+    """A parameter, buffer or attribute of the cell, by name.
+
+    is_state: whether it is a parameter or buffer, which batched seeds have with one more dimension.
+    """
 
     name: str
-    tensor: Tensor | None
-    is_state: bool  # whether it is a parameter or buffer, which batched seeds have with one more dimension
+    is_state: bool
 
 
 class Hoisted:
@@ -62,14 +64,15 @@ class Hoisted:
             self.places[id(value)] = len(self.examples) - 1
         return len(self.examples) - 1
 
-    def values(self, cell: Cell, stacked: bool) -> list[Tensor]:
-        """The tensors that a step uses, from the cell's parameters as they are now. stacked: those of several seeds."""
-        roots = [_attribute(cell, root) for root in self.roots.values()]
-        if not stacked or not self.used:
+    def values(self, cell: Cell, seeds: int) -> list[Tensor]:
+        """The tensors that a step uses, from the cell's parameters as they are now. seeds: 0 without batched seeds."""
+        roots = [_attribute(cell, root.name) for root in self.roots.values()]
+        if not seeds or not self.used:
             return self._evaluate(*roots)
         dims = tuple(0 if root.is_state else None for root in self.roots.values())
-        results = torch.vmap(self._evaluate, in_dims=dims)(*roots)
-        return list(results)
+        if not any(root.is_state for root in self.roots.values()):  # all seeds have the same
+            return [value.expand(seeds, *value.shape) for value in self._evaluate(*roots)]
+        return list(torch.vmap(self._evaluate, in_dims=dims)(*roots))
 
     def _evaluate(self, *roots: Tensor) -> list[Tensor]:
         values: dict[int, Any] = dict(zip(self.roots, roots, strict=True))
@@ -85,6 +88,11 @@ class Hoisted:
             values.update(zip(call.places, results, strict=True))
         return [values[place] for place in self.used]
 
+    def description(self) -> tuple[Any, ...]:
+        """What is evaluated: equal for the same calls on attributes of the same names."""
+        calls = tuple((call.function, repr(call.args), repr(call.kwargs), call.gradients) for call in self.calls)
+        return tuple(self.roots.items()), calls, tuple(self.used)
+
     def finish(self) -> None:
         """Free the tensors of the example, and drop the calls and parameters that no step uses."""
         needed, calls = set(self.used), []
@@ -93,8 +101,19 @@ class Hoisted:
                 calls.append(call)
                 arguments, _ = tree_flatten((call.args, call.kwargs))
                 needed.update(v.place for v in arguments if isinstance(v, Reference))
-        self.calls = calls[::-1]
-        self.roots = {place: root for place, root in self.roots.items() if place in needed}
+        roots = {place: root for place, root in self.roots.items() if place in needed}
+        places = [*roots, *(place for call in reversed(calls) for place in call.places)]
+        new = {place: Reference(number) for number, place in enumerate(places)}
+        self.roots = {new[place].place: root for place, root in roots.items()}
+        self.calls = [
+            call._replace(
+                args=_replaced(call.args, new),
+                kwargs=_replaced(call.kwargs, new),
+                places=[new[place].place for place in call.places],
+            )
+            for call in reversed(calls)
+        ]
+        self.used = [new[place].place for place in self.used]
         self.examples, self.places = [], {}
 
 
@@ -109,29 +128,31 @@ def _replaced(argument: Any, values: dict[int, Any]) -> Any:
     return argument
 
 
-def _attribute(cell: nn.Module, root: Root) -> Tensor:
-    if root.tensor is not None:
-        return root.tensor.to(next(cell.parameters()).device)
+def _attribute(cell: nn.Module, name: str) -> Tensor:
     value: Any = cell
-    for name in root.name.split("."):
-        value = getattr(value, name)
+    for part in name.split("."):
+        value = getattr(value, part)
     assert isinstance(value, Tensor)
-    return value
+    return value.to(next(cell.parameters()).device)
+
+
+READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__")
 
 
 class Hoisting(TorchFunctionMode):
     """Separates the calls on parameters alone from the calls of a step."""
 
-    def __init__(self, recorder: Recorder, rows: Sequence[int]) -> None:
+    def __init__(self, recorder: Recorder, heights: Sequence[int]) -> None:
         super().__init__()
-        self.recorder, self.heights, self.hoisted = recorder, rows, Hoisted()
+        self.recorder, self.heights, self.hoisted = recorder, heights, Hoisted()
         self.leaves: dict[int, Tensor] = {}
+        self.detached: set[int] = set()  # places of what was computed without gradients
         self.noises = 0
 
-    def add_root(self, name: str, value: Tensor, tensor: Tensor | None = None, is_state: bool = True) -> None:
+    def add_root(self, name: str, value: Tensor, is_state: bool) -> None:
         """Add a parameter, buffer or attribute of the cell."""
         assert not self.hoisted.calls
-        self.hoisted.roots[self.hoisted.add(value)] = Root(name, tensor, is_state)
+        self.hoisted.roots[self.hoisted.add(value)] = Root(name, is_state)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -146,12 +167,14 @@ class Hoisting(TorchFunctionMode):
         if any(self.recorder.is_known(t) for t in tensors):
             args, kwargs = tree_map(self.leaf, (args, kwargs))
             return func(*args, **kwargs)
-        with self.recorder.pause():
-            before = torch.get_rng_state()
-            result = func(*args, **kwargs)
-            if not torch.equal(before, torch.get_rng_state()):
-                torch.set_rng_state(before)
-                raise NotTraceable(f"draws random numbers with {name}; torch.rand_like can be compiled")
+        if name in READS:
+            raise NotTraceable(f"reads numbers with {name}; a kernel has the numbers of later calls too")
+        self.recorder.on_parameters = True
+        try:
+            with self.recorder.pause():
+                result = func(*args, **kwargs)
+        finally:
+            self.recorder.on_parameters = False
         self.hoist(func, args, kwargs, result)
         return result
 
@@ -162,13 +185,20 @@ class Hoisting(TorchFunctionMode):
             return
         references = tree_map(lambda v: self.reference(v) if isinstance(v, Tensor) else v, (args, kwargs))
         places = [self.hoisted.add(v) for v in results]
+        if not torch.is_grad_enabled():
+            self.detached.update(places)
         self.hoisted.calls.append(Call(func, references[0], references[1], torch.is_grad_enabled(), places))
 
     def reference(self, tensor: Tensor) -> Reference:
         """The place of a tensor that depends on parameters alone."""
         if id(tensor) not in self.hoisted.places:
             raise NotTraceable("uses a tensor that is neither an argument, nor a parameter or attribute of the cell")
-        return Reference(self.hoisted.places[id(tensor)])
+        place = self.hoisted.places[id(tensor)]
+        if place in self.detached and tensor.requires_grad:  # it left the forward of an autograd.Function
+            raise NotTraceable(
+                "applies an autograd.Function to parameters alone; apply it before, or to gx or the state"
+            )
+        return Reference(place)
 
     def leaf(self, value: Any) -> Any:
         """A result of parameters alone as an input of the step; any other value unchanged."""
@@ -196,7 +226,7 @@ class Hoisting(TorchFunctionMode):
 
         if length == 1:
             traced = recorder.everywhere(leaf.shape, part(0))
-        elif length == H or length not in (sum(self.heights),):
+        elif length == H or length != sum(self.heights):
             if H % length:
                 raise NotTraceable(f"uses a parameter of {length} numbers; a step takes one number per unit")
             traced = recorder.by_units([(part(0), length)], None)

@@ -188,7 +188,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "sgn": _apply("sign"),
 }
 
-# Operations that move numbers without changing them. They run on the tables of `trace.Traced`.
+# Operations that move numbers without changing them. They run on the tables of `recorder.Traced`.
 STRUCTURAL = {
     "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "expand", "permute", "transpose",
     "select", "slice", "split", "split_with_sizes", "unbind", "cat", "stack", "clone", "alias", "detach", "contiguous",

@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self.known: dict[Any, Traced] = {}
         self.alive: list[Tensor] = []  # so that no address is used twice
         self.paused = self.backward = False
+        self.on_parameters = False  # during a call on parameters alone: not recorded, but it may have no effects
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -137,22 +138,27 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        name = func._overloadpacket.__name__
+        if self.on_parameters:
+            self._refuse_effects(func, name)
         if self.paused:
             return func(*args, **kwargs)
-        name = func._overloadpacket.__name__
         self._refuse(func, name)
         result = func(*args, **kwargs)
         with self.pause():
             self._record(func, name, args, kwargs, result)
         return result
 
-    def _refuse(self, func: Any, name: str) -> None:
+    def _refuse_effects(self, func: Any, name: str) -> None:
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise NotTraceable(f"draws random numbers with {name}; torch.rand_like can be compiled")
         if name in READS:
             raise NotTraceable("reads a number from a tensor, as .item() or `if` do; use torch.where")
         if func._schema.is_mutable and not self.backward:
             raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
+
+    def _refuse(self, func: Any, name: str) -> None:
+        self._refuse_effects(func, name)
         if name in MIXES and not (self.backward and name == "sum"):
             raise NotTraceable(f"mixes units or sequences with {name}")
 

@@ -40,18 +40,21 @@ def float_type(cell: Cell) -> torch.dtype:
 
 
 def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Module:
-    """A copy of a cell with its parameters on the CPU; of batched seeds, with those of the first."""
+    """A copy of a cell with its parameters and tensors on the CPU; of batched seeds, with those of the first."""
 
-    def copied(value: Tensor | None) -> Tensor | None:
+    def copied(value: Tensor | None, is_state: bool = True) -> Tensor | None:
         if value is None:
             return None
-        copy = (value[0] if stacked else value).detach().to("cpu", dtype if value.is_floating_point() else None)
+        copy = value[0] if stacked and is_state else value
+        copy = copy.detach().to("cpu", dtype if is_state and value.is_floating_point() else None)
+        if copy.is_inference():
+            copy = copy.clone()
         if isinstance(value, nn.Parameter):
             return nn.Parameter(copy, value.requires_grad)
         return copy.requires_grad_(value.requires_grad)  # of torch.func.functional_call
 
     copy = object.__new__(type(module))
-    copy.__dict__ = dict(vars(module))
+    copy.__dict__ = {name: copied(v, False) if isinstance(v, Tensor) else v for name, v in vars(module).items()}
     copy._parameters = {name: copied(value) for name, value in module._parameters.items()}  # type: ignore[misc]
     copy._buffers = {name: copied(value) for name, value in module._buffers.items()}
     copy._modules = {name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()}
@@ -107,7 +110,8 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     dtype = float_type(cell)
     copy = copy_on_cpu(cell, is_stacked(cell), dtype)
     assert isinstance(copy, Cell)
-    _add_roots(hoisting, cell, copy)
+    _add_roots(hoisting, copy)
+    attributes = dict(vars(copy))
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
         tensor = torch.full((BATCH, sum(n for _, n in blocks)), 0.1, dtype=dtype, requires_grad=True)
@@ -125,6 +129,8 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         recorder.remember(dt, column._replace(sequence=torch.arange(BATCH).unsqueeze(1)))
     with torch.enable_grad(), recorder, hoisting:
         new = copy.step(gx, gh, state, dt)
+    if changed := [key for key, value in vars(copy).items() if attributes.get(key) is not value]:
+        raise NotTraceable(f"sets the attribute {changed[0]}, which a kernel does not")
     new_nodes = [_only(recorder, hoisting, cell, v, name) for name, v in zip(fields, _checked(cell, new), strict=True)]
     wanted = [gx, gh, *state, *([dt] if isinstance(dt, Tensor) else [])]
     leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
@@ -178,16 +184,14 @@ class Loss(torch.autograd.Function):
         return None, None, *ctx.d_new
 
 
-def _add_roots(hoisting: Hoisting, cell: Cell, copy: nn.Module) -> None:
+def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
     """The parameters, buffers and tensor attributes of a cell and of the modules in it."""
     for name, module in copy.named_modules():
         prefix = f"{name}." if name else ""
-        original = cell.get_submodule(name)
         for values, is_state in ((module._parameters, True), (module._buffers, True), (vars(module), False)):
             for key, value in values.items():
                 if isinstance(value, Tensor):
-                    tensor = None if is_state else getattr(original, key)
-                    hoisting.add_root(prefix + key, value.cpu(), tensor, is_state)
+                    hoisting.add_root(prefix + key, value, is_state)
 
 
 def _checked(cell: Cell, new: Any) -> Any:

@@ -150,21 +150,33 @@ static INLINE Reg log_of(Reg u, Reg x) {
     Reg other = (u == 0.0f) ? spread(-INFINITY) : (u < 0.0f) ? spread(NAN) : u;  // infinity and NaN stay what they are
     return (u > 0.0f) & (u < INFINITY) ? log_of_finite(u, x) : other;
 }
-// log(1 + x) for a finite x >= 0, or NaN.
-static INLINE Reg log_of_at_least_one(Reg x) { return (x == x) ? log_of_finite(x + 1.0f, x) : x; }
 static INLINE Reg log_one_plus(Reg x) { return log_of(x + 1.0f, x); }
 static INLINE Reg logarithm(Reg x) { return log_of(x, x - 1.0f); }
 
-// For the equations of a cell; inside of sigmoid and tanh no infinity can occur.
+// exp(x) and exp(x) - 1 of any x, for the equations of a cell. 2^n is made of two factors, since 2^128 is no float, but
+// exp(88.7) is one. Overflow gives infinity, underflow 0.
+static INLINE void any_exponential(Reg x, Reg& value, Reg& minus_one) {
+    x = clamp(x, -104.0f, 89.0f);
+    const float magic = 12582912.0f;
+    Reg shifted = x * 1.44269504f + magic;
+    Reg n = shifted - magic;
+    Reg t = (x - n * 0.693145752f) - n * 1.42860677e-6f, tt = t * t;
+    Reg poly = (0.00138825073f * tt + (0.00836658012f * t + 0.0416672006f)) * tt + (0.166665435f * t + 0.49999997f);
+    Reg small = poly * tt + t;
+    Int whole = bits(shifted) - 0x4B400000, half = whole >> 1, rest = whole - half;
+    Reg first = real((127 + half) << 23), second = real((127 + rest) << 23), inverse = real((127 - rest) << 23);
+    value = (first * small + first) * second;
+    minus_one = (first * small + (first - inverse)) * second;
+}
 static INLINE Reg exp_of(Reg x) {
     Reg value, minus_one;
-    exponential(x, value, minus_one);
-    return x > 88.7228394f ? spread(INFINITY) : value;
+    any_exponential(x, value, minus_one);
+    return value;
 }
 static INLINE Reg exp_minus_one(Reg x) {
     Reg value, minus_one;
-    exponential(x, value, minus_one);
-    return x > 88.7228394f ? spread(INFINITY) : minus_one;
+    any_exponential(x, value, minus_one);
+    return minus_one;
 }
 static INLINE Reg finite_exp(Reg x) {
     Reg value, minus_one;
@@ -204,7 +216,6 @@ FUNCTION(exp_of)
 FUNCTION(exp_minus_one)
 FUNCTION(finite_exp)
 FUNCTION(log_one_plus)
-FUNCTION(log_of_at_least_one)
 FUNCTION(logarithm)
 FUNCTION(sigmoid)
 FUNCTION(hyperbolic_tangent)
