@@ -44,7 +44,7 @@ def run(main: Callable[[], object]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
     try:
-        sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
+        sys.argv[1:] = sweep_arguments(table_arguments(_flag_first(sys.argv[1:])))
         _refuse_options(sys.argv[1:])
         check_user_folder()
         main()
@@ -98,7 +98,7 @@ def table_arguments(arguments: list[str]) -> list[str]:
     """The arguments; with table=NAME those of a sweep: overrides of its runs are moved into hydra.sweeper.narrow."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
-    if sweepers := [a for a in arguments if a.startswith("hydra/sweeper=") and a != "hydra/sweeper=timescales"]:
+    if sweepers := _other_sweeper(arguments):
         raise ConfigError(f"{sweepers[0]}: a table has a sweeper of its own: leave it out, or leave out table=")
     shared = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in shared]
@@ -106,6 +106,21 @@ def table_arguments(arguments: list[str]) -> list[str]:
     rest = [a for a in arguments if a not in narrow]
     at = next(k for k, a in enumerate(rest) if a.startswith("table="))  # argparse takes overrides in one place only
     return [*rest[:at], *sweep, *rest[at:]]
+
+
+def sweep_arguments(arguments: list[str]) -> list[str]:
+    """The arguments; in a sweep of ours each setting of a model, task or optimizer as a sweep over its one value.
+
+    Hydra composes one configuration before a sweep, without what is swept over, of a model that need not have the key.
+    """
+    if not {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments) or _other_sweeper(arguments):
+        return arguments
+    return [overrides.as_sweep(a) if a.startswith(overrides.OF_GROUPS) else a for a in arguments]
+
+
+def _other_sweeper(arguments: list[str]) -> list[str]:
+    """The arguments that choose another sweeper than ours."""
+    return [a for a in arguments if a.startswith("hydra/sweeper=") and a != OWN_SWEEPER]
 
 
 def _flag_first(arguments: list[str]) -> list[str]:
@@ -127,11 +142,10 @@ def _refuse_options(arguments: list[str]) -> None:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
-    other_sweeper = any(a.startswith("hydra/sweeper=") and a != OWN_SWEEPER for a in arguments)
     for argument in arguments:
         key, _, value = argument.lstrip("+").partition("=")
         keeps = value.lower() in ("false", "null") if key == "hydra.job.chdir" else False
-        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and other_sweeper):
+        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and _other_sweeper(arguments)):
             raise ConfigError(f"{key}={value} {NO_EFFECT[key]}")
     names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
     if names and options.cfg in ("job", "all"):
