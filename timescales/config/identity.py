@@ -75,6 +75,13 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
 
 
+def is_of_identity(key: str) -> bool:
+    """Whether a key is part of a run's identity."""
+    group, _, name = key.partition(".")
+    others = {"loop": NOT_IDENTITY_LOOP, "task": NOT_IDENTITY_TASK}
+    return group not in NOT_IDENTITY and name not in others.get(group, ())
+
+
 def settings(cfg: DictConfig) -> dict[str, Any]:
     """What decides a run's numbers, by dotted key, without its seed and without what tells its model from others."""
     found: dict[str, Any] = {}
