@@ -16,7 +16,7 @@ def check_user_folder() -> None:
     """Raise ConfigError if the user's folder does not exist, or has a file with a name that conf/ has, too."""
     for folder in paths.user_folders():
         if not folder.is_dir():
-            raise ConfigError(f"--config-dir={folder}: no such folder")
+            raise ConfigError(f"--config-dir={folder}: no such folder; give one that there is")
         for path in paths.conf().rglob("*.yaml"):
             name = path.relative_to(paths.conf())
             if (duplicate := folder / name).is_file() and not duplicate.samefile(path):
@@ -33,7 +33,7 @@ def no_such(group: str, wrong: str) -> str:
     if (group, wrong) == ("hydra/sweeper", "optuna"):
         return f"{group}={wrong} takes a package that is not here: pip install -e '.[optuna]'"
     options = choices(group)
-    listed = f" (there are {', '.join(options)})" if options else " here"
+    listed = f" (there are {', '.join(options)})" if options else " here: leave it out"
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
 
 

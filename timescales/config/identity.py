@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config import folders
+from timescales.config import check, folders
 from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
@@ -31,9 +31,14 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 def register() -> None:
     """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
-    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
+    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
     OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
     OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
+
+
+def _run_dir(*, _root_: DictConfig) -> str:
+    check.check_names(_root_)  # before Hydra makes the directory
+    return f"runs/{slug(_root_)}"
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.

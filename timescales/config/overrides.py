@@ -14,14 +14,18 @@ OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that d
 
 
 def as_sweep(text: str) -> str:
-    """An override as a sweep over its one value; whatever else it is, and what cannot be read, stays as it is."""
+    """An override as a sweep over its one value; whatever else it is, and what cannot be read, stays as it is.
+
+    So does a quoted value, which Hydra does not always write again as it was.
+    """
+    key, _, value = text.partition("=")
     try:
         override = OverridesParser.create().parse_override(text)
+        OverridesParser.create().parse_override(swept := f"{key}=choice({value})")
     except HydraException:
         return text
-    if override.type is not OverrideType.CHANGE or override.is_sweep_override() or override.value() == "":
-        return text
-    return f"{override.key_or_group}=choice({override.get_value_element_as_str()})"
+    as_it_is = override.type is not OverrideType.CHANGE or override.is_sweep_override()
+    return text if as_it_is or re.search(r"^['\"]|\$", value) else swept
 
 
 def spell(value: Any) -> str:
