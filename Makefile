@@ -5,7 +5,7 @@ MINUTES ?= 9
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm faults lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,15 @@ test-slow: .venv/installed ## run the tests that train for minutes
 test-slurm: .venv/installed ## run a sweep on a real SLURM of one node, which is installed for it (apt, root): 4 minutes
 	$(PY) tests/slurm/sweep.py
 
+test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray and ONNX in an environment of its own (2 GB): 5 minutes
+	.venv-ecosystem/bin/python -m pytest tests/ecosystem
+
+.venv-ecosystem/installed: pyproject.toml tests/ecosystem/requirements.txt
+	$(PYTHON) -m venv .venv-ecosystem
+	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check -r tests/ecosystem/requirements.txt
+	.venv-ecosystem/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 faults: .venv/installed ## kill runs, fill disks, damage files, type nonsense: an hour (ONLY=kill,fuzz runs some parts)
 	$(PY) tests/faults/run.py $(if $(ONLY),--only $(ONLY))
 
@@ -103,4 +112,4 @@ gpu-pack: .venv/installed ## pack what a GPU machine without a network needs int
 	$(PY) scripts/bench/gpu_pack.py
 
 clean: ## remove .venv, caches and build outputs; keep runs/
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack
+	rm -rf .venv .venv-ecosystem .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

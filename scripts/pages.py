@@ -1,6 +1,7 @@
-"""Write the generated parts of docs/models, docs/tasks and docs/pairs.md: `python scripts/pages.py`.
+"""Write the generated parts of docs/models, docs/tasks, docs/pairs.md and docs/dropin.md: `python scripts/pages.py`.
 
-A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench or the task itself.
+A page is prose with blocks between marks; a block comes from conf/, the docstrings, results/bench, the task itself or
+the list of uses in tests/dropin.
 --check compares the pages and writes nothing; the pictures are only looked for.
 """
 
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "dropin"), str(ROOT / "tests" / "support")]
 
 import examples  # noqa: E402
 import pairs  # noqa: E402
 import sample_data  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
+from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
@@ -114,6 +116,34 @@ def pair_blocks() -> dict[str, Callable[[], str]]:
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
     }
+
+
+def dropin_blocks() -> dict[str, Callable[[], str]]:
+    """The blocks of docs/dropin.md: what tests/dropin does with every layer, and what it expects."""
+    refused = [use for use in USES if not use.works()]
+    both = [use for use in refused if isinstance(use.torch, Refused)]
+    alone = [use for use in refused if use not in both]
+    return {
+        "different": lambda: "\n".join(grid(["use", "here"], [[use.title(), use.ours()] for use in alone])),
+        "refused": lambda: "\n".join(grid(["use", "`torch.nn.LSTM`", "here"], [use.line() for use in both])),
+        "working": working_uses,
+    }
+
+
+def working_uses() -> str:
+    """The uses that work, by group; with a note where they do not with torch's own layers."""
+    parts = []
+    for title in GROUPS:
+        found = [use for use in USES if use.group == title and use.works()]
+        parts += [f"### {title}", "", *(f"- {use.title()}{torchs_note(use.torch)}" for use in found), ""]
+    return "\n".join(parts).strip()
+
+
+def torchs_note(outcome: Any) -> str:
+    """What torch's own layers do with a use that works here, if they do not take it."""
+    if isinstance(outcome, Refused):
+        return " (refused by torch's layers)"
+    return f" (torch's layers: {outcome.how})" if isinstance(outcome, Differs) else ""
 
 
 def reference(cell: str) -> str:
@@ -317,7 +347,7 @@ def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
-    return models | tasks | {DOCS / "pairs.md": pair_blocks()}
+    return models | tasks | {DOCS / "pairs.md": pair_blocks(), DOCS / "dropin.md": dropin_blocks()}
 
 
 def main() -> None:

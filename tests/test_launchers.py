@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
+ROOT = Path(__file__).resolve().parents[1]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 
@@ -59,10 +61,10 @@ def wait_until(true, process):
         time.sleep(0.02)
 
 
-def begun(tmp_path):
-    """The directories of runs that have logged steps."""
+def begun(tmp_path, lines=4):
+    """The directories of runs whose curves have these many lines, one of which is the header."""
     curves = (tmp_path / "runs").glob("*/curve.csv")
-    return sorted(path.parent for path in curves if len(path.read_text().splitlines()) > 3)
+    return sorted(path.parent for path in curves if len(path.read_text().splitlines()) >= lines)
 
 
 def wait_for_two_runs(tmp_path, process):
@@ -95,6 +97,31 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert output.index("second time ends at once") < output.index("interrupted at step")
     assert "Traceback" not in output
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
+def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, whole_group):
+    """While the workers are in a step of four seconds, which the first signal lets them finish."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(ROOT / "tests" / "support")]))
+    monkeypatch.setenv("PACE", "4")
+    process = start_sweep("task._target_=paced.Paced", "seed=1", "model.hidden_size=4,5,6")
+    wait_until(lambda: len(begun(tmp_path, lines=2)) == 2, process)
+    for _ in range(2):
+        if whole_group:
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        time.sleep(0.3)  # two signals at the same moment are one
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 130, output
+    assert "interrupted: what was not saved yet is lost; the same command continues" in output
+    assert "Traceback" not in output
+    runs = list((tmp_path / "runs").iterdir())
+    assert len(runs) == 2  # no further one has begun
+    for directory in runs:
+        assert not (directory / "last.pt").exists()
+        while lock.owner(directory):  # until its worker has ended
+            time.sleep(0.02)
 
 
 def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):

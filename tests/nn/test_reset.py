@@ -62,7 +62,10 @@ def test_copies_are_reset_too():
 def test_a_pruned_weight_is_refused():
     rnn = timescales.LSTM(I, H)
     prune.l1_unstructured(rnn.layers[0], "weight_hh", amount=0.5)
-    with pytest.raises(ValueError, match="weight_hh is parametrized or pruned: make that permanent"):
+    with pytest.raises(
+        ValueError,
+        match=r"weight_hh is parametrized, pruned .* call reset_parameters\(\) before that, or make it permanent",
+    ):
         rnn.reset_parameters()
 
 

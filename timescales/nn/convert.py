@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from timescales.nn.rnn import RNN
 
@@ -36,6 +36,14 @@ def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) 
                 value = module.get_parameter(f"{parameter}_l{k}")
                 cell.get_parameter(parameter).copy_(value).requires_grad_(value.requires_grad)
     return rnn.train(module.training)
+
+
+def rename_torchs_weights(rnn: RNN, state_dict: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Before a state_dict is loaded: rename torch's `weight_ih_l0` to `layers.0.weight_ih`, and so on."""
+    for k in range(rnn.num_layers):
+        for name in NAMES:
+            if f"{prefix}{name}_l{k}" in state_dict:
+                state_dict[f"{prefix}layers.{k}.{name}"] = state_dict.pop(f"{prefix}{name}_l{k}")
 
 
 def to_torch(rnn: RNN, kind: type[TorchRNN]) -> TorchRNN:

@@ -89,15 +89,17 @@ class Cell(nn.Module):
         """Draw all parameters again: after the same seed, the cell has the numbers of a new one.
 
         Frozen values are set again too, so a cell that was built on the meta device can be given memory and then reset.
-        Raises ValueError if a parameter is parametrized or pruned.
+        Weights that FSDP2 distributes over several processes get the numbers of the first process.
+        Raises ValueError if a parameter is parametrized, pruned or flattened by FSDP1.
         """
         arguments, named = self._arguments
         new = type(self)(*arguments, **named)
         own = dict([*self.named_parameters(), *self.named_buffers()])
         for name, value in [*new.named_parameters(), *new.named_buffers()]:
             if name not in own:
-                raise ValueError(f"{name} is parametrized or pruned: make that permanent before reset_parameters()")
-            own[name].copy_(value)
+                reason = f"{name} is parametrized, pruned or flattened by FSDP1"
+                raise ValueError(f"{reason}: call reset_parameters() before that, or make it permanent")
+            own[name].copy_(distributed_like(own[name], value))
 
     def bias_names(self) -> tuple[str, ...]:
         """Names of the bias parameters."""
@@ -200,3 +202,14 @@ class Cell(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}"
+
+
+def distributed_like(tensor: Tensor, value: Tensor) -> Tensor:
+    """`value`, distributed as `tensor` is if that is a DTensor. All processes must call this."""
+    if not hasattr(tensor, "device_mesh"):
+        return value
+    # Slow to import, but loaded already where there is a DTensor.
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    assert isinstance(tensor, DTensor)
+    return distribute_tensor(value, tensor.device_mesh, tensor.placements)

@@ -43,6 +43,7 @@ class GRU(RNN):
         check_arguments(self, positional, unknown)
         cells = one_cell_per_layer(GRUCell, input_size, hidden_size, num_layers, forget_init=forget_init)
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
+        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
 
     @classmethod
     def from_torch(cls, module: nn.GRU) -> GRU:

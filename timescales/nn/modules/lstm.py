@@ -57,6 +57,7 @@ class LSTM(RNN):
             for (inputs, hidden), init, gates in zip(sizes, inits, frozen, strict=True)
         ]
         super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
+        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
 
     @classmethod
     def from_torch(cls, module: nn.LSTM) -> LSTM:

@@ -1,0 +1,83 @@
+"""torch's own inputs for nn.LSTM and nn.GRU (ModuleInfo), given to every layer.
+
+torch gives sequences without a batch; each also gets a batch of one. Where torch's arguments exist here, `LSTM` and
+`GRU` must equal torch's layer with the same weights, and every other layer must run, forward and backward. The other
+arguments must be refused by name.
+"""
+
+import pytest
+import torch
+from rnn_cases import KINDS
+from torch.testing._internal.common_modules import module_inputs_torch_nn_LSTM, module_inputs_torch_nn_RNN_GRU
+from uses.registry import LSTMS, POWER_LAW, close, fields
+
+import timescales
+
+# Arguments that do not exist here, with torch's default.
+TORCHS = {"bias": True, "bidirectional": False, "proj_size": 0}
+
+
+def module_inputs(name):
+    arguments = (None, "cpu", torch.float64, True, True)
+    if name == "LSTM":
+        return module_inputs_torch_nn_LSTM(*arguments)
+    return module_inputs_torch_nn_RNN_GRU(*arguments, is_rnn=False, with_packed_sequence=True)
+
+
+def cases():
+    """Every layer with every input of torch's layer whose state is most like its own."""
+    for kind in KINDS:
+        name = "LSTM" if kind in LSTMS | POWER_LAW else "GRU"
+        for k, module_input in enumerate(module_inputs(name)):
+            yield pytest.param(kind, name, module_input, id=f"{kind}-{k}")
+
+
+def build(kind, arguments):
+    """A layer with torch's arguments; an MTSLSTM has one layer instead of two."""
+    own_name, own = KINDS[kind]
+    arguments = {key: value for key, value in arguments.items() if kind != "MTSLSTM" or key != "num_layers"}
+    more = {"downsize": 1} if own_name == "GatedRNN" else {}
+    return getattr(timescales, own_name)(**arguments, **own | more).double()
+
+
+@pytest.mark.parametrize(("kind", "name", "module_input"), list(cases()))
+def test_torchs_inputs(kind, name, module_input):
+    arguments = module_input.constructor_input.kwargs
+    x, *given = module_input.forward_input.args
+    unknown = [key for key, default in TORCHS.items() if arguments.get(key, default) != default]
+    if unknown:
+        with pytest.raises(ValueError, match=rf"does not take ({'|'.join(unknown)})="):
+            build(kind, arguments)
+        return
+
+    torch.manual_seed(0)
+    rnn = build(kind, arguments)
+    if not isinstance(x, torch.Tensor):
+        with pytest.raises(ValueError, match="pad them and give mask"):
+            rnn(x)
+        return
+    with pytest.raises(ValueError, match=r"x\.unsqueeze\(1\)"):
+        rnn(x)
+
+    batch = 0 if rnn.batch_first else 1
+    x = x.detach().unsqueeze(batch).requires_grad_()
+    state = with_batch(given[0], rnn) if given and kind not in POWER_LAW else None
+    output, after = rnn(x, state)
+    wanted = [x, *rnn.parameters()]
+    found = torch.autograd.grad(output.square().sum(), wanted)
+    assert output.shape == (*x.shape[:2], rnn.hidden_size)
+    assert all(value.shape == (rnn.num_layers, 1, rnn.hidden_size) for value in fields(after))
+    assert all(value.isfinite().all() for value in (output, *found))
+    if kind in ("LSTM", "GRU"):
+        theirs = rnn.to_torch()
+        expected, last = theirs(x, state)
+        close(output, expected, 1e-12)
+        close(fields(after), fields(last), 1e-12)
+        close(found, torch.autograd.grad(expected.square().sum(), [x, *theirs.parameters()]), 1e-12)
+
+
+def with_batch(state, rnn):
+    """A state of torch, (layers, H), with a batch of one, for as many layers as rnn has."""
+    if isinstance(state, tuple):
+        return tuple(with_batch(value, rnn) for value in state)
+    return state.detach()[: rnn.num_layers].unsqueeze(1)

@@ -1,0 +1,299 @@
+"""Construction, the call, and the state."""
+
+import torch
+from torch import nn
+
+from uses.registry import (
+    LSTMS,
+    NOT_RUN,
+    POWER_LAW,
+    B,
+    Differs,
+    H,
+    I,
+    Layer,
+    Refused,
+    S,
+    close,
+    data,
+    fields,
+    group,
+    plain,
+    trained,
+    use,
+    with_fields,
+)
+
+group("Arguments and calls")
+
+
+@use("`rnn(x)` with x (S, B, I); three layers")
+def call(layer: Layer) -> None:
+    output, state = layer.make(3)(data())
+    assert output.shape == (S, B, H)
+    for value in fields(state):
+        assert value.shape == (3, B, H)
+    close(fields(state)[0][-1], output[-1])
+
+
+@use("`batch_first=True`; the state stays (layers, B, H)")
+def batch_first(layer: Layer) -> None:
+    expected, last = layer.make()(data())
+    output, state = layer.make(batch_first=True)(data().transpose(0, 1))
+    close(output.transpose(0, 1), expected)
+    close(fields(state), fields(last))
+
+
+@use("a state given back continues the sequence")
+def continued(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    whole, last = rnn(x)
+    first, state = rnn(x[:2])
+    second, state = rnn(x[2:], state)
+    close(torch.cat([first, second]), whole)
+    close(fields(state), fields(last))
+
+
+@use("a state given by torch's name `hx`; here it is `state`", ours=Refused("unexpected keyword argument 'hx'"))
+def state_by_torchs_name(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    _, state = rnn(x)
+    close(rnn(x, hx=state)[0], rnn(x, state)[0])
+
+
+@use("`output, (h_n, c_n) = rnn(x)`, and `rnn(x, (h_0, c_0))`", only=LSTMS)
+def two_tensors(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    h_0, c_0 = data(3, B, H, seed=2), data(3, B, H, seed=3)
+    output, (h_n, c_n) = rnn(x, (h_0, c_0))
+    assert h_n.shape == c_n.shape == (3, B, H)
+    close(h_n[-1], output[-1])
+    same_start, _ = rnn(x, (h_0.clone(), c_0.clone()))
+    close(same_start, output)
+    assert not torch.allclose(rnn(x)[0], output)
+
+
+@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only={"GRU", "JANET", "ExpRNN", "GatedRNN_um_gru"})
+def one_tensor(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    output, h_n = rnn(x, data(3, B, H, seed=2))
+    assert h_n.shape == (3, B, H)
+    close(h_n[-1], output[-1])
+    assert not torch.allclose(rnn(x)[0], output)
+
+
+@use(
+    "`output, (h_n, c_n) = rnn(x)` of a power-law layer, whose state has an age",
+    torch=NOT_RUN,
+    ours=Refused("this state is not unpacked: read state.h"),
+    only=POWER_LAW,
+)
+def two_tensors_of_three(layer: Layer) -> None:
+    _, (_, _) = layer.make()(data())
+
+
+@use("one step")
+def one_step(layer: Layer) -> None:
+    rnn = layer.make()
+    close(rnn(data()[:1])[0], rnn(data())[0][:1])
+
+
+@use("no step, x (0, B, I): the state is returned as it was", torch=Refused("larger than 0", torchs=True))
+def no_step(layer: Layer) -> None:
+    rnn = layer.make()
+    _, state = rnn(data())
+    output, after = rnn(data()[:0], state)
+    assert output.shape == (0, B, H)
+    close(fields(after), fields(state))
+
+
+@use("an empty batch, x (S, 0, I), forward and backward")
+def no_batch(layer: Layer) -> None:
+    output, *grads = trained(layer.make(), data()[:, :0])
+    assert output.shape == (S, 0, H)
+    assert not any(grad.any() for grad in grads)
+
+
+@use("one sequence without a batch, x (S, I)", ours=Refused("x.unsqueeze(1)"))
+def unbatched(layer: Layer) -> None:
+    rnn = layer.make()
+    close(rnn(data()[:, 0])[0], rnn(data()[:, :1])[0][:, 0])
+
+
+@use("a packed sequence", ours=Refused("pad them and give mask"))
+def packed(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    output, _ = rnn(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([6, 4, 2])))
+    close(nn.utils.rnn.pad_packed_sequence(output)[0][:, 0], rnn(x)[0][:, 0])
+
+
+@use("`bidirectional=True`", ours=Refused("run a second RNN over x.flip(0)"))
+def bidirectional(layer: Layer) -> None:
+    assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
+
+
+@use("`proj_size=2`", ours=Refused("put an nn.Linear after the RNN"), only=LSTMS)
+def projection(layer: Layer) -> None:
+    assert layer.make(proj_size=2)(data())[0].shape == (S, B, 2)
+
+
+@use("`bias=False`", ours=Refused("every cell here has its biases"))
+def no_bias(layer: Layer) -> None:
+    layer.make(bias=False)(data())
+
+
+@use("`dtype=` at construction, and so `device=`", ours=Refused("build the module, then call .to(dtype)"))
+def factory_arguments(layer: Layer) -> None:
+    assert layer.make(dtype=torch.float64)(data().double())[0].dtype == torch.float64
+
+
+@use(
+    "what follows `num_layers` by position, as torch's `LSTM(I, H, 1, True, True)`",
+    ours=Refused("takes what follows num_layers by name"),
+)
+def by_position(layer: Layer) -> None:
+    assert layer.construct(I, H, 1, True, True).batch_first
+
+
+@use(
+    '`batch_first="False"`',
+    torch=Refused("batch_first should be of type bool"),
+    ours=Refused("batch_first must be True or False"),
+)
+def text_for_a_truth_value(layer: Layer) -> None:
+    assert layer.make(batch_first="False")(data())[1] is None
+
+
+@use("`dropout=0.5` between layers: in training only")
+def dropout(layer: Layer) -> None:
+    rnn, x = layer.make(3, dropout=0.5), data()
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+    close(rnn.eval()(x)[0], layer.make(3)(x)[0])
+
+
+@use("`rnn.dropout = 0.5` after construction")
+def dropout_later(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    rnn.dropout = 0.5
+    assert not torch.equal(rnn(x)[0], rnn(x)[0])
+
+
+@use("`rnn.flatten_parameters()`")
+def flatten_parameters(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    before = rnn(x)[0]
+    rnn.flatten_parameters()
+    close(rnn(x)[0], before)
+
+
+@use("`rnn.reset_parameters()`: the weights that the seed gives to a new layer")
+def reset_parameters(layer: Layer) -> None:
+    rnn = layer.make(3)
+    expected = {key: value.clone() for key, value in rnn.state_dict().items()}
+    with torch.no_grad():
+        for parameter in rnn.parameters():
+            parameter.add_(1.0)
+    torch.manual_seed(0)
+    rnn.reset_parameters()
+    for key, value in rnn.state_dict().items():
+        assert torch.equal(value, expected[key]), key
+
+
+@use(
+    "an input of another dtype than the weights",
+    torch=Refused("dtype", torchs=True),
+    ours=Refused("give x.to(torch.float32)"),
+)
+def other_dtype(layer: Layer) -> None:
+    layer.make()(data().double())
+
+
+@use(
+    "an input with another number of features",
+    torch=Refused("Expected 4", torchs=True),
+    ours=Refused("this RNN reads 4"),
+)
+def other_features(layer: Layer) -> None:
+    layer.make()(data(S, B, I + 1))
+
+
+@use(
+    "a state of another batch size",
+    torch=Refused("Expected hidden", torchs=True),
+    ours=Refused("h of layer 0 is (3, 5), not (4, 5)"),
+)
+def other_batch(layer: Layer) -> None:
+    rnn = layer.make()
+    _, state = rnn(data())
+    rnn(data(S, B + 1, I), state)
+
+
+@use("`hidden_size=0`", torch=Refused("greater than zero"), ours=Refused("a whole number of at least 1"))
+def no_units(layer: Layer) -> None:
+    layer.construct(I, 0)
+
+
+@use("the attributes `input_size`, `hidden_size`, `num_layers`, `batch_first` and `dropout`")
+def attributes(layer: Layer) -> None:
+    rnn = layer.make(3, batch_first=True, dropout=0.5)
+    assert (rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.batch_first, rnn.dropout) == (I, H, 3, True, 0.5)
+
+
+@use("the attribute `bidirectional`, which no layer has here", ours=Refused("has no attribute 'bidirectional'"))
+def attribute_bidirectional(layer: Layer) -> None:
+    assert not layer.make().bidirectional
+
+
+@use("the attribute `weight_hh_l0`; here it is `layers[0].weight_hh`", ours=Refused("has no attribute 'weight_hh_l0'"))
+def attribute_weight(layer: Layer) -> None:
+    assert layer.make().weight_hh_l0.shape[1] == H
+
+
+@use("code that looks for torch's class by `isinstance`, as `quantize_dynamic`", ours=Differs("it is not found"))
+def torchs_class(layer: Layer) -> None:
+    assert isinstance(layer.make(), nn.RNNBase)
+
+
+@use("`torch.set_default_dtype(torch.float64)`")
+def default_dtype(layer: Layer) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        rnn = layer.make()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert rnn(data(dtype=torch.float64))[0].dtype == torch.float64
+
+
+@use("a state as one tuple per layer, as earlier versions returned it", torch=NOT_RUN)
+def state_by_layer(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    _, state = rnn(x)
+    by_layer = [tuple(value[k] for value in fields(state)) for k in range(3)]
+    close(rnn(x, by_layer)[0], rnn(x, state)[0])
+
+
+@use("the state of some sequences is set to zero in place between two calls")
+def state_in_place(layer: Layer) -> None:
+    rnn, x = layer.make(3), data()
+    with torch.no_grad():
+        _, state = rnn(x)
+        for value in fields(state):
+            value[:, 1] = 0.0
+        found, kept = rnn(x, state)[0], rnn(x, rnn(x)[1])[0]
+        close(found[:, [0, 2]], kept[:, [0, 2]])
+        assert not torch.allclose(found[:, 1], kept[:, 1])
+        zeros = with_fields(state, [torch.zeros_like(value) for value in fields(state)])
+        close(found[:, 1], rnn(x, zeros)[0][:, 1])
+
+
+@use("inside `torch.nn.Sequential`, after a layer that returns a tensor")
+def sequential(layer: Layer) -> None:
+    torch.manual_seed(1)
+    linear, rnn = nn.Linear(I, I), layer.make()
+    close(nn.Sequential(linear, rnn)(data())[0], rnn(linear(data()))[0])
+
+
+@use("the C++ and the eager engine give the same results and gradients", torch=NOT_RUN, eager=NOT_RUN)
+def engines_agree(layer: Layer) -> None:
+    rnn, x = layer.make(3), data().requires_grad_()
+    close(trained(rnn, x), trained(plain(rnn), x))

@@ -1,0 +1,180 @@
+"""Threads, processes, and memory that the garbage collector frees."""
+
+import copy
+import functools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from torch import multiprocessing
+
+from uses.registry import (
+    BOUNDED,
+    NOT_RUN,
+    Layer,
+    Refused,
+    close,
+    data,
+    group,
+    loss_of,
+    same,
+    trained,
+    use,
+)
+
+group("Threads and processes")
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@use("four threads train with one module: every result is bitwise that of one thread")
+def threads(layer: Layer) -> None:
+    rnn = layer.make(3)
+    inputs = [data(seed=k).requires_grad_() for k in range(4)]
+    expected = [trained(rnn, x) for x in inputs]
+    found = [[] for _ in inputs]
+
+    def work(k: int) -> None:
+        for _ in range(3):
+            found[k].append(trained(rnn, inputs[k]))
+
+    running = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    for results, right in zip(found, expected, strict=True):
+        assert len(results) == 3
+        for result in results:
+            same(result, right)
+
+
+@use("a fork after a forward pass: the child computes the same")
+def forked(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    expected = rnn(x)[0].detach()
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=lambda: queue.put(torch.equal(rnn(x)[0], expected)))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    assert queue.get()
+
+
+@use("`share_memory`: a process trains the weights of another")
+def shared(layer: Layer) -> None:
+    rnn, x = layer.make().share_memory(), data()
+    alone = copy.deepcopy(rnn)
+    step(alone, x)
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=step, args=(rnn, x))
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    close(list(rnn.parameters()), list(alone.parameters()))
+
+
+def step(rnn: torch.nn.Module, x: torch.Tensor) -> None:
+    """One step of gradient descent."""
+    loss_of(rnn(x)[0]).backward()
+    torch.optim.SGD(rnn.parameters(), 0.01).step()
+
+
+@functools.cache
+def two_processes() -> dict[str, str]:
+    """What worker.py reports from two processes, by check and layer: an error, or nothing."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, WORKER], capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    if done.returncode:
+        return defaultdict(lambda: f"worker.py ends with status {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def in_processes(check: str, layer: Layer) -> None:
+    if error := two_processes()[f"{check} {layer}"]:
+        raise RuntimeError(error)
+
+
+@use("`DistributedDataParallel` on two processes: the gradients of the whole batch")
+def ddp(layer: Layer) -> None:
+    in_processes("ddp", layer)
+
+
+@use("`DistributedDataParallel` of layers with frozen gates", torch=NOT_RUN, only={"LSTM", "URLSTM"})
+def ddp_frozen(layer: Layer) -> None:
+    in_processes("ddp_frozen", layer)
+
+
+@use("`FullyShardedDataParallel` (FSDP1) on two processes: a step as on one")
+def fsdp(layer: Layer) -> None:
+    in_processes("fsdp", layer)
+
+
+@use("`fully_shard` (FSDP2) of single layers on two processes: a step as on one")
+def fsdp2(layer: Layer) -> None:
+    in_processes("fsdp2", layer)
+
+
+@use(
+    "a layer on the meta device, `fully_shard`, `to_empty` and `reset_parameters()`: the weights of a new layer",
+    torch=NOT_RUN,
+)
+def fsdp2_reset(layer: Layer) -> None:
+    in_processes("fsdp2_reset", layer)
+
+
+@use("`reset_parameters()` under FSDP1", torch=NOT_RUN, ours=Refused("call reset_parameters() before"))
+def fsdp_reset(layer: Layer) -> None:
+    in_processes("fsdp_reset", layer)
+
+
+@use(
+    "weights distributed as `DTensor` (`distribute_module`): results as without",
+    torch=Refused("mixed torch.Tensor and DTensor"),
+    only=BOUNDED,
+)
+def dtensor(layer: Layer) -> None:
+    in_processes("dtensor", layer)
+
+
+@use(
+    "weights distributed as `DTensor`, from which the layer computes its recurrent weights",
+    torch=NOT_RUN,
+    ours=Refused("mixed torch.Tensor and DTensor"),
+    only={"ExpRNN"},
+)
+def dtensor_of_exprnn(layer: Layer) -> None:
+    in_processes("dtensor", layer)
+
+
+COLLECTED = """
+import faulthandler, random
+faulthandler.dump_traceback_later(45, exit=True)
+import torch, timescales
+torch.set_num_threads(1)
+rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
+class Holder: pass
+for k in range(6000):
+    holder = Holder()
+    holder.me, holder.value = holder, rnn(x)[0]
+    holder.log = [[] for _ in range(random.randrange(60))]
+print("done")
+"""
+
+
+@use(
+    "the garbage collector frees graphs while others are built (reference cycles)",
+    torch=NOT_RUN,
+    eager=NOT_RUN,
+    only={"LSTM"},
+)
+def collected(layer: Layer) -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "done", done.stderr

@@ -1,0 +1,115 @@
+"""torch's compilers, tracers and exporters."""
+
+import io
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from uses.registry import (
+    Layer,
+    Refused,
+    close,
+    data,
+    fields,
+    group,
+    loss_of,
+    use,
+)
+
+group("Compilers and exporters")
+EAGER = Refused("use engine='eager'")
+
+
+def compiled(layer: Layer, **options: bool) -> None:
+    torch.compiler.reset()
+    rnn = layer.make()
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return loss_of(rnn(2 * x)[0])
+
+    fast = torch.compile(loss, backend="eager", **options)
+    for steps in (3, 2):
+        x = data()[:steps].requires_grad_()
+        wanted = [x, *rnn.parameters()]
+        close(torch.autograd.grad(fast(x), wanted), torch.autograd.grad(loss(x), wanted))
+
+
+@use("`torch.compile` (backend eager), forward and backward, two lengths")
+def compile_(layer: Layer) -> None:
+    compiled(layer)
+
+
+@use(
+    "`torch.compile(fullgraph=True)`",
+    torch=Refused("Dynamo does not support", torchs=True),
+    fused=Refused("use engine='eager'", torchs=True),
+)
+def compile_whole(layer: Layer) -> None:
+    compiled(layer, fullgraph=True)
+
+
+@use("`torch.export`, also saved and loaded, with a state as input")
+def export(layer: Layer) -> None:
+    rnn, x = layer.make(), data()[:3]
+    _, state = rnn(x)
+    program, file = torch.export.export(rnn, (x, state)), io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    output, after = torch.export.load(file).module()(x, state)
+    expected, last = rnn(x, state)
+    close(output, expected)
+    close(fields(after), fields(last))
+
+
+class OutputOnly(torch.nn.Module):
+    """A model whose only result is the layer's output."""
+
+    def __init__(self, rnn: torch.nn.Module) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.rnn(x)[0]
+
+
+@use("`torch.jit.trace` of a model: another input of the same length")
+def traced(layer: Layer) -> None:
+    rnn, x, y = layer.make(), data(), data(seed=2)
+    close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
+
+
+@use("`torch.jit.trace` of the layer itself; it returns the state as a tuple")
+def traced_alone(layer: Layer) -> None:
+    rnn, x, y = layer.make(), data(), data(seed=2)
+    output, state = torch.jit.trace(rnn, x)(y)
+    expected, last = rnn(y)
+    close(output, expected)
+    close(fields(state), fields(last))
+
+
+@use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"))
+def scripted(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])
+
+
+@use("`torch.fx.symbolic_trace`", ours=Refused("x must be a tensor, not Proxy"))
+def symbolically_traced(layer: Layer) -> None:
+    rnn, x = OutputOnly(layer.make()), data()
+    close(torch.fx.symbolic_trace(rnn)(x), rnn(x))
+
+
+@use("`make_fx`")
+def made_fx(layer: Layer) -> None:
+    rnn, x, y = layer.make(), data(), data(seed=2)
+    close(make_fx(lambda x: rnn(x)[0])(x)(y), rnn(y)[0])
+
+
+@use("`FlopCounterMode`")
+def counted(layer: Layer) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    rnn, x = layer.make(), data()
+    with FlopCounterMode(display=False):
+        output, _ = rnn(x)
+    close(output, rnn(x)[0])

@@ -1,0 +1,138 @@
+"""The checks that need two processes: `python worker.py` starts both and prints {"check layer": error} as JSON."""
+
+import copy
+import json
+import os
+import socket
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from uses.registry import LAYERS, Layer, close, data, same
+
+PROCESSES = 2
+
+
+def gradients(rnn: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """The gradients of the mean loss of a batch."""
+    rnn.zero_grad()
+    mean_loss(rnn, x).backward()
+    return [p.grad for p in rnn.parameters()]
+
+
+def mean_loss(rnn: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A loss that is a mean over the batch."""
+    return (rnn(x)[0].sin()).square().sum((0, 2)).mean()
+
+
+def own_half(x: torch.Tensor) -> torch.Tensor:
+    return x.chunk(PROCESSES, 1)[dist.get_rank()]
+
+
+def after_a_step(rnn: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.1)
+    mean_loss(rnn, x).backward()
+    optimizer.step()
+
+
+def ddp(layer: Layer) -> None:
+    x = data(6, 4, 4)
+    expected = gradients(layer.make(3), x)
+    close(gradients(DistributedDataParallel(layer.make(3)), own_half(x)), expected)
+
+
+def ddp_frozen(layer: Layer) -> None:
+    """DistributedDataParallel refuses a parameter without a gradient."""
+    x = data(6, 4, 4)
+    gates = ("forget", "input" if layer.name == "LSTM" else "refine")
+    for frozen in (gates[:1], gates):
+        alone, rnn = (layer.make(forget_init="uniform", frozen=frozen) for _ in range(2))
+        expected = gradients(alone, x)
+        close(gradients(DistributedDataParallel(rnn), own_half(x)), expected)
+
+
+def fsdp(layer: Layer) -> None:
+    x, alone = data(6, 4, 4), layer.make()
+    after_a_step(alone, x)
+    rnn = FullyShardedDataParallel(layer.make(), device_id=torch.device("cpu"))
+    after_a_step(rnn, own_half(x))
+    close(rnn(x)[0], alone(x)[0])
+
+
+def fsdp2(layer: Layer) -> None:
+    x, alone = data(6, 4, 4), layer.make(3)
+    after_a_step(alone, x)
+    rnn = layer.make(3)
+    for part in getattr(rnn, "layers", ()):
+        fully_shard(part, mesh=MESH[0])
+    fully_shard(rnn, mesh=MESH[0])
+    after_a_step(rnn, own_half(x))
+    close(rnn(x)[0], alone(x)[0])
+
+
+def fsdp2_reset(layer: Layer) -> None:
+    new = layer.make(3)
+    with torch.device("meta"):
+        rnn = layer.make(3)
+    for part in rnn.layers:
+        fully_shard(part, mesh=MESH[0])
+    fully_shard(rnn, mesh=MESH[0]).to_empty(device="cpu")
+    torch.manual_seed(dist.get_rank())  # the first process decides
+    rnn.reset_parameters()
+    same([p.full_tensor() for p in rnn.parameters()], list(new.parameters()))
+    close(rnn(data())[0], new(data())[0])
+
+
+def fsdp_reset(layer: Layer) -> None:
+    FullyShardedDataParallel(layer.make(), device_id=torch.device("cpu")).module.reset_parameters()
+
+
+def dtensor(layer: Layer) -> None:
+    x, rnn = data(), layer.make()
+    expected = rnn(x)[0]
+    distributed = distribute_module(copy.deepcopy(rnn), MESH[0])
+    output, _ = distributed(distribute_tensor(x, MESH[0], [Replicate()]))
+    assert isinstance(output, DTensor)
+    close(output.to_local(), expected)
+
+
+MESH: list = []
+CHECKS = [ddp, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor]
+
+
+def work(rank: int, port: int) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
+    MESH.append(init_device_mesh("cpu", (PROCESSES,)))
+    found = {}
+    for check in CHECKS:
+        for layer in LAYERS:
+            try:
+                check(layer)
+                error = ""
+            except Exception as raised:
+                error = f"{type(raised).__name__}: {raised}"
+            errors = [""] * PROCESSES
+            dist.all_gather_object(errors, error)
+            found[f"{check.__name__} {layer}"] = next(filter(None, errors), "")
+    if rank == 0:
+        print(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(work, (port,), nprocs=PROCESSES)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""A small task and a model for the tests with other projects: is the sum of the last steps positive?"""
+
+import torch
+from torch import Tensor, nn
+
+import timescales
+
+S, B, H = 12, 32, 8
+LAYERS = {
+    "LSTM": timescales.LSTM,
+    "PLSTM": timescales.PLSTM,
+    "GRU": timescales.GRU,
+}
+
+
+def examples(number: int = 8 * B, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Sequences (number, S, 1) and their classes (number,)."""
+    x = torch.randn(number, S, 1, generator=torch.Generator().manual_seed(seed))
+    return x, (x[:, -4:, 0].sum(1) > 0).long()
+
+
+class Classifier(nn.Module):
+    """A recurrent layer and a linear readout of its last output."""
+
+    def __init__(self, layer: str = "PLSTM", hidden_size: int = H) -> None:
+        super().__init__()
+        self.rnn = LAYERS[layer](1, hidden_size, batch_first=True)
+        self.readout = nn.Linear(hidden_size, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.readout(self.rnn(x)[0][:, -1])
+
+
+def classifier(layer: str) -> Classifier:
+    """A classifier with the weights of seed 0."""
+    torch.manual_seed(0)
+    return Classifier(layer)
+
+
+def trained(layer: str, epochs: int, batch_size: int = B) -> tuple[Classifier, list[float]]:
+    """A classifier after some epochs of plain torch, and the loss of each step."""
+    model, (x, y), losses = classifier(layer), examples(), []
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(epochs):
+        for k in range(0, len(x), batch_size):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x[k : k + batch_size]), y[k : k + batch_size])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return model, losses
+
+
+def difference(model: nn.Module, other: nn.Module) -> float:
+    """The largest difference between the weights of two models."""
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    return max((a - b).abs().max().item() for a, b in pairs)
