@@ -34,7 +34,6 @@ from timescales.errors import ConfigError
 NO_PLACE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 NO_PLACE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
-
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", NoneType: "null"}
 # The types of the base configuration's keys.
 TYPES = typing.get_type_hints(BaseConfig) | {
@@ -146,7 +145,7 @@ def _takes_a_name(override: str) -> str:
 
 
 def not_for_hydra(problem: Problem) -> str | None:
-    """run_dir="a\\0b", hydra.job.env_copy=[x]: whatever else makes Hydra's own code fail."""
+    """hydra.job.env_copy=[x]: whatever else makes Hydra's own code fail."""
     of_class = isinstance(problem.error, HydraException | OmegaConfBaseException)  # these have handlers
     if of_class or not _raised_in_hydra(problem.error):
         return None
@@ -275,7 +274,8 @@ def wrong_type(problem: Problem) -> str | None:
         return f"{key} must not be deleted"
     if key in TYPES:
         return f"{key} {_must(key)}; not {typed.partition('=')[2]}"
-    return f"{typed}: {key} must be of another kind; --cfg {(key.startswith('hydra.') and 'hydra') or 'job'} shows it"
+    part = "hydra" if key.startswith("hydra.") else "job"
+    return f"{typed}: {key} must be of another kind; --cfg {part} shows it"
 
 
 def wrong_reference(problem: Problem) -> str | None:
