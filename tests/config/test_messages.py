@@ -151,7 +151,7 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
 def test_a_learning_rate_for_another_optimizer_asks_for_one(train):
     outcome = train("task=dyck2", "optimizer.name=mine", "logger=none")
     assert (outcome.status, outcome.err.count("\n")) == (1, 1)
-    assert "optimizer=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
+    assert "optimizer.name=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
 
 
 def test_tasks_give_steps_first(train, tmp_path):

@@ -50,7 +50,10 @@ def _check_keys(cfg: DictConfig) -> None:
     for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
         names, keys = [f.name for f in fields(schema)], list(part)  # `in part` would resolve run_dir each time
         if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:
-            raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names) or '; leave it out'}")
+            inner = OmegaConf.to_container(part, resolve=False)
+            assert isinstance(inner, dict)
+            whole = next((key for key, _ in _values({unknown[0]: inner[unknown[0]]})), unknown[0])
+            raise ConfigError(f"{prefix}{whole}: no such key{nearest(unknown[0], names) or '; leave it out'}")
         if deleted := [name for name in names if name not in keys and name != "table"]:
             raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
 

@@ -54,7 +54,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
         return rate
     own = folders.learning_rates().get(chosen)
     if own is None:
-        raise ConfigError(f"optimizer={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
+        raise ConfigError(f"optimizer.name={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
     return own
 
 

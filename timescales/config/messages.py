@@ -85,6 +85,14 @@ def _key(override: str) -> str:
 # --- errors of this package and of the system -------------------------------------------------------------------------
 
 
+def named_by_reference(problem: Problem) -> str | None:
+    """model=${seed}: first, since what it comes to may raise any error."""
+    failed = any(isinstance(error, InterpolationResolutionError | GrammarParseError) for error in problem.chain())
+    if failed or "possible interpolation keys" in problem.text:
+        return next((_takes_a_name(o) for o in problem.overrides if _is_group(_key(o)) and "${" in o), None)
+    return None
+
+
 def wrong_value(problem: Problem) -> str | None:
     """loop.max_epochs=0: a ConfigError, also one that a plugin or a resolver raised and Hydra or OmegaConf wrapped."""
     return next((str(error) for error in problem.chain() if isinstance(error, ConfigError)), None)
@@ -248,10 +256,8 @@ def not_there(problem: Problem) -> str | None:
 def no_group(problem: Problem) -> str | None:
     """~model, model=[]: without a group the names of recipes cannot be made."""
     match = re.search(r"possible interpolation keys: (.*)", problem.text)
-    if match is None:
-        return None
-    missing = next((group for group in ("paper", "task", "model") if group not in match[1].split(", ")), None)
-    wrong = problem.typed(missing) if missing else next((o for o in problem.overrides if "${" in o), None)
+    missing = [group for group in ("paper", "task", "model") if match and group not in match[1].split(", ")]
+    wrong = problem.typed(missing[0]) if missing else None
     return wrong and _takes_a_name(wrong)
 
 
@@ -286,8 +292,6 @@ def wrong_reference(problem: Problem) -> str | None:
     typed = problem.typed(error.full_key or "")
     if typed is None or "$" not in typed:  # of another one, or of a file
         typed = next((o for o in problem.overrides if "${" in o), typed or " ".join(problem.overrides))
-    if _is_group(_key(typed)):
-        return _takes_a_name(typed)
     variable = ", or a variable that is set" if "oc.env" in typed else ""
     return f"{typed}: ${{...}} must name a key that --cfg job shows{variable}"
 
@@ -313,7 +317,7 @@ def as_it_is(problem: Problem) -> str | None:
 
 # The first handler that has a line for an error gives it.
 HANDLERS: tuple[Handler, ...] = (
-    *(wrong_value, no_place, no_launcher, unreadable_yaml),
+    *(named_by_reference, wrong_value, no_place, no_launcher, unreadable_yaml),
     *(wrong_options, wrong_group, not_for_hydra),
 )
 HYDRA_HANDLERS: tuple[Handler, ...] = (
