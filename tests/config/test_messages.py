@@ -35,6 +35,8 @@ LINES = [
     ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
     ("loop.checkpoint_every=-1", "at least 0"),
     ("loop=3", "loop holds keys such as loop.max_epochs; not 3"),
+    ("++loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
+    ("-m ++loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
     ("loop.patience=x", "loop.patience must be a whole number or null; not x"),
     ("loop.clip_norm=x", "loop.clip_norm must be a number or null; not x"),
     ("loop.patience=x loop.patience=3", "loop.patience must be a whole number or null; not x"),

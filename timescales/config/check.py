@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -45,8 +45,17 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
 
 
+def check_parts(cfg: Mapping[Any, Any]) -> None:
+    """Raise ConfigError for a loop or a task that is a value instead of keys."""
+    for name in ("loop.max_epochs", "task.batch_size"):
+        part = name.partition(".")[0]
+        if not isinstance(cfg[part], Mapping):
+            raise ConfigError(f"{part} holds keys such as {name}; not {cfg[part]}")
+
+
 def _check_keys(cfg: DictConfig) -> None:
     """The keys are those of the schema, all of them."""
+    check_parts(cfg)
     for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
         names, keys = [f.name for f in fields(schema)], list(part)  # `in part` would resolve run_dir each time
         if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:

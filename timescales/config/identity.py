@@ -69,10 +69,8 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     1 and 1.0 are one value. A key of the base configuration at its default counts as absent, so that a key added later
     leaves the identity of every older run as it was.
     """
+    check.check_parts(cfg)
     loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
-    for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
-        if not isinstance(part, dict):
-            raise ConfigError(f"{name.partition('.')[0]} holds keys such as {name}; not {part}")
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
