@@ -21,7 +21,8 @@ def folder(tmp_path, monkeypatch):
     """A folder from which one's own modules are imported; each reading of a source is the first one."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
+    elsewhere = [path for path in sys.path if path != str(TUTORIAL)]  # scripts that a test imported may have added it
+    monkeypatch.setattr(sys, "path", [str(folder), *elsewhere])
     monkeypatch.setattr(source, "code", source.code.__wrapped__)
     yield folder
     sys.modules.pop("decay", None)
