@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hydra
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from timescales import cli, errors, paths
 from timescales.config import check, identity, schema, search
@@ -54,7 +55,7 @@ def run(cfg: DictConfig) -> str:
             return train(todo, locks) if todo else cli.SKIPPED
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
-        except errors.ConfigError:
+        except (errors.ConfigError, OmegaConfBaseException):  # OmegaConf's: data_root=${oc.env:NOPE}
             for run in todo:
                 record.discard_unless_begun(run.directory, run.slug)
             raise

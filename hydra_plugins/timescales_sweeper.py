@@ -70,7 +70,7 @@ class TimescalesSweeper(BasicSweeper):
         if any(o.key_or_group == "table" and o.is_sweep_override() for o in parsed):
             raise ConfigError("table=A,B: one table at a time")
         if self.config.table is None:
-            combinations = self.split_arguments(parsed, None)[0]
+            combinations = sweep.fitting(self.split_arguments(parsed, None)[0], self.compose)
             return [run for overrides in combinations for run in sweep.overrides_of_each_seed(overrides, self.compose)]
         check.check(self.config)
         table = load.table(self.config.hydra.runtime.choices.table)

@@ -1,7 +1,8 @@
 """Vary the settings that the paper does not state: `python scripts/sensitivity.py TABLE`.
 
 Each assumed setting that names other values (`try`) is changed one at a time, in the table's small-scale version.
-Writes results/<table>/sensitivity.{csv,md}. Further arguments go to train.py: skip=committed, task.allow_partial=true.
+Writes results/<table>/sensitivity.{csv,md}. Further arguments are those of train.py. Settings choose and change the
+runs as they do there (seed=0 model=lstm,plstm loop.max_steps=500); the page is printed then, and not written.
 --config-dir FOLDER, as for train.py, is for tables of your own: the results go to FOLDER/results/.
 """
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import paths  # noqa: E402
-from timescales.config import compose  # noqa: E402
+from timescales.config import compose, identity, messages  # noqa: E402
 from timescales.config.overrides import spell  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.papers import load  # noqa: E402
@@ -27,20 +28,31 @@ from timescales.reports import sensitivity  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
-    parser.add_argument("overrides", nargs="*", default=[], help="for train.py; none that changes a run's numbers")
+    parser.add_argument("overrides", nargs="*", default=[], help="for train.py")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # overrides may stand anywhere
     results = options.config_dir / "results" if options.config_dir else paths.RESULTS
+    settings = [text for text in options.overrides if identity.is_of_identity(text.partition("=")[0])]
     with compose.composing() as composer:
         try:
             table = small(options.table)
-        except ConfigError as error:
-            sys.exit(f"error: {error}")
+            if settings:
+                table = sensitivity.narrowed(table, settings, composer)
+            sensitivity.variations(table, composer)
+        except Exception as error:
+            if (line := messages.one_line(error, settings)) is None:
+                raise
+            sys.exit(f"error: {line}")
         if not options.no_run:
             train(table, composer, options)
         rows = sensitivity.gather(table, composer, results, paths.RUNS)
-    print(sensitivity.write(table, rows, results, own=options.config_dir is not None))
+    own = options.config_dir is not None
+    if settings:
+        print(sensitivity.page(table, rows, own))
+        print(f"with {' '.join(settings)}; not written, since it is a part of the table")
+    else:
+        print(sensitivity.write(table, rows, results, own))
 
 
 def small(name: str) -> SmallTable:
@@ -61,8 +73,9 @@ def train(table: SmallTable, composer: compose.Composer, options: argparse.Names
         if variation.key:
             models = ",".join(sensitivity.models(table, composer, variation))
             change = [f"{variation.key}={spell(variation.value)}", f"model={models}"]
+        others = [text for text in options.overrides if not (change and text.startswith("model="))]
         print(f"[{k}/{len(variations)}] {' '.join(change) or 'as assumed'}", flush=True)
-        done = subprocess.run([*command, *change, *options.overrides], check=False)
+        done = subprocess.run([*command, *others, *change], check=False)
         if done.returncode not in (0, 1):  # 1: some runs failed
             sys.exit("interrupted: the same command continues")
 

@@ -244,6 +244,43 @@ def test_a_sweep_names_settings_that_differ_without_having_been_swept(train, tmp
     assert both.startswith("model.hidden_size (lstm sgd 128, lstm adam 128, own sgd 5, own adam 5), optimizer.lr (")
 
 
+LEFT_OUT = "note: model.epsilon is left out for lstm, gru: no such key there"
+
+
+@pytest.mark.parametrize(
+    ("sweep", "words", "epsilons"),
+    [
+        ("model=plstm,pgru model.epsilon=.1", "2 runs: 0 finished", {"plstm": [0.1], "pgru": [0.1]}),
+        ("model=plstm,lstm,gru model.epsilon=.1", LEFT_OUT, {"plstm": [0.1], "lstm": [None], "gru": [None]}),
+        ("model=plstm,lstm,gru model.epsilon=.1,.2", LEFT_OUT, {"plstm": [0.1, 0.2], "lstm": [None], "gru": [None]}),
+    ],
+)
+def test_a_setting_holds_for_those_models_that_have_it(train, tmp_path, sweep, words, epsilons):
+    """Without ++, also where the default model does not have it."""
+    outcome = train("-m", *QUICK, *sweep.split())
+    assert outcome.status == 0, outcome
+    assert words in outcome.out
+    models = [json.loads(path.read_text())["config"]["model"] for path in tmp_path.glob("runs/*/record.json")]
+    assert len(models) == sum(map(len, epsilons.values()))
+    for name, values in epsilons.items():
+        assert {model.get("epsilon") for model in models if model["name"] == name} == set(values)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "line"),
+    [
+        ("model=gru,janet model.epsilon=.1", "model.epsilon: no such key; there is one with model=pgru or plstm"),
+        ("model=plstm,lstm model.epsilom=.1", "model.epsilom: no such key; did you mean model.epsilon?"),
+        ("hydra/sweeper=basic model=plstm,pgru model.epsilon=.1", "there is one with model=pgru or plstm"),
+    ],
+)
+def test_a_setting_that_no_model_of_the_sweep_has_is_an_error(train, tmp_path, sweep, line):
+    outcome = train("-m", *QUICK, *sweep.split())
+    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (1, "", 1)
+    assert line in outcome.err
+    assert not list(tmp_path.glob("runs/*"))
+
+
 def test_runs_of_different_tasks_are_not_compared(train):
     task = ["task=copy,adding", "task.T=12", *(setting for setting in QUICK if not setting.startswith("task"))]
     small = ["task.train_size=8", "task.valid_size=4", "task.test_size=4", "model.hidden_size=4"]

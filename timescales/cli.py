@@ -16,7 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from timescales.config import hydra_internals, overrides
+from timescales.config import hydra_internals, keys, overrides
 from timescales.config.folders import check_user_folder
 from timescales.config.identity import NOT_IDENTITY
 from timescales.config.messages import one_line
@@ -24,9 +24,10 @@ from timescales.errors import ConfigError
 
 # Hydra's settings that would have no effect, or a bad one: what to write instead.
 NO_EFFECT = {
-    "hydra.run.dir": "has no effect: run_dir=DIR is where a run is kept",
-    "hydra.sweep.dir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
-    "hydra.sweep.subdir": "has no effect: with run_dir=DIR each run of a sweep is kept in DIR/<its name>",
+    "hydra.run.dir": "has no effect: give run_dir=DIR, where a run is kept",
+    "hydra.sweep.dir": "has no effect: give run_dir=DIR, and each run of a sweep is kept in DIR/<its name>",
+    "hydra.sweep.subdir": "has no effect: give run_dir=DIR, and each run of a sweep is kept in DIR/<its name>",
+    "hydra.searchpath": "is not for this program: leave it out; --config-dir=FOLDER adds your own files",
     "hydra.job.chdir": "would look for runs/ inside each run: leave it out; run_dir=DIR is where a run is kept",
 }
 
@@ -44,7 +45,7 @@ def run(main: Callable[[], object]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
     try:
-        sys.argv[1:] = table_arguments(_flag_first(sys.argv[1:]))
+        sys.argv[1:] = sweep_arguments(table_arguments(_flag_first(sys.argv[1:])))
         _refuse_options(sys.argv[1:])
         check_user_folder()
         main()
@@ -98,7 +99,7 @@ def table_arguments(arguments: list[str]) -> list[str]:
     """The arguments; with table=NAME those of a sweep: overrides of its runs are moved into hydra.sweeper.narrow."""
     if not any(argument.startswith("table=") for argument in arguments):
         return arguments
-    if sweepers := [a for a in arguments if a.startswith("hydra/sweeper=") and a != "hydra/sweeper=timescales"]:
+    if sweepers := _other_sweeper(arguments):
         raise ConfigError(f"{sweepers[0]}: a table has a sweeper of its own: leave it out, or leave out table=")
     shared = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in shared]
@@ -106,6 +107,21 @@ def table_arguments(arguments: list[str]) -> list[str]:
     rest = [a for a in arguments if a not in narrow]
     at = next(k for k, a in enumerate(rest) if a.startswith("table="))  # argparse takes overrides in one place only
     return [*rest[:at], *sweep, *rest[at:]]
+
+
+def sweep_arguments(arguments: list[str]) -> list[str]:
+    """The arguments; in a sweep of ours each setting of a model, task or optimizer as a sweep over its one value.
+
+    Hydra composes one configuration before a sweep, without what is swept over, of a model that need not have the key.
+    """
+    if not {"-m", "--multirun", "hydra.mode=MULTIRUN"} & set(arguments) or _other_sweeper(arguments):
+        return arguments
+    return [overrides.as_sweep(a) if a.startswith(overrides.OF_GROUPS) else a for a in arguments]
+
+
+def _other_sweeper(arguments: list[str]) -> list[str]:
+    """The arguments that choose another sweeper than ours."""
+    return [a for a in arguments if a.startswith("hydra/sweeper=") and a != OWN_SWEEPER]
 
 
 def _flag_first(arguments: list[str]) -> list[str]:
@@ -122,20 +138,39 @@ def _refuse_options(arguments: list[str]) -> None:
 
     Also for `table=NAME --cfg job`, which would print the configuration of a run that no table has.
     """
-    options, unknown = hydra_internals.args_parser().parse_known_args(arguments)
+    parser = hydra_internals.args_parser()
+    parser.error = _wrong_option  # type: ignore[method-assign]
+    options, unknown = parser.parse_known_args(arguments)
     for word in unknown:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
             raise ConfigError(f"{word}: no such option; a setting is written {key}={value or '...'}, without dashes")
-    other_sweeper = any(a.startswith("hydra/sweeper=") and a != OWN_SWEEPER for a in arguments)
+    if options.package and options.package not in ("_global_", *keys.known_keys(options.overrides)):
+        raise ConfigError(f"--package={options.package}: no such key; --cfg job without it shows all of them")
+    for name in ("config_name", "config_path"):
+        if (given := getattr(options, name)) is not None:
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option}={given}: leave it out; --config-dir=FOLDER adds your own files")
     for argument in arguments:
         key, _, value = argument.lstrip("+").partition("=")
+        if "@" in key and not key.startswith("-"):
+            raise ConfigError(f"{argument}: write it without @: a group has its own place")
         keeps = value.lower() in ("false", "null") if key == "hydra.job.chdir" else False
-        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and other_sweeper):
+        if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and _other_sweeper(arguments)):
             raise ConfigError(f"{key}={value} {NO_EFFECT[key]}")
     names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
     if names and options.cfg in ("job", "all"):
         raise ConfigError(f"table={names[0]} has many runs, --cfg shows one: make plan TABLE={names[0]} lists them")
+
+
+def _wrong_option(message: str) -> NoReturn:
+    """Raise ConfigError for what argparse says of --cfg=nope, and of --config-dir without a folder."""
+    option, _, why = message.removeprefix("argument ").partition(": ")
+    chosen = re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", why)
+    option = option.partition("/")[0]
+    if chosen:
+        raise ConfigError(f"{option}={chosen[1]}: choose {chosen[2]}")
+    raise ConfigError(f"{option} takes a value: {option}=...")
 
 
 def _output_is_closed() -> bool:

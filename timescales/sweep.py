@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from timescales.config import check, identity, messages, schema
 from timescales.config.compose import Composer
-from timescales.config.overrides import spell
+from timescales.config.overrides import OF_GROUPS, spell
 from timescales.errors import ConfigError
-from timescales.papers.table import Run, Table, expand, varying
+from timescales.papers.table import Table, expand, varying
 from timescales.runs import lock, record, store
 from timescales.runs.decide import Action, decide
 
@@ -90,27 +90,48 @@ def of_table(
     runs = expand(table, profile, {key: compose.values(o) for key, o in wanted.items()})
     if not runs and profile == "tiny":
         raise ConfigError(f"profile={profile}: {table.name} has no small-scale version (its key `tiny`)")
-    if narrow and runs:
-        _check_keys(runs[0], compose)
-        in_table = {_id(run, compose) for run in expand(table, profile)}
-        if beyond := sum(_id(run, compose) not in in_table for run in runs):
-            print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(runs)}", flush=True)
+    requests = fitting([run.overrides for run in runs], compose)
+    if narrow and requests:
+        _check_keys(requests[0], compose)
+        in_table = {_id(run.overrides, compose) for run in expand(table, profile)}
+        if beyond := sum(_id(overrides, compose) not in in_table for overrides in requests):
+            print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     # The table's name is for W&B's tag alone; a logger's keys are no part of a run's identity.
-    return [[*run.overrides, *shared, f"++logger.table={table.name}"] for run in runs]
+    return [[*overrides, *shared, f"++logger.table={table.name}"] for overrides in requests]
 
 
-def _check_keys(run: Run, compose: Composer) -> None:
+def fitting(requests: Sequence[Overrides], compose: Composer) -> list[Overrides]:
+    """The overrides of runs without keys that a run's model, task or optimizer does not have, but another run's has.
+
+    Prints such keys. A key that no run has stays, as an error for `plan`; runs that are the same then are one.
+    """
+    groups = [compose.groups_of(overrides) for overrides in requests]
+    keys = dict.fromkeys(key_of(o) for overrides in requests for o in overrides if o.startswith(OF_GROUPS))
+    lacking = {key: [chosen for chosen in dict.fromkeys(groups) if not compose.has(chosen, key)] for key in keys}
+    lacking = {key: chosen for key, chosen in lacking.items() if len(chosen) < len(set(groups))}
+    for key, chosen in lacking.items():
+        group = key.partition(".")[0]
+        if names := dict.fromkeys(compose.choices(one).get(group, f"the {group}") for one in chosen):
+            print(f"note: {key} is left out for {', '.join(names)}: no such key there", flush=True)
+    fitted = [
+        tuple(o for o in overrides if chosen not in lacking.get(key_of(o), ()))
+        for overrides, chosen in zip(requests, groups, strict=True)
+    ]
+    return [list(overrides) for overrides in dict.fromkeys(fitted)]
+
+
+def _check_keys(overrides: Overrides, compose: Composer) -> None:
     """Compose one run of many: an unknown key is one error, not one for each run."""
     try:
-        compose(run.overrides)
+        compose(overrides)
     except Exception as error:
-        raise ConfigError(messages.one_line(error, run.overrides) or str(error)) from error
+        raise ConfigError(messages.one_line(error, overrides) or str(error)) from error
 
 
-def _id(run: Run, compose: Composer) -> str | None:
-    """The run's id; None for one that cannot be composed, which `plan` names."""
+def _id(overrides: Overrides, compose: Composer) -> str | None:
+    """The id of a run; None for one that cannot be composed, which `plan` names."""
     try:
-        return identity.identity(compose(run.overrides))
+        return identity.identity(compose(overrides))
     except Exception:
         return None
 

@@ -29,12 +29,46 @@ LINES = [
     ("hydra.sweeper.seed=5", "hydra.sweeper.seed: no such key; --cfg hydra shows all of them"),
     ("loop.max_step=1", "did you mean loop.max_steps?"),
     ("model=lstm,plstm", "model=lstm,plstm: several values are a sweep, which takes -m; a list is written 'model=["),
-    ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
-    ("loop.max_epochs=x", "loop.max_epochs: Value 'x'"),
+    ("seed=abc", "seed must be a whole number; not abc"),
+    ("loop.max_epochs=x", "loop.max_epochs must be a whole number; not x"),
     ("loop.max_epochs=0", "loop.max_epochs must be at least 1"),
     ("loop.clip_norm=-1", "loop.clip_norm must be above 0"),
     ("loop.checkpoint_every=-1", "at least 0"),
-    ("loop=3", "loop: Invalid type"),
+    ("loop=3", "loop holds keys such as loop.max_epochs; not 3"),
+    ("++loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
+    ("-m ++loop=${seed}", "loop holds keys such as loop.max_epochs; not 0"),
+    ("loop.patience=x", "loop.patience must be a whole number or null; not x"),
+    ("loop.clip_norm=x", "loop.clip_norm must be a number or null; not x"),
+    ("loop.patience=x loop.patience=3", "loop.patience must be a whole number or null; not x"),
+    ("resume=x", "resume must be true or false; not x"),
+    ("device=[cpu]", "device must be a word; not [cpu]"),
+    ("engine=[a]", "engine must be one of auto, eager, fused, graph, cudnn; not [a]"),
+    ("seed=${nope}", "seed=${nope}: ${...} must name a key that --cfg job shows"),
+    ("data_root=${oc.env:NOPE}", "or a variable that is set"),
+    ("~seed=3", "~seed: it is 0: write ~seed alone to delete it"),
+    ("~nothing", "~nothing: there is no value to delete: leave it out"),
+    ("~loop", "loop must not be deleted"),
+    ("~loop.max_epochs", "loop.max_epochs must not be deleted"),
+    ("~model", "~model: model takes one of these names: chrono,"),
+    ("model=[1]", "model=[1]: model takes one of these names: chrono,"),
+    ("model=${seed}", "model=${seed}: model takes one of these names: chrono,"),
+    ("+model=plstm", "+model=plstm: model is chosen already: write model=NAME alone"),
+    ("++model=plstm", "++model=plstm: model is chosen already: write model=NAME alone"),
+    ("model@x=plstm", "model@x=plstm: write it without @"),
+    ("x[0]=3", "x[0]=3: cannot be read; write key=value, and a key with letters, digits, _ and dots alone"),
+    ("=3", "=3: "),
+    ("seed=range(3)", "seed=range(3): several values are a sweep, which takes -m"),
+    ("-m hydra.sweeper.minutes=1,2", "give one value: a sweep is over settings of runs"),
+    ("seed=???", "seed has no value: give seed=..."),
+    ("hydra.job.env_copy=[NOPE]", "hydra.job.env_copy=[NOPE]: cannot be used; leave it out"),
+    ("hydra.searchpath=[nope]", "hydra.searchpath=[nope] is not for this program: leave it out"),
+    ("hydra.verbose={a:1}", "hydra.verbose={a:1}: cannot be used; leave it out"),
+    ("hydra.mode=nope", "hydra.mode=nope: hydra.mode must be of another kind; --cfg hydra shows it"),
+    ("--cfg nope", "--cfg='nope': choose 'job', 'hydra', 'all'"),
+    ("--cfg job --package nope", "--package=nope: no such key"),
+    ("--config-dir", "--config-dir takes a value: --config-dir=..."),
+    ("--config-dir=nowhere", "no such folder; give one that there is"),
+    ("--config-name=nope", "--config-name=nope: leave it out"),
     ("device=cdua", "did you mean cuda?"),
     ("device=gpu", "did you mean cuda?"),
     ("--model plstm", "a setting is written model=..., without dashes"),
@@ -67,8 +101,8 @@ LINES = [
     ("model._target_=torch.hub.load", "torch.hub.load is no RNN"),
     ("model._target_=5", "model._target_ must be module.class, as in conf/model/*.yaml; not 5"),
     ("~task._target_", "task._target_ must be module.class"),
-    ("~model.name", "model.name must not be deleted"),
-    ("model=null", "Config group override must be a string or a list"),
+    ("~model.name", "model.name must be a word of letters, digits"),
+    ("model=null", "model=null: model takes one of these names: chrono,"),
     ("optimizer.lr=abc", "optimizer.lr must be float, not 'abc'"),
     ("optimizer.lr=null", "optimizer.lr must be float, not None"),
     ("optimizer=adam optimizer.betas=[0.9]", "optimizer.betas must be a list of 2"),
@@ -82,10 +116,10 @@ LINES = [
     ("hydra/launcher=nowhere", "hydra/launcher=nowhere: no such hydra/launcher (there are joblib, slurm)"),
     ("-m hydra/sweeper=optuna", "pip install -e '.[optuna]'"),
     ("table=chien_table3 hydra/sweeper=basic", "hydra/sweeper=basic: a table has a sweeper of its own"),
-    ("--resolve", "resolve"),
+    ("--resolve", "--resolve takes --cfg job, too"),
     ("task.T=[1", "cannot be read"),
     ("model", "write key=value"),
-    ("--run", "Only one of --run, --multirun"),
+    ("--run", "give only one of --run, --multirun"),
     ("run_dir=/proc/nowhere", "choose another place with run_dir=DIR"),
 ]
 
@@ -119,7 +153,7 @@ def test_missing_data_is_one_clear_line(train, tmp_path):
 def test_a_learning_rate_for_another_optimizer_asks_for_one(train):
     outcome = train("task=dyck2", "optimizer.name=mine", "logger=none")
     assert (outcome.status, outcome.err.count("\n")) == (1, 1)
-    assert "optimizer=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
+    assert "optimizer.name=mine: the learning rate here is for adam; give optimizer.lr=" in outcome.err
 
 
 def test_tasks_give_steps_first(train, tmp_path):
@@ -146,7 +180,6 @@ def handler_of(error, overrides):
 
 # By handler an override that leads to it.
 EXAMPLES = {
-    "wrong_options": "model=null",
     "wrong_group": "model=[1]",
     "several_values": "model=lstm,plstm",
     "no_such_choice": "model=lstn",
@@ -155,8 +188,12 @@ EXAMPLES = {
     "refused_override": "sede=1",
     "not_new": "+seed=1",
     "no_value": "seed=???",
-    "named_key": "seed=abc",
-    "as_it_is": "~nothing",
+    "deleted": "~loop",
+    "not_there": "~nothing",
+    "no_group": "~model",
+    "wrong_type": "seed=abc",
+    "wrong_reference": "task.T=${nope}",
+    "as_it_is": "hydra.searchpath=3",
 }
 
 

@@ -14,7 +14,7 @@ from uses.registry import LSTMS, POWER_LAW, close, fields
 import timescales
 
 # torch's internal test code forbids the whole process to set torch.backends.cudnn.*, which training does.
-setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)  # the name would be mangled in a class
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
 # Arguments that do not exist here, with torch's default.
 TORCHS = {"bias": True, "bidirectional": False, "proj_size": 0}

@@ -1,4 +1,4 @@
-"""Random overrides: all are composed, and some of the valid ones take a training step."""
+"""Random command lines: all are composed, and some of the valid ones take a training step."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ class RandomOverrides(FaultTests):
 
     title = "Random overrides"
     description = (
-        "Random overrides: choices of groups; keys that are right, misspelt, deleted, added and nonsensical; values of "
-        "every type, out of range, huge, nested, null, Unicode, paths, classes, interpolations. *valid*: composes, "
-        "passes the validation and has an identity. *clear*: one line says what is wrong. *sweep*: is a sweep, and is "
-        "not composed as one run. Whatever takes longer than its limit counts as a fault, as does a traceback. "
-        "`train.py` itself takes the steps, with small sizes and without a network."
+        "Random command lines: choices of groups; keys that are right, misspelt, deleted, added and nonsensical; "
+        "values of every type, out of range, huge, nested, null, Unicode, paths, classes, interpolations; duplicates, "
+        "sweeps, Hydra's own settings and options; brackets, quotes and signs in wrong places. All goes through "
+        "`train.py`, up to where it would load torch. *valid*: composes, passes the validation and has an identity. "
+        "*clear*: one line of error that names a key or option of the command line and what to do. *no key*, *no fix*: "
+        "a line without one of these. *foreign words*: a line with words of Hydra, OmegaConf or Python. *fault*: a "
+        "traceback, several lines, or more than 30 s. `train.py` itself takes the steps, with small sizes and without "
+        "a network."
     )
 
     def run(self) -> None:
@@ -39,18 +42,19 @@ class RandomOverrides(FaultTests):
         self.take_steps(self.times(500))
 
     def compose(self) -> None:
-        """Every case must be valid, or one line of error."""
-        for number, case in self.composed(self.times(10_000), False, "compositions"):
-            self.report.count("composed and validated, without torch", case.kind)
-            if case.kind == "fault":
-                self.report.fault(f"fuzz composition {number}", shown(case), case.text)
+        """Every case must be valid, or one line of error with key and fix."""
+        for number, case in self.composed(self.times(10_000), False, "command lines"):
+            row = "a sweep" if "-m" in case.overrides else "one run"
+            self.report.count(f"{row}, composed and validated without torch", case.kind)
+            if case.kind not in ("valid", "clear"):
+                self.report.fault(f"fuzz command line {number}", f"{case.kind}: {shown(case)}", case.text)
 
     def take_steps(self, wanted: int) -> None:
         """A step of a valid case must succeed, or fail with one line of error."""
         taken = 0
         with tqdm(total=wanted, desc="steps", unit="step") as bar:
             for number, case in self.composed(4 * wanted, True, "compositions for steps"):
-                if case.kind == "fault":
+                if case.kind not in ("valid", "clear"):
                     self.report.count("composed for a step", case.kind)
                     self.report.fault(f"fuzz composition {number} for steps", shown(case), case.text)
                 if case.kind == "valid" and taken < wanted:

@@ -94,7 +94,7 @@ INTERPOLATIONS = (
     "${oc.create:{a:1}}",
     "???",
 )
-PLACES = ("/dev/null", "/proc/nowhere", "nowhere", "a/b/c", "x" * 300, "~nobody/x", "a\0b", "/", "..", "con:", "ü/ñ")
+PLACES = ("/dev/null", "/proc/nowhere", "nowhere", "a/b/c", "x" * 300, "~nobody/x", "/", "..", "con:", "ü/ñ")
 HARMLESS_PLACES = tuple(place for place in PLACES if place not in ("/", "..", "/dev/null"))
 TARGETS = (
     "os.system",
@@ -139,3 +139,92 @@ LARGE_NUMBERS = (
 )
 FLOATS = ("0.0", "0.5", "-0.5", "1.0", "1.5", "1e-3", "1e-9", "inf", "-inf", "nan", ".5", "1.")
 CONSTANTS = ("true", "false", "null", "True", "NULL", "yes")
+
+SWEEPS = (
+    "A,B",
+    "A,B,C",
+    "A,",
+    ",A",
+    "choice(A,B)",
+    "choice(A)",
+    "choice()",
+    "range(1,3)",
+    "range(3)",
+    "range(A)",
+    "interval(0,1)",
+    "interval(A,B)",
+    "glob(*)",
+    "glob(A)",
+    "sort(2,1)",
+    "shuffle(1,2)",
+    "tag(x,A,B)",
+    "nope(A)",
+    "int(A)",
+    "float(A)",
+    "bool(A)",
+    "str(A)",
+    "json_str(A)",
+    "extend_list(A)",
+    "choice(A,B",
+    "[A,B]",
+    "{A:B}",
+)
+MARKS = (
+    "'",
+    '"',
+    "[",
+    "]",
+    "{",
+    "}",
+    "(",
+    ")",
+    "\\",
+    ",",
+    ":",
+    "=",
+    "$",
+    "${",
+    "#",
+    "&",
+    " ",
+    "@",
+    "~",
+    "+",
+    "é",
+    "\n",
+)
+HYDRA_KEYS = (
+    *("hydra", "hydra.job", "hydra.job.name", "hydra.job.num", "hydra.verbose", "hydra.mode", "hydra.searchpath"),
+    *("hydra.sweeper", "hydra.sweeper.minutes", "hydra.sweeper.nope", "hydra.run.dir", "hydra.sweep.dir", "hydra.nope"),
+    *(
+        "hydra.job.chdir",
+        "hydra.job.env_copy",
+        "hydra.job.env_set",
+        "hydra.callbacks",
+        "hydra.launcher",
+        "hydra/launcher",
+    ),
+    *(
+        "hydra/launcher",
+        "hydra/sweeper",
+        "hydra/job_logging",
+        "hydra/nope",
+        "hydra.runtime.cwd",
+        "hydra.overrides",
+        "hydra.help.header",
+    ),
+)
+OPTIONS = (
+    *(["--model", "plstm"], ["--config-dir", "nowhere"], ["--config-dir=nowhere"], ["--config-dir"], ["--cfg", "job"]),
+    *(["--cfg", "nope"], ["--cfg"], ["--resolve"], ["--run"], ["--multirun"], ["-c", "job"], ["--config-name", "nope"]),
+    *(["--config-path", "nope"], ["--package", "nope"], ["--cfg", "job", "--package", "nope"], ["--info", "nope"]),
+    *(["--info", "config"], ["--help"], ["--version"], ["--nope=1"], ["-x"], ["--config-dir", "."], ["--"]),
+    *(
+        ["table=chien_copy", "profile=tiny", "seed=0"],
+        ["table=chien_copi"],
+        ["table="],
+        ["profile=tiny"],
+        ["table=null"],
+    ),
+    *(["hydra/sweeper=basic"], ["hydra/sweeper=optuna"], ["hydra/launcher=nope"], ["--cfg", "job", "--resolve"]),
+)

@@ -1,16 +1,21 @@
-"""Compose random overrides without torch, and print what becomes of each case as one line of JSON.
+"""Give random command lines to `train.py`, and print what becomes of each case as one line of JSON.
 
     python tests/faults/random_overrides.py SEED FIRST LAST [small]
 
-A case is a list of overrides that follows from the seed and its number. `small` draws no sizes above 50, so that a
-valid case can take a training step.
+A case follows from the seed and its number. All of the command line is used, with Hydra: only the training is replaced
+by the checks that need no torch. One process takes all cases, each in a tenth of a second. `small` draws overrides of
+one run alone, and no sizes above 50, so that a valid case can take a training step.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import os
 import random
+import re
 import signal
 import sys
 import traceback
@@ -23,14 +28,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import odd_values as odd  # noqa: E402
+from hydra.core.global_hydra import GlobalHydra  # noqa: E402
 from omegaconf import DictConfig, OmegaConf  # noqa: E402
 
 import train  # noqa: E402
-from timescales.config import check, compose, folders, identity, messages  # noqa: E402
+from timescales import cli, sweep  # noqa: E402
+from timescales.config import check, compose, folders, identity  # noqa: E402
 from timescales.config.keys import dotted  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
-SECONDS = 30  # a composition that takes longer counts as hanging
+SECONDS = 30  # a case that takes longer counts as hanging
 
 # ------------------------------------------------------------------------------------------------------ drawing a case
 
@@ -73,26 +80,70 @@ def override(rng: random.Random, known: list[str], small: bool) -> str:
     return f"{sign}{key}={value(rng, key, small)}"
 
 
-def overrides(seed: int, number: int, small: bool, keys: Callable[[list[str]], list[str]]) -> list[str]:
-    """The overrides of a case.
+def sweeping(rng: random.Random, known: list[str]) -> str:
+    """A random override with several values, or with a function of Hydra's grammar."""
+    key = rng.choice([*GROUPS, *known])
+    values = [rng.choice(folders.choices(key)) if key in GROUPS else value(rng, key, True) for _ in range(3)]
+    form = rng.choice(odd.SWEEPS)
+    return f"{key}={form.replace('A', values[0]).replace('B', values[1]).replace('C', values[2])}"
+
+
+def broken(rng: random.Random, text: str) -> str:
+    """An override with a character too much or too few."""
+    at = rng.randrange(len(text) + 1)
+    return text[:at] + rng.choice(odd.MARKS) + text[at + rng.randrange(2) :]
+
+
+def command(seed: int, number: int, small: bool, keys: Callable[[list[str]], list[str]]) -> list[str]:
+    """The command line of a case.
 
     Args:
         seed, number: decide the case.
-        small: draw no sizes above 50.
+        small: overrides of one run alone, and no sizes above 50.
         keys: returns the keys of the configuration that choices of groups compose.
     """
     rng = random.Random(f"{seed} fuzz {number} {small}")
-    # Only 40 different choices of groups, since each takes a tenth of a second to compose.
+    # Only 40 different choices of groups: the keys of each are composed once.
     chosen = random.Random(f"groups {rng.randrange(40)}")
     case = [f"{group}={chosen.choice(folders.choices(group))}" for group in GROUPS if chosen.random() < 0.8]
     known = keys(list(case))
     if rng.random() < 0.03:
         case.append(f"{rng.choice((*GROUPS, 'logger', 'table'))}={value(rng, '', small)}")
     n = rng.choice([1, 1, 1, 2, 2, 3, 5])
-    return case + [override(rng, known, small) for _ in range(n)]
+    case += [override(rng, known, small) for _ in range(n)]
+    if small:
+        return case
+    if rng.random() < 0.1:  # given twice, or a group in another form
+        key, _, text = rng.choice(case).partition("=")
+        case.append(f"{rng.choice(['', '+', '++', '~'])}{key}{rng.choice(['=', '', '@here=', '/x='])}{text}")
+    if rng.random() < 0.1:
+        case.append(sweeping(rng, known))
+    if rng.random() < 0.1:
+        k = rng.randrange(len(case))
+        case[k] = broken(rng, case[k])
+    if rng.random() < 0.05:
+        case.append(f"{rng.choice(odd.HYDRA_KEYS)}={value(rng, '', small)}")
+    if rng.random() < 0.05:
+        case += rng.choice(odd.OPTIONS)
+    if rng.random() < 0.15:
+        case.append("-m")
+    return case
 
 
-# ---------------------------------------------------------------------------------------------------- composing a case
+# --------------------------------------------------------------------------------------------------- what becomes of it
+
+# Words with which a line says what to do.
+FIX = re.compile(
+    r"did you mean|must (be|have|hold|name|not)|\b(give|write|choose|quote|delete|leave it out|pip install)\b"
+    r"|there (is|are) |shows (all|one|it)|holds keys|takes|\bis for\b|without|restarts|says"
+)
+# Words of Hydra's and OmegaConf's messages, of their grammar, and of Python.
+FOREIGN = re.compile(
+    r"struct\b|converted|object_type|full_key|\w+Config\b|Optional\b|Interpolation|interpolation (key|type|to)|viable"
+    r"|mismatched|extraneous|token recognition|Lexer|Config group override|Could not|Invalid type|subclass|Ambiguous"
+    r"|Missing mandatory|requires --multirun|defaults list|Error\b|Exception|<class|Unexpected|merging"
+    r"|[Pp]rimary|NoneType|ANTLR|[Ii]nvalid|[Uu]nsupported|ValueType|[Nn]ode\b|object at"
+)
 
 
 class Late(BaseException):
@@ -107,61 +158,85 @@ def raise_late(number: int, frame: FrameType | None) -> None:
 class Outcome(NamedTuple):
     """What became of a case."""
 
-    kind: str  # "valid", "clear" (one line of error), "sweep" or "fault"
-    text: str  # the line or the traceback
-    overrides: list[str]
+    kind: str  # "valid"; "clear": one line with key and fix; "no key", "no fix", "foreign words"; "fault"
+    text: str  # the line, or the traceback
+    overrides: list[str]  # the command line
 
 
-class Composing:
-    """Composes cases and validates them as `train.main` does before torch is loaded."""
+class Commands:
+    """Gives cases to `train.py`, up to where it would load torch."""
 
-    def __init__(self, composer: compose.Composer) -> None:
-        self.composer = composer
+    def __init__(self) -> None:
         self.known: dict[tuple[str, ...], list[str]] = {}
+        train.run = validated
+        in_order = sweep.in_order
+        sweep.in_order = lambda runs, seconds: in_order(runs, seconds)[:1]  # one job of a sweep is enough
+        signal.signal(signal.SIGALRM, raise_late)
 
     def keys(self, groups: list[str]) -> list[str]:
         """All keys of the configuration that these choices compose."""
         if tuple(groups) not in self.known:
-            plain = OmegaConf.to_container(self.composer(groups), resolve=False)
-            keys = [key for key in dotted(plain) if not key.startswith(("logger", "table"))]
-            self.known[tuple(groups)] = keys
+            with compose.composing() as composer:
+                plain = OmegaConf.to_container(composer(groups), resolve=False)
+            self.known[tuple(groups)] = [key for key in dotted(plain) if not key.startswith(("logger", "table"))]
         return self.known[tuple(groups)]
 
     def case(self, seed: int, number: int, small: bool) -> Outcome:
-        """Compose and validate one case."""
-        case = overrides(seed, number, small, self.keys)
-        signal.signal(signal.SIGALRM, raise_late)
+        """What becomes of one case."""
+        case = command(seed, number, small, self.keys)
+        GlobalHydra.instance().clear()
+        os.environ.pop("HYDRA_FULL_ERROR", None)
+        sys.argv = ["train.py", *case]
+        out, err, status = io.StringIO(), io.StringIO(), 0
         signal.alarm(SECONDS)
         try:
-            if any("=" in text and self.composer.parse(text).is_sweep_override() for text in case):
-                return Outcome("sweep", "", case)
-            self.validate(self.composer(case))
-            return Outcome("valid", "", case)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                cli.run(train.main)
+        except SystemExit as leaving:
+            status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         except Late:
             return Outcome("fault", f"hung: more than {SECONDS} s", case)
         except Exception as error:
-            return explained(error, case)
+            return Outcome("fault", "".join(traceback.format_exception(error)), case)
         finally:
             signal.alarm(0)
-
-    @staticmethod
-    def validate(cfg: DictConfig) -> None:
-        """What `train.main` does before it trains."""
-        for single in identity.each_seed(cfg):
-            train.unfinished(single)
-        check.check(cfg)
-        identity.resolved(cfg)
+        return outcome(status, out.getvalue(), err.getvalue(), case)
 
 
-def explained(error: Exception, case: list[str]) -> Outcome:
-    """The outcome of a case that raised an error: clear if the command line shows it as one line."""
-    try:
-        line = messages.one_line(error, case)
-    except Exception as second:
-        return Outcome("fault", f"in one_line: {''.join(traceback.format_exception(second))}", case)
-    if line is None:
-        return Outcome("fault", "".join(traceback.format_exception(error)), case)
-    return Outcome("clear" if line.strip() and "\n" not in line else "fault", line, case)
+def validated(cfg: DictConfig) -> str:
+    """What `train.run` does before it trains."""
+    for single in identity.each_seed(cfg):
+        train.unfinished(single)
+    check.check(cfg)
+    identity.resolved(cfg)
+    return cli.SKIPPED
+
+
+def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:
+    """The outcome of a case by what `train.py` printed and its exit status."""
+    if status == 0:
+        return Outcome("valid" if not err else "fault", err, case)
+    line = err.removeprefix("error: ").removesuffix("\n")
+    if status != 1 or line == err or not line.strip() or "\n" in line:
+        return Outcome("fault", err, case)
+    if re.fullmatch(r"\d+ of \d+ runs? failed", line):  # each has a line of its own
+        line = re.findall(r"^failed: .*\n  (.*)$", out, re.MULTILINE)[-1]
+    return Outcome(kind(line, case), line, case)
+
+
+def kind(line: str, case: list[str]) -> str:
+    """Of a line of error: "clear" if it names a key of the command line and what to do, in plain words."""
+    said = line
+    for word in sorted(case, key=len, reverse=True):  # what was typed may have any words
+        value = word.partition("=")[2] or word
+        said = said.replace(value, "") if len(value.strip()) > 2 else said
+    if FOREIGN.search(said):
+        return "foreign words"
+    words = [" ".join(word.split()) for word in case]
+    keys = [re.split("[=@]", word.lstrip("+~-"))[0] for word in words]
+    if not any(word and word in line for word in [*keys, *words]):
+        return "no key"
+    return "clear" if FIX.search(said) else "no fix"
 
 
 def main() -> None:
@@ -170,10 +245,9 @@ def main() -> None:
         parser.add_argument(name, type=int)
     parser.add_argument("size", nargs="?", choices=["small"])
     options = parser.parse_args()
-    with compose.composing() as composer:
-        composing = Composing(composer)
-        for number in range(options.first, options.last):
-            print(json.dumps(composing.case(options.seed, number, options.size == "small")), flush=True)
+    commands = Commands()
+    for number in range(options.first, options.last):
+        print(json.dumps(commands.case(options.seed, number, options.size == "small")), flush=True)
     heavy = {"torch", "pandas", "wandb"} & set(sys.modules)
     assert not heavy, f"the validation imported {heavy}"
 

@@ -33,3 +33,28 @@ def test_sensitivity_judges_a_setting_that_one_model_alone_has(tmp_path, monkeyp
         assert [result.claim.text for result in judged if result.verdict.word == "open"] == [], words
     head = ["setting", "runs", *(claim.text for claim in table.claims)]
     assert f"| {' | '.join(head)} |" in sensitivity.page(table, found).splitlines()
+
+
+def test_overrides_choose_and_change_the_runs():
+    with compose.composing() as composer:
+        table = load.table("chien_copy").tiny
+        overrides = ["seed=0", "model=lstm,plstm", "model.epsilon=.1", "task.layout=authors"]
+        part = sensitivity.narrowed(table, overrides, composer)
+        assert "task.layout" in {variation.key for variation in sensitivity.variations(table, composer)}
+        varied = sensitivity.variations(part, composer)
+        assert "task.layout" not in {variation.key for variation in varied}
+        for variation in varied:
+            runs = [run.axes for run, _ in sensitivity.runs_of(part, composer, variation)]
+            assert [(axes["model"], axes["seed"]) for axes in runs] == [("lstm", 0), ("plstm", 0)]
+            assert [axes.get("model.epsilon") for axes in runs] == [None, 0.1]  # the LSTM has none
+            assert {axes["task.layout"] for axes in runs} == {"authors"}
+
+
+def test_a_part_is_printed_and_not_written(script):
+    files = sorted((paths.RESULTS / "chien_copy").glob("sensitivity.*"))
+    before = [path.read_bytes() for path in files]
+    printed = script("sensitivity", "chien_copy", "--no-run", "seed=0")
+    assert "| as assumed | 3 | in order (n=1): 1400 (n=1) against 2500 (n=1) |" in printed
+    assert "with seed=0; not written" in printed
+    assert [path.read_bytes() for path in files] == before
+    assert "error: seeed: no such key; did you mean seed?" in script("sensitivity", "chien_copy", "seeed=0")

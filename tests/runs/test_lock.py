@@ -54,6 +54,24 @@ def test_a_full_disk_locks_nobody_out(tmp_path):
     assert held.path.read_text() == lock.RELEASED
 
 
+def test_a_full_disk_that_copies_on_write_locks_nobody_out(tmp_path, monkeypatch):
+    """There overwriting fails; on btrfs a time can still be set."""
+    held = lock.Lock(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        held.release()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert json.loads(held.path.read_text())["process"] == os.getpid()
+    assert lock.owner(tmp_path) is None
+    real = lock._this_process
+    monkeypatch.setattr(lock, "_this_process", lambda: real() | {"machine": "another kernel"})
+    assert lock.owner(tmp_path) is None
+    with lock.hold(tmp_path):
+        pass
+
+
 def test_a_dead_owner_on_this_machine_is_seen_at_once(tmp_path):
     code = "import pathlib, sys; from timescales.runs import lock\n"
     code += "held = lock.Lock(pathlib.Path(sys.argv[1])); print(flush=True); input()"

@@ -84,17 +84,51 @@ def test_a_checkpoint_does_not_choose_how_the_optimizer_is_computed(tmp_path):
     assert optimizer.state_dict()["state"][0]["step"] == 5
 
 
-def test_random_generators_of_as_many_gpus_as_there_are(monkeypatch):
-    """A run on a CPU asks for none, which would start the GPU; one begun on two GPUs goes on on one."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: pytest.fail("the GPU was asked"))
-    state = checkpoint.rng_state()
+def test_a_run_on_a_cpu_asks_no_gpu_for_its_random_generator(monkeypatch):
+    """Which would start the GPU."""
+    for name in ("get_rng_state", "get_rng_state_all", "set_rng_state", "is_available"):
+        monkeypatch.setattr(torch.cuda, name, lambda *a: pytest.fail("the GPU was asked"))
+    state = checkpoint.rng_state(torch.device("cpu"))
     assert state["cuda"] == []
-    put = []
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.extend)
-    checkpoint.set_rng_state(state | {"cuda": [torch.tensor([1]), torch.tensor([2])]})
-    assert put == [torch.tensor([1])]
+    checkpoint.set_rng_state(state | {"cuda": [torch.tensor([1])]}, torch.device("cpu"))  # begun on a GPU
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "put"),
+    [
+        (["cuda:1"], "cuda:0", "cuda:1"),
+        (["cuda:0"], "cuda:1", "cuda:0"),
+        (["cuda:0", "cuda:1"], "cuda:1", "cuda:1"),  # older checkpoints have the states of all GPUs
+        (["cuda:0", "cuda:1"], "cuda:3", "cuda:1"),
+    ],
+)
+def test_the_random_generator_of_the_gpu_on_which_a_run_continues(monkeypatch, saved, now, put):
+    states = {name: torch.tensor([k], dtype=torch.uint8) for k, name in enumerate(("cuda:0", "cuda:1"))}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: states[str(device)])
+    done = []
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: done.append((str(device), state)))
+    state = checkpoint.rng_state(torch.device(saved[0]))
+    state["cuda"] += [states[name] for name in saved[1:]]
+    checkpoint.set_rng_state(state, torch.device(now))
+    assert done == [(now, states[put])]
+
+
+def test_a_run_of_another_gpu_continues_on_the_cpu(tmp_path, monkeypatch):
+    """Its tensors say that they lie on cuda:1, which is not here."""
+    whole = fit(tmp_path / "whole", LoopSettings(max_epochs=3))
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "parts", LoopSettings(max_epochs=3), signal_at(7))
+    path = tmp_path / "parts" / "last.pt"
+    content = checkpoint.load(path)
+    content["rng"]["cuda"] = [torch.zeros(16, dtype=torch.uint8)]
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.serialization, "location_tag", lambda storage: "cuda:1")
+        checkpoint.save(path, content)
+    with pytest.raises(RuntimeError, match="CUDA"):
+        torch.load(path, weights_only=True)
+    resumed = fit(tmp_path / "parts", LoopSettings(max_epochs=3))
+    assert same_weights(whole.model, resumed.model)
+    assert resumed.progress.curve == whole.progress.curve
 
 
 def test_checkpoints_take_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):

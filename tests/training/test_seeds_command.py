@@ -74,7 +74,7 @@ def test_run_dir_holds_them_under_their_names(train, tmp_path, monkeypatch, plac
     [
         ("0", "seeds must be at least 1"),
         ("-2", "seeds must be at least 1"),
-        ("many", "seeds: Value 'many'"),
+        ("many", "seeds must be a whole number; not many"),
     ],
 )
 def test_seeds_that_cannot_be_are_one_line(train, tmp_path, seeds, words):

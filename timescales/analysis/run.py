@@ -97,18 +97,18 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
     Torch's precision and determinism are set as the run's configuration says. The state of the random number generators
     is left as it was. Raises ConfigError if there is no run, or no weights of its configuration.
     """
-    from timescales.training import build, checkpoint
+    import torch
+
+    from timescales.training import build
 
     directory = Path(directory)
     found = record.read(directory)
     if found is None:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")
     config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
-    random_state = checkpoint.rng_state()
-    try:
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
+    with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
-    finally:
-        checkpoint.set_rng_state(random_state)
     initial = copy.deepcopy(model)
     if weights is not None:
         content = _load_weights(model, directory, weights, found["status"] == "interrupted")

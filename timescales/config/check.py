@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -29,7 +31,7 @@ def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the base configuration that no run can have."""
     _check_keys(cfg)
     _check_classes(cfg)
-    _check_names(cfg)
+    check_names(cfg)
     _check_environment(cfg)
     _check_loop(cfg.loop)
     _check_choices(cfg)
@@ -43,12 +45,24 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
 
 
+def check_parts(cfg: Mapping[Any, Any]) -> None:
+    """Raise ConfigError for a loop or a task that is a value instead of keys."""
+    for name in ("loop.max_epochs", "task.batch_size"):
+        part = name.partition(".")[0]
+        if not isinstance(cfg[part], Mapping):
+            raise ConfigError(f"{part} holds keys such as {name}; not {cfg[part]}")
+
+
 def _check_keys(cfg: DictConfig) -> None:
     """The keys are those of the schema, all of them."""
+    check_parts(cfg)
     for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
         names, keys = [f.name for f in fields(schema)], list(part)  # `in part` would resolve run_dir each time
         if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:
-            raise ConfigError(f"{prefix}{unknown[0]}: no such key{nearest(unknown[0], names)}")
+            inner = OmegaConf.to_container(part, resolve=False)
+            assert isinstance(inner, dict)
+            whole = next((key for key, _ in _values({unknown[0]: inner[unknown[0]]})), unknown[0])
+            raise ConfigError(f"{prefix}{whole}: no such key{nearest(unknown[0], names) or '; leave it out'}")
         if deleted := [name for name in names if name not in keys and name != "table"]:
             raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
 
@@ -60,32 +74,48 @@ def _check_classes(cfg: DictConfig) -> None:
             raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
 
 
-def _check_names(cfg: DictConfig) -> None:
+def check_names(cfg: DictConfig) -> None:
+    """Raise ConfigError for a name that is part of file names and should not be."""
     for group in ("model", "task", "paper"):
         name = OmegaConf.select(cfg, f"{group}.name")
         if not (isinstance(name, str) and re.fullmatch(r"\w[\w.+-]{0,60}", name)):
-            raise ConfigError(f"{group}.name is part of file names: a word of letters, digits, . _ + -; not {name!r}")
+            raise ConfigError(
+                f"{group}.name must be a word of letters, digits, . _ + -, as it is part of file names; not {name!r}"
+            )
 
 
 def _check_environment(cfg: DictConfig) -> None:
     """No value reads the environment but for two directories."""
-    unresolved = OmegaConf.to_container(cfg, resolve=False)
-    assert isinstance(unresolved, dict)
-    for key in map(str, unresolved.keys() - {"hydra", "table", *MAY_READ_ENVIRONMENT}):
+    for key, value in _values(OmegaConf.to_container(cfg, resolve=False)):
         # An interpolation whose name is made up of others might be oc.env, too.
-        if re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(unresolved[key])):
+        reads = re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(value))
+        if reads and key.partition(".")[0] not in ("hydra", "table", *MAY_READ_ENVIRONMENT):
             raise ConfigError(
                 f"{key}: ${{oc.env:...}} is for {' and '.join(MAY_READ_ENVIRONMENT)} alone: "
                 "other values are written into the record and sent to W&B"
             )
 
 
+def _values(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of a configuration with their dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _values(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def _check_choices(cfg: DictConfig) -> None:
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
-            words = [json.dumps(choice).strip('"') for choice in choices]
-            raise ConfigError(f"{key} must be one of {', '.join(words)}; not {value}{nearest(value, words)}")
+            raise ConfigError(f"{key} {one_of(key)}; not {value}{nearest(value, choices)}")
+
+
+def one_of(key: str) -> str:
+    """What a key with choices must be."""
+    words = [json.dumps(choice).strip('"') for choice in CHOICES[key]]
+    return f"must be one of {', '.join(words)}"
 
 
 def _check_seeds(cfg: DictConfig) -> None:
@@ -113,4 +143,4 @@ def _check_loop(loop: DictConfig) -> None:
     if loop.clip_norm is not None and not loop.clip_norm > 0:
         raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")
     if not loop.checkpoint_every >= 0:
-        raise ConfigError(f"loop.checkpoint_every is in seconds, at least 0; not {loop.checkpoint_every}")
+        raise ConfigError(f"loop.checkpoint_every must be at least 0 (seconds); not {loop.checkpoint_every}")

@@ -11,8 +11,10 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from timescales import paths
 from timescales.config import folders, hydra_internals, identity
@@ -35,13 +37,28 @@ class Composer:
         self.groups: dict[str, bool] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
+        cfg = self._of_groups(self.groups_of(overrides)).copy()
         parsed = [self.parse(text) for text in overrides]
-        groups = tuple(str(o.input_line) for o in parsed if self.is_group(o))
-        if groups not in self.composed:
-            self.composed[groups] = self._compose(groups)
-        cfg = self.composed[groups].copy()
         hydra_internals.apply_overrides([o for o in parsed if not self.is_group(o)], cfg)
         return cfg
+
+    def groups_of(self, overrides: Sequence[str]) -> tuple[str, ...]:
+        """Those of the overrides that choose groups."""
+        return tuple(text for text in overrides if self.is_group(self.parse(text)))
+
+    def has(self, groups: tuple[str, ...], key: str) -> bool:
+        """Whether a choice of groups has a key; also True of one that cannot be composed."""
+        group, _, name = key.rpartition(".")
+        try:
+            node = OmegaConf.select(self._of_groups(groups), group)
+        except (HydraException, OmegaConfBaseException, ConfigError):
+            return True
+        return isinstance(node, DictConfig) and name in node
+
+    def _of_groups(self, groups: tuple[str, ...]) -> DictConfig:
+        if groups not in self.composed:
+            self.composed[groups] = self._compose(groups)
+        return self.composed[groups]
 
     def _compose(self, groups: Sequence[str]) -> DictConfig:
         """The configuration of a choice of groups, without its largest parts, which no run needs."""

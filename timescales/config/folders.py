@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -15,7 +16,7 @@ def check_user_folder() -> None:
     """Raise ConfigError if the user's folder does not exist, or has a file with a name that conf/ has, too."""
     for folder in paths.user_folders():
         if not folder.is_dir():
-            raise ConfigError(f"--config-dir={folder}: no such folder")
+            raise ConfigError(f"--config-dir={folder}: no such folder; give one that there is")
         for path in paths.conf().rglob("*.yaml"):
             name = path.relative_to(paths.conf())
             if (duplicate := folder / name).is_file() and not duplicate.samefile(path):
@@ -32,17 +33,26 @@ def no_such(group: str, wrong: str) -> str:
     if (group, wrong) == ("hydra/sweeper", "optuna"):
         return f"{group}={wrong} takes a package that is not here: pip install -e '.[optuna]'"
     options = choices(group)
-    listed = f" (there are {', '.join(options)})" if options else " here"
+    listed = f" (there are {', '.join(options)})" if options else " here: leave it out"
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
 
 
 def choices(group: str) -> list[str]:
     """The names that a config group offers."""
-    folders = (paths.conf(), *paths.user_folders())
-    return sorted(path.stem for folder in folders for path in (folder / group).glob("*.yaml"))
+    return sorted(_files(group))
+
+
+def having(group: str, key: str) -> list[str]:
+    """The names of a config group whose files have a key."""
+    return [name for name in choices(group) if key in OmegaConf.load(_files(group)[name])]
 
 
 def learning_rates() -> dict[str, Any]:
     """The learning rate in the file of each optimizer."""
-    files = [file for place in (paths.conf(), *paths.user_folders()) for file in (place / "optimizer").glob("*.yaml")]
-    return {file.stem: OmegaConf.select(OmegaConf.load(file), "lr") for file in files}
+    return {name: OmegaConf.select(OmegaConf.load(file), "lr") for name, file in _files("optimizer").items()}
+
+
+def _files(group: str) -> dict[str, Path]:
+    """The files of a config group by their names."""
+    folders = (paths.conf(), *paths.user_folders())
+    return {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from timescales.config import folders
+from timescales.config import check, folders
 from timescales.config.schema import MODEL_DEFAULTS, MOST_SEEDS, BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
@@ -31,9 +31,14 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 def register() -> None:
     """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
-    OmegaConf.register_new_resolver("run_dir", lambda *, _root_: f"runs/{slug(_root_)}", replace=True)
+    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
     OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
     OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
+
+
+def _run_dir(*, _root_: DictConfig) -> str:
+    check.check_names(_root_)  # before Hydra makes the directory
+    return f"runs/{slug(_root_)}"
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -49,7 +54,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
         return rate
     own = folders.learning_rates().get(chosen)
     if own is None:
-        raise ConfigError(f"optimizer={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
+        raise ConfigError(f"optimizer.name={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
     return own
 
 
@@ -64,10 +69,8 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     1 and 1.0 are one value. A key of the base configuration, or one that every model has (`MODEL_DEFAULTS`), counts as
     absent at its default, so that a key added later leaves the identity of every older run as it was.
     """
+    check.check_parts(cfg)
     loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
-    for name, part in (("loop.max_epochs", loop), ("task.batch_size", task)):
-        if not isinstance(part, dict):
-            raise ConfigError(f"{name.partition('.')[0]} holds keys such as {name}; not {part}")
     loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
     task = {k: v for k, v in task.items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
@@ -76,6 +79,13 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     kept = _without_defaults(kept, _defaults_of(BaseConfig))
     kept |= {"loop": _without_defaults(loop, _defaults_of(LoopSettings)), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def is_of_identity(key: str) -> bool:
+    """Whether a key is part of a run's identity."""
+    group, _, name = key.partition(".")
+    others = {"loop": NOT_IDENTITY_LOOP, "task": NOT_IDENTITY_TASK}
+    return group not in NOT_IDENTITY and name not in others.get(group, ())
 
 
 def settings(cfg: DictConfig) -> dict[str, Any]:

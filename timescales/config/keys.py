@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from timescales import paths
-from timescales.config.folders import choices, searchpath
+from timescales.config.folders import choices, having, searchpath
 
 
 def unknown_key(key: str, overrides: list[str]) -> str:
@@ -22,6 +22,9 @@ def unknown_key(key: str, overrides: list[str]) -> str:
     similar = nearest_key(key, [k for k in known if k.startswith("hydra.") == of_hydra and not k.endswith("._target_")])
     if similar:
         return f"{key}: no such key; did you mean {similar}?"
+    group, _, name = key.partition(".")
+    if group in ("model", "task", "optimizer") and (names := having(group, name)):
+        return f"{key}: no such key; there is one with {group}={' or '.join(names)}"
     return f"{key}: no such key; --cfg {'hydra' if of_hydra else 'job'} shows all of them"
 
 

@@ -1,10 +1,31 @@
-"""Values in the grammar of Hydra's overrides."""
+"""Overrides in Hydra's grammar. Imports no torch."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import OverrideType
+from hydra.errors import HydraException
+
+OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
+
+
+def as_sweep(text: str) -> str:
+    """An override as a sweep over its one value; whatever else it is, and what cannot be read, stays as it is.
+
+    So does a quoted value, which Hydra does not always write again as it was.
+    """
+    key, _, value = text.partition("=")
+    try:
+        override = OverridesParser.create().parse_override(text)
+        OverridesParser.create().parse_override(swept := f"{key}=choice({value})")
+    except HydraException:
+        return text
+    as_it_is = override.type is not OverrideType.CHANGE or override.is_sweep_override()
+    return text if as_it_is or re.search(r"^['\"]|\$", value) else swept
 
 
 def spell(value: Any) -> str:

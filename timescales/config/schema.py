@@ -11,6 +11,8 @@ from omegaconf import MISSING
 
 # Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
+# -m together with hydra.mode=RUN: -m counts.
+warnings.filterwarnings("ignore", r"\s*Running Hydra app with --multirun", UserWarning)
 
 MOST_SEEDS = 1000  # in one launch: all configurations are composed before the first run begins
 

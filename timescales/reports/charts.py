@@ -52,7 +52,7 @@ def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:
     order = list(dict.fromkeys(rest))
     for row, other in zip(rows, rest, strict=True):
         axes = row["axes"]
-        model = str(axes.get("model", row["run"].partition("/")[2]))
+        model = str(axes.get("model", row["run"].split("/")[1]))
         settings = ", ".join(f"{k.split('.')[-1]}={markdown.say(axes.get(k))}" for k in keys)
         colour = shade({"name": model, "gate": axes.get("model.gate")})
         yield Line(", ".join(filter(None, [model, settings])), colour, report.curve(row), order.index(other))

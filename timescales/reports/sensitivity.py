@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from timescales.config import identity
 from timescales.config.compose import Composer
+from timescales.config.overrides import OF_GROUPS
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.claims import judge_claims
-from timescales.papers.table import Row, Run, SmallTable, columns, expand, run_of
+from timescales.papers.table import Grid, Row, Run, SmallTable, columns, expand, run_of
 from timescales.reports import markdown
 from timescales.runs import record, store
 
@@ -41,6 +42,24 @@ def variations(table: SmallTable, composer: Composer) -> list[Variation]:
     tries = [Variation(key, value) for key, entry in assumed if key != "select" for value in entry.tries]
     as_assumed = [slug for _, slug in runs_of(table, composer, base)]
     return [base, *(v for v in tries if [slug for _, slug in runs_of(table, composer, v)] != as_assumed)]
+
+
+def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) -> SmallTable:
+    """The table of those runs that overrides choose, with the settings that they give, which then are not varied.
+
+    A setting is left out for a model that does not have it, as in a sweep.
+    """
+    parsed = [composer.parse(text) for text in overrides]
+    for override in parsed:
+        composer.check_choice(override)
+    wanted = {o.key_or_group: composer.values(o) for o in parsed}
+    grids = []
+    for run in expand(table, None, wanted):
+        groups = composer.groups_of(run.overrides)
+        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not composer.has(groups, key)]
+        grids.append(Grid({key: value for key, value in run.axes.items() if key not in absent}))
+    assumed = {key: entry for key, entry in table.assumed.items() if key not in wanted}
+    return replace(table, runs=tuple(grids), assumed=assumed)
 
 
 def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list[tuple[Run, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.runs import record
+from timescales.runs import provenance, record
 from timescales.runs.record import State
 
 
@@ -61,7 +61,8 @@ def _refuse(directory: Path, saved: Mapping[str, Any], run_id: str, allow_partia
     """Raise ConfigError for a record that can neither be skipped nor continued."""
     state, missing = record.state(saved), record.missing_data(saved)
     if state is State.INTERRUPTED and record.stale(saved):
-        raise ConfigError(f"{directory} was begun before its numbers changed: force=stale restarts it")
+        own = "".join(f", or the source of {name}," for name in provenance.names(saved["config"])[2:])
+        raise ConfigError(f"{directory} was begun before its numbers{own} changed: force=stale restarts it")
     if saved["id"] != run_id:
         raise ConfigError(
             f"{directory} holds the run {saved['id']}, this configuration is {run_id}: "

@@ -9,11 +9,13 @@ import json
 import platform
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.runs import source
 
 
 def provenance(device: str) -> dict[str, Any]:
@@ -52,11 +54,35 @@ def _commit() -> str | None:
         return None
 
 
-def golden(task: str, model: str) -> str | None:
+def names(config: Mapping[str, Any]) -> list[str]:
+    """What `golden` goes by: the names of a configuration's task and model, then its classes of one's own."""
+    return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
+
+
+def changed(hashed: str | None, names: Sequence[str]) -> bool:
+    """Whether a golden curve, or the source of a class of one's own, is another one than when it was hashed."""
+    now = golden(*names)
+    if len(names) > 2 and None in (hashed, now):
+        return False  # a record from before sources were hashed, or a source that is not here: nothing is known
+    return hashed != now
+
+
+def golden(task: str, model: str, *own: str) -> str | None:
     """Hash of the committed 20-step golden curve of a task and model: when it changes, numbers have changed.
 
     A pair without a curve has two: of its task with the LSTM and of its model on the copy task; None without those.
+    With classes of one's own, "module.class", their source is hashed, too (the curve then may be that of the task with
+    the LSTM); None if one is not found.
     """
+    hashed: Any = _curve(task, model)
+    if own:
+        codes = [source.code(target) for target in own]
+        hashed = None if None in codes else [hashed or _curve(task, "lstm"), *codes]
+    return None if hashed is None else hashlib.sha256(json.dumps(hashed).encode()).hexdigest()[:12]
+
+
+def _curve(task: str, model: str) -> Any:
+    """The golden curve of a task and model, or the two that it has instead; None without those."""
     places = (paths.ROOT / "tests" / "golden_curves.json", paths.PACKAGE / "golden_curves.json")
     path = next((p for p in places if p.is_file()), None)  # of the checkout, or of the installed package
     if path is None:
@@ -65,7 +91,7 @@ def golden(task: str, model: str) -> str | None:
     curve: Any = curves.get(f"{task}/{model}")
     if curve is None and f"{task}/lstm" in curves and f"copy/{model}" in curves:
         curve = [curves[f"{task}/lstm"], curves[f"copy/{model}"]]
-    return None if curve is None else hashlib.sha256(json.dumps(curve).encode()).hexdigest()[:12]
+    return curve
 
 
 @functools.lru_cache(1)

@@ -111,7 +111,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         "error": None,
         "partial": shortened(config),
         "device": config["device"],
-        "golden": provenance.golden(config["task"]["name"], config["model"]["name"]),
+        "golden": provenance.golden(*provenance.names(config)),
         "group": family(config),
         "parameters": None,
         "chance": None,
@@ -150,12 +150,13 @@ def missing_data(record: Mapping[str, Any]) -> list[str]:
 
 
 def stale(record: Mapping[str, Any] | None) -> bool:
-    """Whether the golden curve of a record's task and model has changed since: its numbers are not today's."""
+    """Whether a record's numbers are not today's.
+
+    That is, the golden curve of its task and model, or the source of a class of one's own, has changed since.
+    """
     if record is None or "config" not in record:
         return False
-    return record.get("golden") != provenance.golden(
-        record["config"]["task"]["name"], record["config"]["model"]["name"]
-    )
+    return provenance.changed(record.get("golden"), provenance.names(record["config"]))
 
 
 def clear(directory: Path) -> None:

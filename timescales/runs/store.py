@@ -37,7 +37,7 @@ def row(record: Mapping[str, Any], axes: Mapping[str, Any], size: str, metrics: 
         "diverged_at": record.get("diverged_at"),
         "seconds": round(record["seconds"], 1),
         "partial": "; ".join(record["partial"]),
-        "run": f"{config['task']['name']}/{config['model']['name']}",
+        "run": "/".join(provenance.names(config)),
     }
     return {key: values[key] for key in COLUMNS} | {name: metric(record, name) for name in metrics}
 
@@ -80,5 +80,4 @@ def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
 
 def stale(line: Mapping[str, Any]) -> bool:
     """Whether a committed row's numbers are not today's."""
-    task, _, model = line["run"].partition("/")
-    return line["golden"] != provenance.golden(task, model)
+    return provenance.changed(line["golden"], line["run"].split("/"))

@@ -115,7 +115,7 @@ def pick_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"device={name}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"device={name}: {str(error).splitlines()[0]}; device=auto takes what is here") from error
     return name
 
 

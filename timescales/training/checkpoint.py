@@ -49,14 +49,19 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
         ) from error
 
 
-def rng_state() -> dict[str, Any]:
-    """States of torch's random generators (dropout draws from them)."""
-    used = torch.cuda.is_initialized()  # asking would initialise it
-    return {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if used else []}
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """States of torch's random generators on the CPU and on a run's device (dropout draws from them)."""
+    of_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return {"cpu": torch.get_rng_state(), "cuda": of_gpu}
 
 
-def set_rng_state(state: dict[str, Any]) -> None:
-    """Put torch's random generators back where `rng_state` found them."""
-    torch.set_rng_state(state["cpu"].cpu())
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([s.cpu() for s in state["cuda"]][: torch.cuda.device_count()])
+def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put torch's random generators back where `rng_state` found them.
+
+    The state of the run's GPU goes to the GPU on which it continues, whatever its number. A run that goes from a GPU to
+    the CPU, or from there to a GPU, draws from a generator that it has not used.
+    """
+    torch.set_rng_state(state["cpu"].cpu())  # it came to the run's device with the rest of the checkpoint
+    if device.type == "cuda" and state["cuda"]:
+        states = state["cuda"]  # older checkpoints have those of all GPUs, by number
+        torch.cuda.set_rng_state(states[min(device.index or 0, len(states) - 1)].cpu(), device)

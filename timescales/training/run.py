@@ -71,6 +71,11 @@ class TrainingRun:
         model.train()
 
     @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @property
     def going(self) -> bool:
         """Whether there is a step left to take, or to finish."""
         left = not self.progress.stopped and self.progress.step < self.last_step
@@ -180,13 +185,13 @@ class TrainingRun:
             "progress": asdict(self.progress),
             "in_step": self.in_step,
             "values": self.values if self.in_step else {},
-            "rng": checkpoint.rng_state(),
+            "rng": checkpoint.rng_state(self.device),
         }
         checkpoint.save(self.directory / "last.pt", content)
 
     def _resume(self, path: Path) -> None:
         """Continue from a checkpoint if there is one."""
-        content = checkpoint.load(path, KEYS, next(self.model.parameters()).device)
+        content = checkpoint.load(path, KEYS, self.device)
         if content is None:
             return
         self.progress = Progress(**content["progress"])
@@ -202,7 +207,7 @@ class TrainingRun:
             self.in_step, self.values = content.get("in_step", False), content.get("values", {})
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{path} is not of this run: start over with resume=false") from error
-        checkpoint.set_rng_state(content["rng"])
+        checkpoint.set_rng_state(content["rng"], self.device)
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, content: dict[str, Any]) -> None:

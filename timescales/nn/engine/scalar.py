@@ -17,7 +17,6 @@ from torch import Tensor
 
 # Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
 UNARY = ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "not")
-BINARY = ("add", "sub", "mul", "div", "pow", "max", "min", "gt", "ge", "lt", "le", "eq", "ne", "and", "or")
 COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
 
 

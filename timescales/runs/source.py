@@ -1,0 +1,63 @@
+"""The source of classes of one's own, which decides numbers as golden curves do for the package's. Imports no torch."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+KNOWN = ("timescales", "torch")  # the packages whose classes have golden curves and versions
+
+
+def own_classes(config: Mapping[str, Any]) -> list[str]:
+    """The classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
+    targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
+    return [target for target in targets if "." in target and target.partition(".")[0] not in KNOWN]
+
+
+@functools.cache  # as the process found it: a class that is loaded does not change with its file
+def code(target: str) -> str | None:
+    """The code of the file that has a class, and of the files beside it that it imports; None if it is not found."""
+    path = _file(target.rpartition(".")[0])
+    return None if path is None else "\n".join(_codes(path, []))
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module, found as `import` does, but without running anything."""
+    places: Sequence[str] | None = None  # sys.path
+    origin = None
+    for name in module.split("."):
+        spec = PathFinder.find_spec(name, places)
+        if spec is None:
+            return None
+        places, origin = spec.submodule_search_locations or [], spec.origin
+    return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+
+def _codes(path: Path, seen: list[Path]) -> list[str]:
+    """The code of a file, without comments and layout, and of the files beside it that it imports."""
+    seen.append(path)
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):  # while it is being edited
+        return [path.read_text(errors="replace")]
+    codes = [ast.unparse(tree)]
+    for name in sorted(_imported(tree)):
+        beside = path.with_name(f"{name}.py")
+        if beside not in seen and beside.is_file():
+            codes += _codes(beside, seen)
+    return codes
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    """The words of all names that a file imports."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names += [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return {word for name in names for word in name.split(".") if word}
