@@ -92,7 +92,7 @@ def run_in_worker(task: Any, stop: Path, launcher: int, cfg: Any) -> Any:
     for number in (signal.SIGINT, PASSED_ON):
         signal.signal(number, signal.SIG_IGN)
     with Interrupt() as interrupt, masked(signal.SIG_UNBLOCK):
-        if stop.exists():
+        if stop.exists() or not stop.parent.exists():  # a second signal has ended the launcher, and its folder
             return NOT_BEGUN
         try:
             if interrupt.requested:

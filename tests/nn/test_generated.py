@@ -271,6 +271,25 @@ def test_two_classes_with_one_code_have_a_trial_each():
     assert float(cell.n) == 0.0
 
 
+def test_weights_that_are_attributes():
+    """As FSDP1 leaves them: there are no parameters, but views of a flat one."""
+    torch.manual_seed(0)
+    rnn, x = RNN([cells.PLSTMCell(INPUTS, H)]), torch.randn(S, B, INPUTS)
+    expected = rnn(x)[0]
+    (cell,) = rnn.layers
+    for name, parameter in list(cell.named_parameters()):
+        del cell._parameters[name]
+        setattr(cell, name, 1.0 * parameter)
+    names = ("power", "weight_hh", "bias")
+    gradients = []
+    for rnn.engine in ("fused", "eager"):
+        output = rnn(x)[0]
+        assert torch.allclose(output, expected, atol=1e-6)
+        found = torch.autograd.grad(output.sum(), [getattr(cell, name) for name in names], retain_graph=True)
+        gradients.append(torch.cat([g.flatten() for g in found]))
+    assert torch.allclose(*gradients, rtol=1e-5, atol=1e-5)
+
+
 def test_a_pruned_cell_is_traced_once(monkeypatch):
     """torch's old hooks set a new tensor as weight_hh before each call."""
     from torch.nn.utils import prune

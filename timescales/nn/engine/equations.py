@@ -96,7 +96,7 @@ class Equations(NamedTuple):
         if not self.vectors:
             return []
         seeds = ih.shape[:-2]
-        values = self.hoisted.values(cell, seeds[0] if seeds else 0)
+        values = self.hoisted.values(cell, seeds[0] if seeds else 0, ih.device)
         H = cell.hidden_size
         heights = [H // divisor for divisor in self.divisors]
         return [_per_unit(values[number], gate, H, heights, seeds, ih.dtype) for number, gate in self.vectors]

@@ -64,9 +64,9 @@ class Hoisted:
             self.places[id(value)] = len(self.examples) - 1
         return len(self.examples) - 1
 
-    def values(self, cell: Cell, seeds: int) -> list[Tensor]:
+    def values(self, cell: Cell, seeds: int, device: torch.device) -> list[Tensor]:
         """The tensors that a step uses, from the cell's parameters as they are now. seeds: 0 without batched seeds."""
-        roots = [_attribute(cell, root.name) for root in self.roots.values()]
+        roots = [_attribute(cell, root.name, device) for root in self.roots.values()]
         if not seeds or not self.used:
             return self._evaluate(*roots)
         dims = tuple(0 if root.is_state else None for root in self.roots.values())
@@ -128,12 +128,12 @@ def _replaced(argument: Any, values: dict[int, Any]) -> Any:
     return argument
 
 
-def _attribute(cell: nn.Module, name: str) -> Tensor:
+def _attribute(cell: nn.Module, name: str, device: torch.device) -> Tensor:
     value: Any = cell
     for part in name.split("."):
         value = getattr(value, part)
     assert isinstance(value, Tensor)
-    return value.to(next(cell.parameters()).device)
+    return value.to(device)
 
 
 READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int__", "__index__")

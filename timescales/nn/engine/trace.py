@@ -35,8 +35,14 @@ def is_stacked(cell: Cell) -> bool:
 
 
 def float_type(cell: Cell) -> torch.dtype:
-    """The dtype of a cell's parameters."""
-    return next(p.dtype for p in cell.parameters() if p.is_floating_point())
+    """The dtype of a cell's weights."""
+    return a_weight(cell).dtype
+
+
+def a_weight(cell: Cell) -> Tensor:
+    """A floating-point parameter of a cell, or its input weights if FSDP1 has made attributes of all parameters."""
+    found = next((p for p in cell.parameters() if p.is_floating_point()), None)
+    return cell.weight_ih if found is None else found
 
 
 def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Module:
