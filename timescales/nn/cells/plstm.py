@@ -64,7 +64,7 @@ class PowerLawCell(Cell):
         p = self.p
         p = self.per_unit(p, r) if isinstance(p, Tensor) else p
         # new age + 1 = before + (r + keep dt - epsilon). log1p and expm1 keep 1 - f exact at large ages.
-        exponent = -p * torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
+        exponent = p * -torch.log1p((r + keep * dt - self.epsilon) / before).clamp(min=0.0)
         return r, exponent.exp(), -exponent.expm1(), keep * (age + dt) + r * self.floor
 
     def timescales(self) -> Tensor:

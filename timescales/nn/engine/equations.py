@@ -56,7 +56,8 @@ class Equations(NamedTuple):
     new: the state after the step, by field.
     d_blocks, d_state, d_dt: gradients of the blocks, of the state before, and of dt (None without dt).
     vectors: the inputs with one number per unit: (number in `Hoisted.used`, number of the gate).
-    d_vectors: their gradients, 0 for one without gradient. noises: number of torch.rand_like's in a step.
+    d_vectors: their gradients, 0 for one without gradient. noises: number of torch.rand_like's in a step. reads_dt:
+    whether the expressions have dt.
     """
 
     divisors: tuple[int, ...]
@@ -69,6 +70,7 @@ class Equations(NamedTuple):
     vectors: tuple[tuple[int, int], ...]
     d_vectors: tuple[Node, ...]
     noises: int
+    reads_dt: bool
     hoisted: Hoisted
     graph: Graph
 
@@ -82,11 +84,6 @@ class Equations(NamedTuple):
         """Whether the expressions read the output of the step before, except through the recurrent weights."""
         h = self.graph.input("state", 0)
         return any(node is h for node in in_order([*self.new, *self.backward]))
-
-    @property
-    def reads_dt(self) -> bool:
-        """Whether the expressions read dt."""
-        return any(node.op == "dt" for node in in_order([*self.new, *self.backward]))
 
     def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
         """The vectors, each (H,), or (R, H) for batched seeds, from the cell's parameters; with gradients.
@@ -244,6 +241,7 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
         vectors=vectors,
         d_vectors=tuple(d_vectors.get(v, zero) for v in vectors),
         noises=t.noises,
+        reads_dt=any(node.op == "dt" for node in used),
         hoisted=t.hoisted,
         graph=graph,
     )

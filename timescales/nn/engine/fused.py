@@ -148,10 +148,12 @@ def _run_seed(
     vectors: Sequence[Tensor],
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
-    differentiable = (x, *weights, *state, *vectors, dt)
-    # The library reads the tensors as raw memory.
-    assert all(t is None or t is dt or (t.dtype, t.device.type) == (torch.float32, "cpu") for t in differentiable)
-    keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in differentiable)
+    keep = dt is not None and dt.requires_grad
+    for tensor in (x, *weights, *state, *vectors):
+        if tensor is not None:
+            assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # the library reads it as raw memory
+            keep = keep or tensor.requires_grad
+    keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
     plan = Plan(program.functions, len(state), len(vectors), threads, keep)
@@ -299,8 +301,9 @@ def _backward(
         problem.d_output = d_output.data_ptr()
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
     problem.d_last = _addresses(d_last)
-    for name, tensor in zip(("d_x", "d_ih", "d_hh", "d_bias_ih", "d_bias_hh", "d_dt"), results, strict=False):
-        setattr(problem, name, None if tensor is None else tensor.data_ptr())
+    problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = map(
+        _address, results[:6]
+    )
     states = 8 + plan.fields
     problem.d_state = _addresses(results[8:states])
     problem.d_vectors = _addresses(results[states : states + plan.vectors])
@@ -310,15 +313,16 @@ def _backward(
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     """A `Problem` with the sizes and the inputs."""
     (S, B, I), H = inputs.x.shape, inputs.hh.shape[-1]  # noqa: E741
-    problem = Problem(plan.threads, S, B, I, H, keep)
-    problem.x_step, problem.x_row = inputs.x.stride()[:2]
-    for name, tensor in zip(Inputs._fields[:8], inputs.tensors(), strict=False):
-        setattr(problem, name, None if tensor is None else tensor.data_ptr())
-    problem.state, problem.vectors = _addresses(inputs.state), _addresses(inputs.vectors)
-    problem.noise = _addresses(inputs.noise)
-    return problem
+    x, ih, hh, bias_ih, bias_hh, dt, mask, order = map(_address, inputs[:8])
+    lists = map(_addresses, inputs[8:])
+    sizes = (plan.threads, S, B, I, H, keep)
+    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *inputs.x.stride()[:2], *lists, dt, mask, order)
+
+
+def _address(tensor: Any) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 def _addresses(tensors: Sequence[Tensor | None]) -> Any:
     """An array of addresses; null for None."""
-    return (ctypes.c_void_p * max(1, len(tensors)))(*[None if t is None else t.data_ptr() for t in tensors])
+    return (ctypes.c_void_p * max(1, len(tensors)))(*map(_address, tensors))
