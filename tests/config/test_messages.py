@@ -47,6 +47,7 @@ LINES = [
     ("data_root=${oc.env:NOPE}", "or a variable that is set"),
     ("~seed=3", "~seed: it is 0: write ~seed alone to delete it"),
     ("~nothing", "~nothing: there is no value to delete: leave it out"),
+    ("~", "~ deletes the key that follows it, as in ~model.head_size: leave it out"),
     ("~loop", "loop must not be deleted"),
     ("~loop.max_epochs", "loop.max_epochs must not be deleted"),
     ("~model", "~model: model takes one of these names: chrono,"),
@@ -207,3 +208,9 @@ def test_hydra_s_texts_are_recognised(handler):
     with compose.composing() as composer, pytest.raises(ERRORS) as raised:
         identity.identity(composer.loader.load_configuration("config", [EXAMPLES[handler]], RunMode.RUN))
     assert handler_of(raised.value, [EXAMPLES[handler]]) == handler
+
+
+def test_a_value_in_place_of_a_sweeper(train):
+    outcome = train("-m", "task=copy", "hydra.sweeper=x")
+    assert outcome.status == 1
+    assert "hydra.sweeper=x: leave it out; hydra/sweeper=NAME chooses one" in outcome.err

@@ -249,8 +249,18 @@ def not_there(problem: Problem) -> str | None:
     """~nothing, ~seed=3: what is not there cannot be deleted."""
     if match := re.search(r"The value of '([^']+)' is (.*) and not", problem.text, re.DOTALL):
         return f"~{match[1]}: it is {match[2]}: write ~{match[1]} alone to delete it"
+    if "Could not delete ''" in problem.text:
+        return "~ deletes the key that follows it, as in ~model.head_size: leave it out"
     match = re.search(r"Could not delete (?:from config\. )?'([^'=]+)", problem.text)
     return match and f"~{match[1]}: there is no value to delete: leave it out"
+
+
+def no_part_of_hydra(problem: Problem) -> str | None:
+    """hydra.sweeper=x: these are groups, which hydra/sweeper=NAME chooses."""
+    wrong = next((o for o in problem.overrides if _key(o) in ("hydra.sweeper", "hydra.launcher")), None)
+    if wrong is None or "does not have a `_target_` field" not in problem.text:
+        return None
+    return f"{wrong}: leave it out; {_key(wrong).replace('.', '/')}=NAME chooses one"
 
 
 def no_group(problem: Problem) -> str | None:
@@ -327,6 +337,7 @@ HYDRA_HANDLERS: tuple[Handler, ...] = (
     no_such_key,
     refused_override,
     deleted,
+    no_part_of_hydra,
     not_new,
     not_there,
     no_group,
