@@ -152,6 +152,14 @@ def _takes_a_name(override: str) -> str:
     return f"{override}: there is no group {group}: leave it out"
 
 
+def no_part_of_hydra(problem: Problem) -> str | None:
+    """hydra.sweeper=x: these are groups, which hydra/sweeper=NAME chooses."""
+    wrong = next((o for o in problem.overrides if _key(o) in ("hydra.sweeper", "hydra.launcher")), None)
+    if wrong is None or "does not have a `_target_` field" not in problem.text:
+        return None
+    return f"{wrong}: leave it out; {_key(wrong).replace('.', '/')}=NAME chooses one"
+
+
 def not_for_hydra(problem: Problem) -> str | None:
     """hydra.job.env_copy=[x]: whatever else makes Hydra's own code fail."""
     of_class = isinstance(problem.error, HydraException | OmegaConfBaseException)  # these have handlers
@@ -255,14 +263,6 @@ def not_there(problem: Problem) -> str | None:
     return match and f"~{match[1]}: there is no value to delete: leave it out"
 
 
-def no_part_of_hydra(problem: Problem) -> str | None:
-    """hydra.sweeper=x: these are groups, which hydra/sweeper=NAME chooses."""
-    wrong = next((o for o in problem.overrides if _key(o) in ("hydra.sweeper", "hydra.launcher")), None)
-    if wrong is None or "does not have a `_target_` field" not in problem.text:
-        return None
-    return f"{wrong}: leave it out; {_key(wrong).replace('.', '/')}=NAME chooses one"
-
-
 def no_group(problem: Problem) -> str | None:
     """~model, model=[]: without a group the names of recipes cannot be made."""
     match = re.search(r"possible interpolation keys: (.*)", problem.text)
@@ -328,7 +328,7 @@ def as_it_is(problem: Problem) -> str | None:
 # The first handler that has a line for an error gives it.
 HANDLERS: tuple[Handler, ...] = (
     *(named_by_reference, wrong_value, no_place, no_launcher, unreadable_yaml),
-    *(wrong_options, wrong_group, not_for_hydra),
+    *(wrong_options, wrong_group, no_part_of_hydra, not_for_hydra),
 )
 HYDRA_HANDLERS: tuple[Handler, ...] = (
     several_values,
@@ -337,7 +337,6 @@ HYDRA_HANDLERS: tuple[Handler, ...] = (
     no_such_key,
     refused_override,
     deleted,
-    no_part_of_hydra,
     not_new,
     not_there,
     no_group,
