@@ -9,14 +9,13 @@ struct Cell {
         Vec v7, v8;
         both_sigmoids(z[2], v7, v8);
         Vec v9 = v7 * state[0];
-        Vec v10 = -z[2];
-        Vec v11 = sigmoid(z[1]);
-        Vec v12 = v11 * z[3];
-        Vec v13 = z[0] + v12;
-        Vec v14 = hyperbolic_tangent(v13);
-        Vec v15 = v8 * v14;
-        Vec v16 = v9 + v15;
-        now[0] = v16;
+        Vec v10 = sigmoid(z[1]);
+        Vec v11 = v10 * z[3];
+        Vec v12 = z[0] + v11;
+        Vec v13 = hyperbolic_tangent(v12);
+        Vec v14 = v8 * v13;
+        Vec v15 = v9 + v14;
+        now[0] = v15;
     }
     static INLINE void backward(const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt,
                                 const Vec* d, Vec* dz, Vec* dstate, Vec* dvector, Vec& ddt) {
@@ -34,19 +33,18 @@ struct Cell {
         Vec v18 = v10 * v17;
         Vec v19 = v18 * z[3];
         Vec v20 = v19 * v11;
-        Vec v21 = -z[1];
-        Vec v22 = v20 * v12;
-        Vec v23 = d[0] * state[0];
-        Vec v24 = d[0] * v15;
-        Vec v25 = v23 - v24;
-        Vec v26 = v25 * v9;
-        Vec v27 = v26 * v8;
-        Vec v28 = v18 * v11;
-        Vec v29 = d[0] * v9;
+        Vec v21 = v20 * v12;
+        Vec v22 = d[0] * state[0];
+        Vec v23 = d[0] * v15;
+        Vec v24 = v22 - v23;
+        Vec v25 = v24 * v9;
+        Vec v26 = v25 * v8;
+        Vec v27 = v18 * v11;
+        Vec v28 = d[0] * v9;
         dz[0] = v18;
-        dz[1] = v22;
-        dz[2] = v27;
-        dz[3] = v28;
-        dstate[0] = v29;
+        dz[1] = v21;
+        dz[2] = v26;
+        dz[3] = v27;
+        dstate[0] = v28;
     }
 };

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from timescales.nn.engine.equations import KINDS, Equations
-from timescales.nn.engine.scalar import Node, in_order
+from timescales.nn.engine.scalar import Node, schedule
 
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 COMPARED = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
@@ -80,32 +80,17 @@ def _statements(results: Sequence[Node], inputs: Mapping[Node, str], targets: It
     """Statements that compute the results and assign them to the targets."""
     names = dict(inputs)
     lines = []
-    order = in_order(results)
-    needed = set(order)
-    for node in order:
-        if node in names or node.op == "constant":
-            continue
+    for node, opposite in schedule(results, inputs):
         names[node] = name = f"v{len(names)}"
-        other = _opposite_sigmoid(node, needed)
-        if other is not None and other not in names:
-            # Both sigmoid(x) and sigmoid(-x), by one exponential.
-            names[other] = f"v{len(names)}"
-            lines.append(f"Vec {name}, {names[other]};")
-            lines.append(f"both_sigmoids({_operand(node.args[0], names)}, {name}, {names[other]});")
-            continue
-        kind = "Mask" if node.is_boolean else "Vec"
-        lines.append(f"{kind} {name} = {_expression(node, names)};")
+        if opposite is None:
+            lines.append(f"{'Mask' if node.is_boolean else 'Vec'} {name} = {_expression(node, names)};")
+        else:
+            names[opposite] = f"v{len(names)}"
+            lines.append(f"Vec {name}, {names[opposite]};")
+            lines.append(f"both_sigmoids({_operand(node.args[0], names)}, {name}, {names[opposite]});")
     for node, target in zip(results, targets, strict=True):
         lines.append(f"{target} = {_vector(node, names)};")
     return [f"        {line}" for line in lines]
-
-
-def _opposite_sigmoid(node: Node, needed: set[Node]) -> Node | None:
-    """sigmoid(-x) of the node sigmoid(x), if it is needed and its argument needs no statement that follows."""
-    if node.op != "sigmoid":
-        return None
-    other = node.graph("sigmoid", -node.args[0])
-    return other if other in needed else None
 
 
 def _expression(node: Node, names: Mapping[Node, str]) -> str:

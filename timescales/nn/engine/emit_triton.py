@@ -24,7 +24,7 @@ from torch import Tensor
 
 from timescales.nn.engine.buffers import Buffers, is_zero
 from timescales.nn.engine.equations import Block, Equations
-from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.scalar import Graph, Node, in_order, schedule
 
 BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
 SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
@@ -198,19 +198,13 @@ def _statements(e: Equations, results: Sequence[Node], targets: Sequence[str]) -
     names = {node: name for node, (name, _) in _inputs(e).items()}
     names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
     lines: list[str] = []
-    order = in_order(results)
-    needed = set(order)
-    for node in order:
-        if node in names or node.op == "constant":
-            continue
+    for node, opposite in schedule(results, names):
         names[node] = name = f"x{len(lines)}"
-        opposite = node.graph("sigmoid", -node.args[0]) if node.op == "sigmoid" else None
-        if opposite in needed and opposite not in names and opposite is not None:
-            # Both sigmoid(x) and sigmoid(-x), by one exponential.
+        if opposite is None:
+            lines.append(f"{name} = {_expression(node, names)}")
+        else:
             names[opposite] = f"opposite{len(lines)}"
             lines.append(f"{name}, {names[opposite]} = both_sigmoids({_operand(node.args[0], names)})")
-        else:
-            lines.append(f"{name} = {_expression(node, names)}")
     lines += [f"{target} = {_tensor(node, names)}" for node, target in zip(results, targets, strict=True)]
     return lines
 

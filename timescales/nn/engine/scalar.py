@@ -3,13 +3,13 @@
 A `Node` is an operation and its arguments. `Graph` makes each node once, so equal expressions are the same object.
 The generated C++ and Triton code, and the reference implementation in torch, all read these nodes.
 
-Inputs are nodes without arguments: ("pre", k) and the others in `trace.py`.
+Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -237,6 +237,29 @@ def in_order(results: Iterable[Node]) -> list[Node]:
     for result in results:
         visit(result)
     return list(order.values())
+
+
+def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node, Node | None]]:
+    """What to compute for the results, in order, besides the nodes that are given.
+
+    With sigmoid(x) comes sigmoid(-x), or None: if both are needed, one exponential gives both.
+    """
+    order = [node for node in in_order(results) if node not in given and node.op != "constant"]
+    needed = set(order)
+    opposites: dict[Node, Node] = {}
+    second = set()  # the sigmoids that come with another one
+    for node in order:
+        if node.op == "sigmoid" and node not in second:
+            opposite = node.graph("sigmoid", -node.args[0])
+            if opposite in needed:
+                opposites[node] = opposite
+                second.add(opposite)
+    used, kept = set(results), []
+    for node in reversed(order):  # a negation may have served the second sigmoid alone
+        if node not in second and (node in used or opposites.get(node) in used):
+            used.update(node.args)
+            kept.append(node)
+    return [(node, opposites.get(node)) for node in reversed(kept)]
 
 
 TORCH: dict[str, Callable[..., Tensor]] = {
