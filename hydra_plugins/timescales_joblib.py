@@ -47,14 +47,20 @@ if importlib.util.find_spec("hydra_plugins.hydra_joblib_launcher"):
                 finally:
                     self.task_function = task
             if interrupt.requested:
-                saved = [str(error) for result in returns if isinstance(error := error_of(result), RunInterrupted)]
-                print("\n".join(saved), flush=True)
-                raise KeyboardInterrupt(f"in {len(saved)} of {len(job_overrides)} jobs")
+                ends = [error for result in returns if isinstance(error := error_of(result), RunInterrupted)]
+                print("\n".join(map(str, ends)), flush=True)
+                if any(isinstance(error, RunLost) for error in ends):
+                    raise KeyboardInterrupt
+                raise KeyboardInterrupt(f"in {len(ends)} of {len(job_overrides)} jobs")
             return returns
 
 
 class RunInterrupted(Exception):
     """A signal has ended a job; its runs are saved. A KeyboardInterrupt would end all workers."""
+
+
+class RunLost(RunInterrupted):
+    """A second signal has ended a job before its runs were saved."""
 
 
 class UntilStopped(list[Sequence[str]]):
@@ -99,6 +105,8 @@ def run_in_worker(task: Any, stop: Path, launcher: int, cfg: Any) -> Any:
                 raise KeyboardInterrupt("before it began")
             return task(cfg)
         except KeyboardInterrupt as error:
+            if not str(error):
+                raise RunLost(f"{cfg.run_dir}: interrupted, not saved") from None
             raise RunInterrupted(f"{cfg.run_dir}: interrupted {error}") from None
 
 

@@ -3,6 +3,7 @@ import importlib
 import io
 import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -65,10 +66,13 @@ def train(monkeypatch, tmp_path):
         GlobalHydra.instance().clear()
         out, err, status = io.StringIO(), io.StringIO(), 0
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            ctrl_c = signal.getsignal(signal.SIGINT)  # a program that ends after an interruption ignores it
             try:
                 cli.run(entry.main)
             except SystemExit as leaving:
                 status = leaving.code
+            finally:
+                signal.signal(signal.SIGINT, ctrl_c)
         return Outcome(status, out.getvalue(), err.getvalue())
 
     yield call

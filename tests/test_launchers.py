@@ -99,25 +99,29 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
-@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
-def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, whole_group):
+@pytest.mark.parametrize("second", ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
+def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, second):
     """While the workers are in a step of four seconds, which the first signal lets them finish."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(ROOT / "tests" / "support")]))
     monkeypatch.setenv("PACE", "4")
     process = start_sweep("task._target_=paced.Paced", "seed=1", "model.hidden_size=4,5,6")
-    wait_until(lambda: len(begun(tmp_path, lines=2)) == 2, process)
-    for _ in range(2):
-        if whole_group:
-            os.killpg(process.pid, signal.SIGINT)
-        else:
+    wait_until(lambda: len(begun(tmp_path, lines=3)) == 2, process)  # before the first step a signal interrupts at once
+    for time_sent in range(2):
+        if "SIGTERM" in second:
             process.terminate()
+        else:
+            if "late" in second and time_sent == 1:
+                for pid in children(process):
+                    os.kill(int(pid), signal.SIGINT)
+                time.sleep(0.3)  # the workers have ended when it reaches the sweep
+            os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.3)  # two signals at the same moment are one
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
     assert "interrupted: what was not saved yet is lost; the same command continues" in output
     assert "Traceback" not in output
-    runs = list((tmp_path / "runs").iterdir())
-    assert len(runs) == 2  # no further one has begun
+    runs = [path.parent for path in (tmp_path / "runs").glob("*/record.json")]
+    assert len(runs) == 2  # no further one has begun; Hydra may have made its folder
     for directory in runs:
         assert not (directory / "last.pt").exists()
         while lock.owner(directory):  # until its worker has ended
@@ -142,14 +146,18 @@ def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
 def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     """They load torch for seconds; joblib would kill all others as soon as it misses one."""
     process = start_sweep("seed=0,1,2")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    wait_until(lambda: "popen_loky_posix" in "".join(map(command_line, children.read_text().split())), process)
+    wait_until(lambda: "popen_loky_posix" in "".join(map(command_line, children(process))), process)
     os.killpg(process.pid, signal.SIGTERM)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 130, output
     assert "jobs: saved; the same command continues" in output
     assert "Traceback" not in output
     assert "Terminated" not in output
+
+
+def children(process):
+    """The ids of the processes that a process has started."""
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
 
 
 def command_line(pid):

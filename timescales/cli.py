@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import select
+import signal
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -56,6 +57,7 @@ def run(main: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
         saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
         print(f"\n{saved}; {continuing(sys.argv[1:])}", file=sys.stderr)
         sys.exit(130)

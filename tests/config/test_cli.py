@@ -53,6 +53,7 @@ def test_an_interruption_says_whether_something_was_saved(at, line, monkeypatch,
     def main():
         raise KeyboardInterrupt(*[at] * bool(at))
 
+    monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # the tests still end at Ctrl-C
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit):
         cli.run(main)
