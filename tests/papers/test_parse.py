@@ -135,9 +135,12 @@ CLAIMS = [
     (ALIKE | {"times": 2}, "'plstm ~ lstm' says no difference: leave out times"),
     (GREATER | {"quote": "pLSTM wins"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
-    (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has a quote of the paper and ours: leave out one"),
+    (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),
+    (GREATER | {"hypothesis": "a"}, "needs both hypothesis, what we expect and why, and dated"),
+    (GREATER | {"hypothesis": "a", "dated": "today"}, "the day it was written: \"2026-11-25\""),
+    (GREATER | {"dated": "2026-11-25", "ours": "c"}, "needs both hypothesis, what we expect and why, and dated"),
     (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
-    (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, or ours"),
+    (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
     ("lstm never fails", "'lstm never fails' needs success: \"valid/accuracy > 0.5\""),
     ("plstm wins", "cannot read the claim 'plstm wins': A > B @ key=value"),
     ("plstm > lstm @ task.sampling=sync_10", "no runs decide the claim 'plstm > lstm @ task.sampling=sync_10': name"),
@@ -213,7 +216,7 @@ def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
 def test_a_claim_is_the_papers_if_it_quotes_it():
     quoted = {"claim": "plstm never fails", "quote": "pLSTM never fails", "at": "section 1"}
     table = parse(changed(success="valid/accuracy > 0.5", claims=[quoted, {"claim": "plstm > lstm", "ours": "to see"}]))
-    assert [claim.of_paper for claim in table.claims] == [True, False]
+    assert [claim.decides for claim in table.claims] == [True, False]
     assert (table.claims[0].quote, table.claims[0].at) == ("pLSTM never fails", "section 1")
     assert [claim.text for claim in table.claims] == ["plstm never fails", "plstm > lstm"]
 

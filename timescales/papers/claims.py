@@ -98,8 +98,8 @@ def judge_claims(
     expected = None if planned is None else [{"axes": axes} for axes in planned]
     found = [_finding(claim, rows, expected) for claim in claims]
     verdicts: dict[int, Verdict] = {}
-    for of_paper in (True, False):  # our own claims must not change what is said of the paper's
-        numbers = [k for k, claim in enumerate(claims) if claim.of_paper == of_paper]
+    for decides in (True, False):  # what we only look at must not change what is said of the table
+        numbers = [k for k, claim in enumerate(claims) if claim.decides == decides]
         verdicts |= zip(numbers, decide([found[k][0] for k in numbers]), strict=True)
     return [ClaimResult(claim, verdicts[k], found[k][1]) for k, claim in enumerate(claims)]
 

@@ -253,8 +253,8 @@ def _check_claims(file: str, table: Table) -> None:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
                 raise ConfigError(f"{file}: {text}")
-            if part is table and not (claim.quote or claim.ours):
-                text = f"the claim {claim.claim!r} has no source: give quote and at, or ours"
+            if part is table and not (claim.decides or claim.ours):
+                text = f"the claim {claim.claim!r} has no source: give quote and at, hypothesis and dated, or ours"
                 raise ConfigError(f"{file}: {text}")
 
 
@@ -309,13 +309,15 @@ def _scalar(text: str) -> Any:
 
 def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     """What is wrong with the keys of a claim."""
-    if claim.ours and (claim.quote or claim.at):
-        return "has a quote of the paper and ours: leave out one"
+    if len(sources := [key for key in ("quote", "hypothesis", "ours") if getattr(claim, key)]) > 1:
+        return f"has {' and '.join(sources)}: leave out one"
     if bool(claim.quote) != bool(claim.at):
         return "needs both quote, the words of the paper, and at, where they stand"
+    if bool(claim.hypothesis) != bool(re.fullmatch(r"\d{4}-\d\d-\d\d", claim.dated)):
+        return "needs both hypothesis, what we expect and why, and dated, the day it was written: \"2026-11-25\""
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim", "quote", "at", "ours"})):
+    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim", "quote", "at", "hypothesis", "dated", "ours"})):
         return f"goes by the table's success alone: leave out {', '.join(more)}"
     if claim.sign == "~" and "times" in told:
         return "says no difference: leave out times"

@@ -157,16 +157,19 @@ class Claim(Measure):
     `~` "no different from" (within the tolerance). Settings after `@` are those of both sides. "lstm fails" (more
     than half of its runs) and "plstm never fails" are about the table's `success`.
 
-    A claim says where it comes from: `quote` and `at`, or `ours`.
+    A claim says where it comes from: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("claim", "quote", "at", "ours", "metric", "than", "unit", "better", "tolerance", "times", "failures"),
+        *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance", "times", "failures"),
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
     at: str = ""  # where they stand: paper, and section, caption or appendix
-    ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the paper
+    # Why we expect it, and what would refute it; written before the first run of its table, on the day of `dated`.
+    hypothesis: str = ""
+    dated: str = ""  # "2026-11-25"
+    ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the table
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
     # True where the file has `failures: count`: runs that fail `success` are compared, too.
@@ -178,9 +181,9 @@ class Claim(Measure):
     text: str = ""  # the line, with the claim's other keys in words
 
     @property
-    def of_paper(self) -> bool:
-        """Whether it is a conclusion of the paper."""
-        return bool(self.quote)
+    def decides(self) -> bool:
+        """Whether it counts for the table: a conclusion of the paper, or a hypothesis of our own study."""
+        return bool(self.quote or self.hypothesis)
 
     @property
     def columns(self) -> tuple[str, str]:

@@ -67,6 +67,8 @@ class P(NamedTuple):
 class Counts:
     """How many of a table's conclusions hold and are refuted, and of its printed values agree, are better, differ.
 
+    In a study of our own the conclusions are its hypotheses.
+
     The others are undecided.
     """
 
@@ -77,6 +79,7 @@ class Counts:
     agree: int
     better: int
     differ: int
+    hypotheses: bool = False  # whether the conclusions are hypotheses
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,9 @@ def partial(rows: Sequence[Row]) -> bool:
 def judge_table(
     cells: Sequence[CellResult], claims: Sequence[ClaimResult], rows: Sequence[Row] = (), complete: bool = True
 ) -> Verdict:
-    """A table's verdict: the first word whose condition is true. Claims that are not the paper's decide nothing.
+    """A table's verdict: the first word whose condition is true. Claims that we only look at decide nothing.
+
+    A conclusion is one of the paper, or a hypothesis of our own study.
 
     - contradicted: a conclusion is refuted by at least `n_min` runs a side
     - open: runs are missing or stale, or there is nothing to judge
@@ -213,8 +218,8 @@ def judge_table(
         complete: whether all of its runs have ended.
     """
     printed = [result.verdict for result in cells if result.verdict.word != Word.BLANK]
-    concluded = [result.verdict for result in claims if result.claim.of_paper]
-    counts = _counts(printed, concluded)
+    concluded = [result.verdict for result in claims if result.claim.decides]
+    counts = replace(_counts(printed, concluded), hypotheses=any(result.claim.hypothesis for result in claims))
     stale = any(result.verdict.word == Word.STALE for results in (cells, claims) for result in results)
     word = _word(counts, complete and not stale)
     return Verdict(word, counts=counts, partial=word != Word.OPEN and partial(rows))

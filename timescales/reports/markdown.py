@@ -68,7 +68,8 @@ def counts(verdict: Verdict) -> str:
 def _conclusions(found: Counts) -> str:
     undecided = found.conclusions - found.hold - found.refuted
     more = _more({"differ": found.refuted, "undecided": undecided})
-    return f"{found.hold} of {found.conclusions} conclusions hold{more}" if found.conclusions else ""
+    kind = "hypotheses" if found.hypotheses else "conclusions"
+    return f"{found.hold} of {found.conclusions} {kind} hold{more}" if found.conclusions else ""
 
 
 def _values(found: Counts) -> str:
@@ -130,7 +131,7 @@ def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
-    lines += _cells(report) + _of_paper(report.claims) + _of_ours(report.claims)
+    lines += _cells(report) + _deciding(report.claims) + _of_ours(report.claims)
     lines += ([CLAIMS, ""] if report.claims else []) + _bootstrap(report)
     lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
     for origin in report.origins:
@@ -252,14 +253,17 @@ def _interval(ends: tuple[float, float]) -> str:
     return f"[{number(ends[0])}, {number(ends[1])}]"
 
 
-def _of_paper(results: Sequence[ClaimResult]) -> list[str]:
-    """The paper's conclusions, with the words that state them."""
-    return _claims("What the paper concludes", [result for result in results if result.claim.of_paper])
+def _deciding(results: Sequence[ClaimResult]) -> list[str]:
+    """The paper's conclusions, with the words that state them; the hypotheses of our own study, with their reasons."""
+    concluded = _claims("What the paper concludes", [result for result in results if result.claim.quote])
+    return concluded + _claims("What we expected before the runs", [r for r in results if r.claim.hypothesis])
 
 
 def _of_ours(results: Sequence[ClaimResult]) -> list[str]:
-    """Claims that the paper does not make."""
-    return _claims("What the paper does not conclude, and we look at", [r for r in results if not r.claim.of_paper])
+    """Claims that neither the paper nor a hypothesis makes."""
+    study = any(result.claim.hypothesis for result in results)
+    title = "What else we look at" if study else "What the paper does not conclude, and we look at"
+    return _claims(title, [result for result in results if not result.claim.decides])
 
 
 def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
@@ -275,9 +279,11 @@ def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
 
 
 def _source(result: ClaimResult) -> str:
-    """The paper's words for a claim and their place, or why we look at it."""
+    """The paper's words for a claim and their place; what we expected and when; or why we look at it."""
     claim = result.claim
-    return f'"{claim.quote}" ({claim.at})' if claim.of_paper else claim.ours
+    if claim.quote:
+        return f'"{claim.quote}" ({claim.at})'
+    return f"{claim.hypothesis} (written {claim.dated})" if claim.hypothesis else claim.ours
 
 
 def _small(report: Report) -> list[str]:
@@ -336,9 +342,10 @@ The column *missing runs* gives the hours that the missing runs at paper size ne
 runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
 are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
 *Conclusions* are claims that the paper makes: they hold, differ (refuted by at least the paper's number of runs) or
-are undecided. *Values* are printed ones: they agree, are better, differ or are undecided. Each p is corrected for the
-other tests of its table (Holm's method): if all printed spreads are right and everything is as printed, the probability
-of a false "better", "worse" or "different" in a table is at most 5 %; likewise for its claims that are tested.
+are undecided. In a study of our own (`ours_...`) they are hypotheses, written down before the runs. *Values* are
+printed ones: they agree, are better, differ or are undecided. Each p is corrected for the other tests of its table
+(Holm's method): if all printed spreads are right and everything is as printed, the probability of a false "better",
+"worse" or "different" in a table is at most 5 %; likewise for its claims that are tested.
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
