@@ -281,7 +281,9 @@ def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:
     for table in all_tables():
         if fits(table["runs"]):
             name = table["name"]
-            body.append([f"[{name}](../../results/{name}/table.md)", table["title"], table["source"]])
+            has_page = (ROOT / "results" / name / "table.md").is_file()
+            link = f"[{name}](../../results/{name}/table.md)" if has_page else name
+            body.append([link, table["title"], table["source"]])
     return (
         "\n".join(grid(["table", "task and metric", "in the paper"], body))
         if body

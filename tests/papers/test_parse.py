@@ -137,7 +137,7 @@ CLAIMS = [
     (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),
     (GREATER | {"hypothesis": "a"}, "needs both hypothesis, what we expect and why, and dated"),
-    (GREATER | {"hypothesis": "a", "dated": "today"}, "the day it was written: \"2026-11-25\""),
+    (GREATER | {"hypothesis": "a", "dated": "today"}, 'the day it was written: "2026-11-25"'),
     (GREATER | {"dated": "2026-11-25", "ours": "c"}, "needs both hypothesis, what we expect and why, and dated"),
     (GREATER | {"ours": 5}, "claims[0].ours must be a text; not 5"),
     (GREATER, "the claim 'plstm > lstm' has no source: give quote and at, hypothesis and dated, or ours"),
@@ -213,7 +213,7 @@ def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
     assert [claim.column for claim in table.tiny.claims] == ["best test/accuracy"]
 
 
-def test_a_claim_is_the_papers_if_it_quotes_it():
+def test_a_claim_decides_if_it_quotes_the_paper():
     quoted = {"claim": "plstm never fails", "quote": "pLSTM never fails", "at": "section 1"}
     table = parse(changed(success="valid/accuracy > 0.5", claims=[quoted, {"claim": "plstm > lstm", "ours": "to see"}]))
     assert [claim.decides for claim in table.claims] == [True, False]

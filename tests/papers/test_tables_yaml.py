@@ -17,6 +17,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 TABLES = {name: load.table(name) for name in NAMES}
 PROFILES = [None, "tiny"]
+SMALL = [name for name in NAMES if TABLES[name].tiny]
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,10 @@ def test_a_table_is_whole(name):
     table = TABLES[name]
     assert table.name == name
     assert set(OmegaConf.load(FOLDER / f"{name}.yaml")) == {"table"}
-    assert table.tiny is not None
-    assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.tiny)
+    if name.startswith("ours_"):  # made for a CPU as they are
+        assert table.tiny is None
+    else:
+        assert {"set", "claims", "minutes"} <= set(OmegaConf.load(FOLDER / f"{name}.yaml").table.tiny)
     assert all(assumption.said for assumption in table.assumed.values())
     places = [json.dumps([cell.where, cell.metric, cell.compute], sort_keys=True) for cell in table.cells]
     assert len(places) == len(set(places)), "two cells are one"
@@ -59,8 +62,7 @@ def successful(table, run):
     return row
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "profile"), [(name, None) for name in NAMES] + [(name, "tiny") for name in SMALL])
 def test_every_claim_can_be_judged(name, profile):
     """On runs that all succeed, with next to the same numbers, no claim is open: each side has runs, and they pair."""
     table = TABLES[name].tiny if profile else TABLES[name]
@@ -147,7 +149,7 @@ def test_what_a_table_measures_on_its_runs_exists(name):
             assert cells.computed(cell.compute, []) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SMALL)
 def test_tiny_is_small(name):
     runs = expand(TABLES[name], "tiny")
     assert 0 < len(runs) <= 18  # nine gates, LSTM and GRU
@@ -157,7 +159,7 @@ def test_tiny_is_small(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_run_has_an_identity_of_its_own(name, identities):
-    paper, tiny = (identities(name, profile) for profile in PROFILES)
+    paper, tiny = (identities(name, profile) if name in SMALL or not profile else {} for profile in PROFILES)
     for ids in (paper, tiny):
         assert len(set(ids.values())) == len(ids), "two configurations of the table are one run"
     assert not set(paper.values()) & set(tiny.values()), "a tiny run would fill a cell of the paper"

@@ -7,7 +7,7 @@ from made_up import TABLE, quoted
 
 from timescales.papers import verdict
 from timescales.papers.parse import parse
-from timescales.papers.verdict import CellResult, ClaimResult, Counts, Finding, P, Sample, Verdict, Word
+from timescales.papers.verdict import CellResult, ClaimResult, Counts, Finding, P, Sample, Verdict, Word, sum_of
 from timescales.reports import markdown
 
 TWO = parse(TABLE | {"claims": [quoted("plstm > lstm"), {"claim": "lstm > plstm", "ours": "to see"}]})
@@ -64,13 +64,13 @@ def claims_of(texts, claim=QUOTED):
 )
 def test_the_word_of_a_table_follows_from_its_counts(values, conclusions, word, counts):
     found = verdict.judge_table(cells_of(values), claims_of(conclusions))
-    assert (markdown.text(found), markdown.counts(found)) == (word, counts)
+    assert (markdown.text(found), markdown.counts(found.counts)) == (word, counts)
 
 
 def test_a_claim_of_ours_decides_nothing():
     for said in ("refuted", "holds", "in order"):
         found = verdict.judge_table(cells_of(["match"]), claims_of(["holds"]) + claims_of([said], OURS))
-        assert (found.word, markdown.counts(found)) == ("reproduced", "1 of 1 conclusions hold; 1 of 1 values agree")
+        assert (found.word, markdown.counts(found.counts)) == ("reproduced", "1 of 1 conclusions hold; 1 of 1 values agree")
         assert verdict.judge_table([], claims_of([said], OURS)).word == "open"
 
 
@@ -115,6 +115,18 @@ def test_the_word_of_a_small_scale_version(said, word):
 
 
 def test_counts_name_what_is_undecided():
-    assert markdown.counts(Verdict(Word.OPEN, counts=Counts(11, 6, 2, 18, 11, 3, 2))) == (
+    assert markdown.counts(Counts(11, 6, 2, 18, 11, 3, 2)) == (
         "6 of 11 conclusions hold, 2 differ, 3 undecided; 11 of 18 values agree, 3 better, 2 differ, 2 undecided"
     )
+
+
+def test_a_hypothesis_of_our_own_study_counts_like_a_conclusion():
+    claim = {"claim": "plstm > lstm", "hypothesis": "it keeps more; refuted if not", "dated": "2026-11-25"}
+    (claim,) = parse(TABLE | {"claims": [claim]}).claims
+    found = verdict.judge_table([], claims_of(["refuted"], claim))
+    assert (found.word, markdown.counts(found.counts)) == ("contradicted", "0 of 1 hypotheses hold, 1 differ")
+
+
+def test_the_counts_of_a_papers_tables_add_up():
+    counts = [Counts(11, 6, 2, 18, 11, 3, 2), Counts(1, 1, 0, 0, 0, 0, 0)]
+    assert sum_of(counts) == Counts(12, 7, 2, 18, 11, 3, 2)

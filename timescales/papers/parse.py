@@ -314,10 +314,11 @@ def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     if bool(claim.quote) != bool(claim.at):
         return "needs both quote, the words of the paper, and at, where they stand"
     if bool(claim.hypothesis) != bool(re.fullmatch(r"\d{4}-\d\d-\d\d", claim.dated)):
-        return "needs both hypothesis, what we expect and why, and dated, the day it was written: \"2026-11-25\""
+        return 'needs both hypothesis, what we expect and why, and dated, the day it was written: "2026-11-25"'
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
-    if claim.sign in FAILING and (more := sorted(told.keys() - {"claim", "quote", "at", "hypothesis", "dated", "ours"})):
+    source = {"claim", "quote", "at", "hypothesis", "dated", "ours"}
+    if claim.sign in FAILING and (more := sorted(told.keys() - source)):
         return f"goes by the table's success alone: leave out {', '.join(more)}"
     if claim.sign == "~" and "times" in told:
         return "says no difference: leave out times"

@@ -161,7 +161,8 @@ class Claim(Measure):
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance", "times", "failures"),
+        *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance"),
+        *("times", "failures"),
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
@@ -267,6 +268,11 @@ class Table(Measure):
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
+
+    @property
+    def paper(self) -> str:
+        """The first word of its name: the paper's first author, or "ours"."""
+        return self.name.split("_")[0]
 
     @property
     def by_size(self) -> dict[str, Table]:

@@ -7,7 +7,7 @@ made in reports/markdown.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -80,6 +80,13 @@ class Counts:
     better: int
     differ: int
     hypotheses: bool = False  # whether the conclusions are hypotheses
+
+
+def sum_of(counts: Sequence[Counts]) -> Counts:
+    """The counts of several tables of one paper together."""
+    names = [field.name for field in fields(Counts) if field.name != "hypotheses"]
+    sums = {name: sum(getattr(each, name) for each in counts) for name in names}
+    return Counts(**sums, hypotheses=any(each.hypotheses for each in counts))
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def _judged(report: Report) -> list[Verdict]:
 
 
 def _whole(report: Report) -> str:
-    counts = escape(markdown.counts(report.verdict))
+    counts = escape(markdown.counts(report.verdict.counts))
     return f"paper size {badge(report.verdict)} {counts} small-scale version {badge(report.small_verdict)}"
 
 

@@ -56,12 +56,11 @@ def _remarks(verdict: Verdict) -> list[str]:
     return remarks
 
 
-def counts(verdict: Verdict) -> str:
+def counts(found: Counts | None) -> str:
     """What a table's word follows from: "6 of 11 conclusions hold, 2 differ, 3 undecided; 11 of 18 values agree".
 
     Values that are better, differ or are undecided are named where there are any.
     """
-    found = verdict.counts
     return "" if found is None else "; ".join(filter(None, [_conclusions(found), _values(found)]))
 
 
@@ -84,7 +83,7 @@ def _more(numbers: Mapping[str, int]) -> str:
 
 def text_with_counts(verdict: Verdict) -> str:
     """A table's verdict with the counts behind it."""
-    return ": ".join(filter(None, [text(verdict), counts(verdict)]))
+    return ": ".join(filter(None, [text(verdict), counts(verdict.counts)]))
 
 
 def p_text(p: P | None) -> str:
@@ -142,7 +141,7 @@ def table(report: Report) -> str:
 def _head(report: Report) -> list[str]:
     table = report.table
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
-    lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict))}."]
+    lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict.counts))}."]
     lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
     lines += ["", "```bash", *_commands(report), "```", ""]
     if table.figure:
@@ -360,7 +359,7 @@ def index(reports: Sequence[Report]) -> str:
 def _index_row(report: Report) -> list[str]:
     name = report.table.name
     link = f"[{name}]({name}/table.md)" if report.all_rows else name
-    verdicts = [text(report.verdict), counts(report.verdict), text(report.small_verdict)]
+    verdicts = [text(report.verdict), counts(report.verdict.counts), text(report.small_verdict)]
     return [link, report.table.source, *verdicts, price(report.price_of({}))]
 
 

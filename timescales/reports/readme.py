@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row
-from timescales.papers.verdict import CellResult
+from timescales.papers.verdict import CellResult, Verdict, sum_of
 from timescales.reports import markdown
 from timescales.reports.report import Report
 
@@ -115,18 +116,30 @@ def _draw_model(ax: Any, model: str, curves: Sequence[Sequence[tuple[float, floa
 
 
 def tables(reports: Sequence[Report]) -> str:
-    """Every table with its two verdicts."""
-    body = []
+    """A row for each paper, and one for our own studies: its tables with their verdicts, in how many runs."""
+    papers: dict[str, list[Report]] = {}
     for report in reports:
-        name = report.table.name
-        link = f"[{name}](results/{name}/table.md)" if report.all_rows else name
-        runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])}"
-        at_paper_size = [runs, markdown.text(report.verdict), markdown.counts(report.verdict)]
-        body.append([link, report.table.title, *at_paper_size, markdown.text(report.small_verdict)])
-    head = ["table or figure", "task and metric", "runs", "at paper size", "conclusions and values"]
-    head += ["small-scale version"]
-    grid = markdown.grid(head, body)
-    return "\n".join([" ".join(markdown.outcome_lines(reports)), "", *grid])
+        papers.setdefault(report.table.paper, []).append(report)
+    body = [
+        [
+            f"{own[0].table.source.split(',')[0]}: {', '.join(map(_link, own))}",
+            f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
+            markdown.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
+            *(_words(report.verdict for report in own), _words(r.small_verdict for r in own if r.table.tiny)),
+        ]
+        for own in papers.values()
+    ]
+    return "\n".join(markdown.grid(["tables", "runs", "conclusions and values", "at paper size", "small-scale"], body))
+
+
+def _link(report: Report) -> str:
+    name = report.table.name
+    return f"[{name}](results/{name}/table.md)" if report.all_rows else name
+
+
+def _words(verdicts: Iterable[Verdict]) -> str:
+    """How many verdicts have each word, the most frequent first."""
+    return ", ".join(f"{n} *{word}*" for word, n in Counter(verdict.word for verdict in verdicts).most_common())
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
