@@ -183,7 +183,7 @@ class Inputs(NamedTuple):
 
     x: Tensor
     ih: Tensor
-    hh: Tensor
+    hh: Tensor | None
     bias_ih: Tensor
     bias_hh: Tensor | None
     dt: Tensor | None
@@ -274,7 +274,7 @@ def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[T
     problem = _problem(plan, keep, inputs)
     workspace = Workspace(plan.functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
-    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.hh.shape[-1])
+    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.state[0].shape[-1])
     last = [torch.empty_like(v) for v in inputs.state]
     problem.output = output.data_ptr()
     problem.last = _addresses(last)
@@ -312,7 +312,7 @@ def _backward(
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     """A `Problem` with the sizes and the inputs."""
-    (S, B, I), H = inputs.x.shape, inputs.hh.shape[-1]  # noqa: E741
+    (S, B, I), H = inputs.x.shape, inputs.state[0].shape[-1]  # noqa: E741
     x, ih, hh, bias_ih, bias_hh, dt, mask, order = map(_address, inputs[:8])
     lists = map(_addresses, inputs[8:])
     sizes = (plan.threads, S, B, I, H, keep)

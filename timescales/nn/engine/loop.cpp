@@ -636,7 +636,7 @@ void backward(const Problem& p) {
         for (int f = 0; f < Cell::FIELDS; f++)
             if (p.d_state[f]) leave_units(p, me, w.dstate[f], w.unit_row, p.d_state[f]);
         barrier();
-        if (p.d_hh) {
+        if (p.d_ih) {
             int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;
             for (int64_t n = thread_number(); n < w.time_parts * column_parts; n += team)
                 sum_gradients(p, w, n / column_parts, part(w.columns / WIDTH, n % column_parts, column_parts));
