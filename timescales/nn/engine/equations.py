@@ -80,6 +80,11 @@ class Equations(NamedTuple):
         return [*self.d_blocks, *self.d_state, *self.d_vectors, *([] if self.d_dt is None else [self.d_dt])]
 
     @property
+    def is_scan(self) -> bool:
+        """Whether a step has no recurrent product, and nothing to compute over all units."""
+        return not any(block.has_h or block.is_expanded for block in self.blocks)
+
+    @property
     def reads_h(self) -> bool:
         """Whether the expressions read the output of the step before, except through the recurrent weights."""
         h = self.graph.input("state", 0)

@@ -1,7 +1,7 @@
 """The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
 
 Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
-(emit_cpp.py) and compiled into the loop (loop.cpp, library.py). Before a cell's library is used, a small sequence
+(emit_cpp.py) and compiled into the loop (loop.cpp, or scan.cpp for a cell without recurrent weights). Before a cell's library is used, a small sequence
 through it is compared with the eager engine (trial.py). The engine needs float32 on the CPU and a C++ compiler.
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
@@ -63,7 +63,7 @@ _tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code
 def _new_program(cell: Cell, found: Equations) -> Program | str:
     code = emit_cpp.cell_code(found)
     try:
-        program = Program(found, library.load(code, type(cell).__name__))
+        program = Program(found, library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
     key = code, found.hoisted.description()
