@@ -192,13 +192,16 @@ SCANS = ("minGRU", "minLSTM", "PLScan", "LRU")
 def scan_jobs(quick: bool) -> Iterator[Job]:
     """The cells without recurrent weights, also on long sequences."""
     for name in ("A", "B") if quick else ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
-        yield Job("scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), seconds=10 if quick else 20)
+        yield Job(
+            "scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), seconds=10 if quick else 20
+        )
 
 
 def memory_jobs(quick: bool) -> Iterator[Job]:
     """The peak memory of a step of one layer."""
     name = "A" if quick else "B"
-    for variant in (UNIT, "fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM", *SCANS):
+    ours = ("fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM", *SCANS)
+    for variant in (UNIT, *ours):
         yield Job("memory", name, CONFIGS[name], (variant,))
 
 

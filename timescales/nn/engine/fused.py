@@ -1,8 +1,9 @@
 """The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
 
 Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
-(emit_cpp.py) and compiled into the loop (loop.cpp, or scan.cpp for a cell without recurrent weights). Before a cell's library is used, a small sequence
-through it is compared with the eager engine (trial.py). The engine needs float32 on the CPU and a C++ compiler.
+(emit_cpp.py) and compiled into the loop (loop.cpp, or scan.cpp for a cell without recurrent weights; library.py).
+Before a cell's library is used, a small sequence through it is compared with the eager engine (trial.py). The engine
+needs float32 on the CPU and a C++ compiler.
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
