@@ -52,6 +52,10 @@ CELLS = {
     "janet": "JANETCell",
     "elstm": "ELSTMCell",
     "leaky": "LeakyRNNCell",
+    "mingru": "MinGRUCell",
+    "minlstm": "MinLSTMCell",
+    "plscan": "PLScanCell",
+    "lru": "LRUCell",
     "exprnn": "ExpRNNCell",
 }
 TIMED = {
@@ -66,6 +70,10 @@ TIMED = {
     "janet": ("JANET",),
     "elstm": ("ELSTM",),
     "leaky": ("leaky",),
+    "mingru": ("minGRU",),
+    "minlstm": ("minLSTM",),
+    "plscan": ("PLScan",),
+    "lru": ("LRU",),
     "exprnn": ("expRNN",),
 }
 VARIANTS = {
@@ -75,6 +83,7 @@ VARIANTS = {
     "JANET": "C++ (`engine=fused`)",
     "ELSTM": "C++ (`engine=fused`)",
     "leaky": "C++ (`engine=fused`)",
+    **dict.fromkeys(("minGRU", "minLSTM", "PLScan", "LRU"), "C++ (`engine=fused`)"),
     "expRNN": "C++ (`engine=fused`)",
     **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
     "fused LSTM": "C++ (`engine=fused`)",
@@ -86,9 +95,10 @@ VARIANTS = {
     "eager coupled": "PyTorch (`engine=eager`)",
     "loop pLSTM": "pLSTM, Python loop",
 }
-# Measured in the section "gates" of the benchmark.
-IN_GATES = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn")
-CONFIGS = ("A", "B", "B512", "C", "D", "F")
+# The section of the benchmark that measures a model, if it is not "layer".
+SECTION = dict.fromkeys(("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn"), "gates")
+SECTION |= dict.fromkeys(pairs.SCANS, "scan")
+CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
 PARTIAL = "task.allow_partial=true"
@@ -312,7 +322,7 @@ def in_model(name: str, runs: list[dict[str, Any]]) -> bool:
 def speed(name: str) -> str:
     """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
     body = []
-    for link, rows in _measured("gates" if name in IN_GATES else "layer"):
+    for link, rows in _measured(SECTION.get(name, "layer")):
         for config in CONFIGS:
             own = {row["variant"]: row for row in rows if row["config"] == config}
             if own.keys() & set(TIMED[name]):
@@ -320,7 +330,7 @@ def speed(name: str) -> str:
                 ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
                 body.append([link, *sizes, *ratios])
     if not body:
-        return "Not measured yet: `python scripts/bench/bench.py --only gates` does."
+        return f"Not measured yet: `python scripts/bench/bench.py --only {SECTION.get(name, 'layer')}` does."
     head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
     text = SPEED_TEXT.format(loop=LOOP_TEXT if any("Python loop" in column for column in head) else "")
     return "\n".join([text, "", *grid(head, body)])

@@ -22,6 +22,10 @@ COLOURS = {
     "janet": "#16a085",
     "elstm": "#b7950b",
     "leaky": "#117a65",
+    "mingru": "#6e2c00",
+    "minlstm": "#1a5276",
+    "plscan": "#ec7063",
+    "lru": "#27ae60",
     "exprnn": "#7f8c8d",
     "gated": "#8e44ad",
 }

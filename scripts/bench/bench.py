@@ -66,6 +66,9 @@ CONFIGS = {
     "batch 1": Config(100, 1, 100, 828),
     "batch 8": Config(70, 8, 400, 716),
     "batch 20": Config(70, 20, 400, 1150),
+    "S=2,000": Config(2000, 1, 128, 256),
+    "S=10,000": Config(10000, 8, 10, 128),
+    "S=1,000": Config(1000, 8, 10, 128),
 }
 
 
@@ -183,10 +186,22 @@ def gate_jobs(quick: bool) -> Iterator[Job]:
     yield Job("gates", "A", CONFIGS["A"], variants, seconds=10 if quick else 60)
 
 
+SCANS = ("minGRU", "minLSTM", "PLScan", "LRU")
+
+
+def scan_jobs(quick: bool) -> Iterator[Job]:
+    """The cells without recurrent weights, also on long sequences."""
+    for name in ("A", "B") if quick else ("A", "B", "F", "D", "S=1,000", "S=2,000", "S=10,000"):
+        yield Job(
+            "scan", name, CONFIGS[name], (UNIT, "fused LSTM", "fused coupled", *SCANS), seconds=10 if quick else 20
+        )
+
+
 def memory_jobs(quick: bool) -> Iterator[Job]:
     """The peak memory of a step of one layer."""
     name = "A" if quick else "B"
-    for variant in (UNIT, "fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM"):
+    ours = ("fused LSTM", "fused UR", "fused coupled", "fused separate", "eager LSTM", "loop LSTM", *SCANS)
+    for variant in (UNIT, *ours):
         yield Job("memory", name, CONFIGS[name], (variant,))
 
 
@@ -216,6 +231,7 @@ def data_jobs(quick: bool) -> Iterator[Job]:
 SECTIONS: dict[str, Callable[[bool], Iterator[Job]]] = {
     "layer": layer_jobs,
     "gates": gate_jobs,
+    "scan": scan_jobs,
     "training": training_jobs,
     "data": data_jobs,
     "memory": memory_jobs,

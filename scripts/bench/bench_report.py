@@ -18,6 +18,7 @@ TITLES = {
     "growth": "Growth",
     "training": "The training loop's step on the copy task, T = 200",
     "gates": "Every gate, each on the engine that auto picks",
+    "scan": "Cells without recurrent weights",
     "data": "Preparing a batch, as a part of the task's whole training step with the LSTM",
 }
 IRREGULAR = {"F": "a tenth of the steps is missing", "P": "sequences of 15 to 125 steps, padded"}

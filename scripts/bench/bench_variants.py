@@ -18,7 +18,23 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
 from decay import Decay  # noqa: E402
 
-from timescales import ELSTM, GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN, LeakyRNN  # noqa: E402
+from timescales import (  # noqa: E402
+    ELSTM,
+    GRU,
+    JANET,
+    LRU,
+    LSTM,
+    PGRU,
+    PLSTM,
+    RNN,
+    URLSTM,
+    ExpRNN,
+    GatedRNN,
+    LeakyRNN,
+    MinGRU,
+    MinLSTM,
+    PLScan,
+)
 from timescales.config import schema  # noqa: E402
 from timescales.tasks import Copy, Task  # noqa: E402
 from timescales.training.model import SequenceModel  # noqa: E402
@@ -33,6 +49,10 @@ OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "JANET": (JANET, {"T_max": 200}),
     "ELSTM": (ELSTM, {}),
     "leaky": (LeakyRNN, {}),
+    "minGRU": (MinGRU, {}),
+    "minLSTM": (MinLSTM, {}),
+    "PLScan": (PLScan, {}),
+    "LRU": (LRU, {}),
     "expRNN": (ExpRNN, {}),
     "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
 }

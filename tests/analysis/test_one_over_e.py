@@ -7,7 +7,7 @@ import torch
 from analysed import copy_task, hold, language_model, model_for, run_of, studied, variable, waves, words
 from matplotlib.figure import Figure
 
-from timescales import ELSTM, GRU, LSTM, PLSTM, ExpRNN, LeakyRNN
+from timescales import ELSTM, GRU, LRU, LSTM, PLSTM, ExpRNN, LeakyRNN, MinGRU, MinLSTM, PLScan
 from timescales.analysis import one_over_e
 from timescales.analysis.observe import watched
 from timescales.errors import ConfigError
@@ -29,7 +29,7 @@ def looped(sequences):
     return math.inf
 
 
-@pytest.mark.parametrize("kind", [LSTM, PLSTM, GRU, ELSTM, LeakyRNN])
+@pytest.mark.parametrize("kind", [LSTM, PLSTM, GRU, ELSTM, LeakyRNN, MinGRU, MinLSTM, PLScan, LRU])
 @pytest.mark.parametrize("make", [copy_task, variable, waves])
 def test_equals_the_loops(make, kind):
     """Also with padding, sequences of several lengths and irregular steps."""
@@ -48,7 +48,7 @@ def test_equals_the_loops(make, kind):
         assert float(found[unit]) == pytest.approx(looped(lists), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [LSTM, ELSTM])
+@pytest.mark.parametrize("kind", [LSTM, ELSTM, MinGRU])
 def test_a_constant_gate_has_its_characteristic_time(kind):
     """Also where 1/e lies between two steps; a time longer than the sequence is infinite."""
     task = copy_task(T=40, test_size=3)
@@ -66,10 +66,11 @@ def test_a_constant_gate_has_its_characteristic_time(kind):
     assert values["zero_input/median"] == pytest.approx(30.0)
 
 
-def test_a_power_law_without_resets():
+@pytest.mark.parametrize("kind", [PLSTM, PLScan])
+def test_a_power_law_without_resets(kind):
     """What is written at age a keeps ((a + 1) / (a + L + 1))^p after L steps, if there is no reset and epsilon is 0."""
     task = copy_task(T=180, test_size=2)
-    model = model_for(task, PLSTM, hidden_size=2, power=1.3, epsilon=1e-9)
+    model = model_for(task, kind, hidden_size=2, power=1.3, epsilon=1e-9)
     hold(model, reset=-40.0)
     (found,) = one_over_e.measured_times(model, task)
     n = 200
@@ -90,6 +91,18 @@ def test_time_is_that_of_dt():
     model.rnn.layers[0].log_tau.data = tau.log()
     (found,) = one_over_e.measured_times(model, task)
     torch.testing.assert_close(found, tau, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("make", [lambda: copy_task(T=60), lambda: waves(30)])
+def test_an_lru_has_its_characteristic_time(make):
+    """|lambda| does not depend on the input: 1 / nu, at any steps."""
+    task = make()
+    model = model_for(task, LRU, hidden_size=3)
+    nu = torch.tensor([2.0, 0.5, 0.1], dtype=torch.float64)
+    model.rnn.layers[0].nu_log.data = nu.log()
+    (found,) = one_over_e.measured_times(model, task)
+    torch.testing.assert_close(found, 1 / nu, rtol=1e-9, atol=0)
+    torch.testing.assert_close(model.rnn.timescales()[0], 1 / nu, rtol=1e-9, atol=0)
 
 
 def test_windows_of_a_text_are_joined(root):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rnn_cases import KINDS
 from torch.testing._internal.common_modules import module_inputs_torch_nn_LSTM, module_inputs_torch_nn_RNN_GRU
-from uses.registry import LSTMS, POWER_LAW, close, fields
+from uses.registry import LSTMS, NAMED, close, fields
 
 import timescales
 
@@ -30,7 +30,7 @@ def module_inputs(name):
 def cases():
     """Every layer with every input of torch's layer whose state is most like its own."""
     for kind in KINDS:
-        name = "LSTM" if kind in LSTMS | POWER_LAW else "GRU"
+        name = "LSTM" if kind in LSTMS | NAMED else "GRU"
         for k, module_input in enumerate(module_inputs(name)):
             yield pytest.param(kind, name, module_input, id=f"{kind}-{k}")
 
@@ -64,7 +64,7 @@ def test_torchs_inputs(kind, name, module_input):
 
     batch = 0 if rnn.batch_first else 1
     x = x.detach().unsqueeze(batch).requires_grad_()
-    state = with_batch(given[0], rnn) if given and kind not in POWER_LAW else None
+    state = with_batch(given[0], rnn) if given and kind not in NAMED else None
     output, after = rnn(x, state)
     wanted = [x, *rnn.parameters()]
     found = torch.autograd.grad(output.square().sum(), wanted)

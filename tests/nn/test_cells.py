@@ -17,6 +17,7 @@ from cell_cases import (
     random_input,
     random_state,
     run,
+    shares,
 )
 from torch import nn
 
@@ -24,7 +25,9 @@ from timescales.nn.cells import (
     ELSTMCell,
     GRUCell,
     LSTMCell,
+    MinGRUCell,
     PGRUCell,
+    PLScanCell,
     PLSTMCell,
     Weights,
 )
@@ -172,7 +175,8 @@ def test_saturated_gates_stay_finite_forward_and_backward(name, level, dtype):
             state = [torch.full((B, H), ages if f == "age" else 0.5, dtype=dtype) for f in cell.State._fields]
             state = [v.requires_grad_() for v in state]
             pre, step = gh.clone().requires_grad_(), dt[2].unsqueeze(-1).clone().requires_grad_()
-            new = cell.step(torch.zeros_like(pre), pre, cell.State(*state), step)
+            arguments = (torch.zeros_like(pre), pre) if cell.recurrent else (pre, None)
+            new = cell.step(*arguments, cell.State(*state), step)
             loss = sum(v.square().sum() for v in new)
             parameters = [v for k, v in cell.named_parameters() if k == "power"]
             gradients = torch.autograd.grad(loss, [pre, step, *state, *parameters], allow_unused=True)
@@ -190,7 +194,7 @@ def test_autocast_keeps_the_state_in_float32(name):
     assert output.dtype == torch.float32
 
 
-@pytest.mark.parametrize("kind", [LSTMCell, PLSTMCell, PGRUCell, GRUCell, ELSTMCell])
+@pytest.mark.parametrize("kind", [LSTMCell, PLSTMCell, PGRUCell, GRUCell, ELSTMCell, MinGRUCell, PLScanCell])
 def test_long_memories_survive_autocast(kind):
     """What is left after 1,000 empty steps. In bfloat16 the gate that keeps .998 would be 1 and forget nothing."""
     cell = kind(I, H)
@@ -222,7 +226,7 @@ def test_timescales_equal_a_simulated_decay(name):
     n, settle = 20, 300
     with torch.no_grad():
         for t in range(settle + n):
-            gates = cell.act(bias_ih, zero if bias_hh is None else bias_hh, state)
+            gates = cell.act(*shares(cell, bias_ih, zero if bias_hh is None else bias_hh), state)
             if "age" in cell.State._fields:
                 state = state._replace(age=gates.age)
             if t >= settle:

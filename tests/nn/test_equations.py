@@ -18,6 +18,7 @@ from cell_cases import (
     random_input,
     random_state,
     run,
+    shares,
 )
 
 from timescales.nn.cells import (
@@ -28,8 +29,12 @@ from timescales.nn.cells import (
     GRUCell,
     JANETCell,
     LeakyRNNCell,
+    LRUCell,
     LSTMCell,
+    MinGRUCell,
+    MinLSTMCell,
     PGRUCell,
+    PLScanCell,
     URLSTMCell,
 )
 
@@ -43,7 +48,7 @@ def by_gate(cell, initial=None):
         rows = cell.rows(gate)
         frozen = gate in getattr(cell, "frozen", ())
         bias = initial[gate] if frozen else sum(own[name][rows] for name in biases)
-        split[gate] = (own["weight_ih"][rows], own["weight_hh"][rows], bias)
+        split[gate] = (own["weight_ih"][rows], own["weight_hh"][rows] if cell.recurrent else None, bias)
     return split
 
 
@@ -77,6 +82,15 @@ def run_reference(name, cell, initial, x, state, dt, mask):
         return reference.elstm(w, x, *state, None if dt is None else dt.numpy(), mask, arguments.get("coupled", True))
     if isinstance(cell, LeakyRNNCell):
         return reference.leaky(w, np.exp(own["log_tau"]), x, *state, None if dt is None else dt.numpy(), mask)
+    if isinstance(cell, MinGRUCell | MinLSTMCell):
+        function = reference.mingru if isinstance(cell, MinGRUCell) else reference.minlstm
+        return function(w, x, *state, None if dt is None else dt.numpy(), mask)
+    if isinstance(cell, LRUCell):
+        own = [own[name] for name in ("nu_log", "theta_log", "gamma_log")]
+        return reference.lru(w, *own, x, *state, None if dt is None else dt.numpy(), mask)
+    if isinstance(cell, PLScanCell):
+        p, epsilon = arguments.get("power") or reference.sigmoid(own["power"]), arguments.get("epsilon", 1e-3)
+        return reference.plscan(w, p, epsilon, x, *state, None if dt is None else dt.numpy(), mask)
     if isinstance(cell, PGRUCell):
         h, age = state
         t = np.array([37.0, 5.5, 11.0])
@@ -152,20 +166,27 @@ def test_unit_steps_are_the_case_dt_1(name):
     close_state(state, timed_state)
 
 
-@pytest.mark.parametrize("name", [name for name in CELLS if "exprnn" not in name])
+@pytest.mark.parametrize("name", [name for name in CELLS if "exprnn" not in name and "lru" not in name])
 def test_act_names_the_gates_in_order_and_step_uses_them(name):
     cell = build(name)
     state = random_state(cell, B)
     generator = torch.Generator().manual_seed(3)
     gx, gh = torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64, generator=generator)
-    gates, new = cell.act(gx, gh, state), cell.step(gx, gh, state)
-    pre = cell.by_gate(gx + gh)
+    arguments = *shares(cell, gx, gh), state
+    gates, new = cell.act(*arguments), cell.step(*arguments)
+    pre = cell.by_gate(gx + gh if cell.recurrent else gx)
     read = {GRUCell: "reset", GatedGRUCell: "reset", PGRUCell: "read"}.get(type(cell))
     if read:  # the gate comes after the recurrent product
         pre["cell"] = cell.by_gate(gx)["cell"] + getattr(gates, read) * cell.by_gate(gh)["cell"]
-    effective = {"forget", "input"} if isinstance(cell, GatedLSTMCell | GatedGRUCell) else {"forget"}
+    effective = {"forget"}
+    if isinstance(cell, GatedLSTMCell | GatedGRUCell | MinLSTMCell):
+        effective = {"forget", "input"}
     for gate in set(cell.gates) & set(gates._fields) - effective:
-        close(getattr(gates, gate), pre[gate].tanh() if gate == "cell" else pre[gate].sigmoid())
+        if gate != "cell":
+            expected = pre[gate].sigmoid()
+        else:
+            expected = pre[gate] if isinstance(cell, MinGRUCell | MinLSTMCell) else pre[gate].tanh()
+        close(getattr(gates, gate), expected)
     write = getattr(gates, "input", 1.0 - gates.forget)
     if "c" in state._fields:
         close(new.c, gates.forget * state.c + write * gates.cell)

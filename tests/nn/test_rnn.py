@@ -4,7 +4,7 @@ import io
 
 import pytest
 import torch
-from rnn_cases import KINDS, B, H, I, S, build, close, close_state, layered, random_input
+from rnn_cases import KINDS, WITHOUT_MATRIX, B, H, I, S, build, close, close_state, layered, random_input
 
 import timescales
 from timescales.nn.cells import LSTMCell, PLSTMCell
@@ -239,7 +239,7 @@ def test_dropout_only_between_layers_and_only_in_training(kind):
     close(single(x)[0], build(kind)(x)[0])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ExpRNN"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_MATRIX])
 def test_only_the_forward_pass_drops_recurrent_weights(kind):
     rnn = layered(kind)
     for cell in rnn.layers:

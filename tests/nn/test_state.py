@@ -14,8 +14,8 @@ import timescales
 from timescales import RNNState
 
 LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"]
-GRUS = ["GRU", "JANET", "LeakyRNN", "ExpRNN", "GatedRNN_um_gru"]
-NAMED = ["PLSTM", "PLSTM_separate", "PGRU"]
+GRUS = ["GRU", "JANET", "LeakyRNN", "MinGRU", "MinLSTM", "ExpRNN", "GatedRNN_um_gru"]
+NAMED = ["PLSTM", "PLSTM_separate", "PGRU", "PLScan", "LRU"]
 
 
 @pytest.mark.parametrize("kind", LSTMS)
@@ -47,17 +47,18 @@ def test_a_gru_returns_and_takes_torchs_state(kind):
 
 
 @pytest.mark.parametrize("kind", NAMED)
-def test_a_state_with_an_age_has_names_and_is_not_unpacked(kind):
+def test_a_state_with_other_fields_has_names_and_is_not_unpacked(kind):
     rnn = build(kind, I, H, 2)
     x, dt = random_input()
     output, state = rnn(x, dt=dt)
-    assert state.h.shape == state.age.shape == (2, B, H)
+    more = "imaginary" if kind == "LRU" else "age"
+    assert state.h.shape == getattr(state, more).shape == (2, B, H)
     assert torch.equal(state.h[-1], output[-1])
-    with pytest.raises(TypeError, match=r"not unpacked: read state\.h.*state\.age by name"):
+    with pytest.raises(TypeError, match=rf"not unpacked: read state\.h.*state\.{more} by name"):
         _, (_, _) = rnn(x)
     with pytest.raises(TypeError, match=r"not indexed: .*state\.h\[-1\] is the last layer's"):
         state[-1]
-    with pytest.raises(ValueError, match=r"an RNNState of h,.* age, each \(2, B, 5\)"):
+    with pytest.raises(ValueError, match=rf"an RNNState of h,.* {more}, each \(2, B, 5\)"):
         rnn(x, (state.h, state.h))
     with pytest.raises(ValueError, match="an RNNState"):
         rnn(x, RNNState(h=state.h))

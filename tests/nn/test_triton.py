@@ -161,7 +161,16 @@ if INTERPRETED:
     import triton
     import triton.language as tl
 
-    from timescales.nn.engine.triton_kernels import both_sigmoids, exp_minus_one, log_one_plus, power, sign, tanh
+    from timescales.nn.engine.triton_kernels import (
+        both_sigmoids,
+        cosine,
+        exp_minus_one,
+        log_one_plus,
+        power,
+        sign,
+        sine,
+        tanh,
+    )
 
     @triton.jit
     def functions(x, out, N: tl.constexpr):
@@ -173,6 +182,12 @@ if INTERPRETED:
         plus, minus = both_sigmoids(v)
         tl.store(out + 3 * N + k, plus)
         tl.store(out + 4 * N + k, minus)
+
+    @triton.jit
+    def waves(x, out, N: tl.constexpr):
+        k = tl.arange(0, N)
+        tl.store(out + k, sine(tl.load(x + k)))
+        tl.store(out + N + k, cosine(tl.load(x + k)))
 
     @triton.jit
     def powers(x, y, out, N: tl.constexpr):
@@ -192,6 +207,15 @@ def test_functions_are_accurate():
     wanted = (y.expm1(), inside.log1p(), y.tanh(), y.sigmoid(), (-y).sigmoid())
     for found, expected in zip(out, wanted, strict=True):
         assert ((found - expected) / expected).abs().max() < 1e-6
+
+
+@inside
+def test_sines_are_accurate():
+    magnitude = torch.logspace(-8, 3.9, 512)
+    x, out = torch.cat([magnitude, -magnitude]), torch.empty(2, 1024)
+    waves[(1,)](x, out, N=1024)
+    for found, expected in zip(out, (x.double().sin(), x.double().cos()), strict=True):
+        assert (found - expected).abs().max() < 2e-7
 
 
 @inside

@@ -44,8 +44,9 @@ def hold(model, **biases):
     cell = model.rnn.layers[0]
     with torch.no_grad():
         for gate, value in biases.items():
-            for weight in (cell.weight_ih, cell.weight_hh, *([cell.bias_ih] if cell.biases == 2 else [])):
-                weight[cell.rows(gate)] = 0.0
+            for weight in (cell.weight_ih, cell.weight_hh, cell.bias_ih if cell.biases == 2 else None):
+                if weight is not None:
+                    weight[cell.rows(gate)] = 0.0
             (cell.bias_hh if cell.biases == 2 else cell.bias)[cell.rows(gate)] = torch.as_tensor(value).double()
     return cell
 

@@ -11,8 +11,12 @@ from timescales.nn.cells import (
     GRUCell,
     JANETCell,
     LeakyRNNCell,
+    LRUCell,
     LSTMCell,
+    MinGRUCell,
+    MinLSTMCell,
     PGRUCell,
+    PLScanCell,
     PLSTMCell,
     URLSTMCell,
 )
@@ -47,6 +51,14 @@ CELLS = {
     "elstm": (ELSTMCell, {}),
     "elstm_separate": (ELSTMCell, {"coupled": False, "forget_init": {"law": "chrono", "T_max": 30}}),
     "leaky": (LeakyRNNCell, {"T_max": 30}),
+    "mingru": (MinGRUCell, {}),
+    "mingru_chrono": (MinGRUCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "minlstm": (MinLSTMCell, {}),
+    "minlstm_chrono": (MinLSTMCell, {"forget_init": {"law": "chrono", "T_max": 30}}),
+    "plscan": (PLScanCell, {}),
+    "plscan_fixed_p": (PLScanCell, {"power": 1.7, "epsilon": 0.1}),
+    "lru": (LRUCell, {}),
+    "lru_ring": (LRUCell, {"r_min": 0.9, "r_max": 0.99, "max_phase": 0.3}),
     "exprnn": (ExpRNNCell, {}),
     "exprnn_henaff": (ExpRNNCell, {"skew_init": "henaff"}),
 }
@@ -63,7 +75,10 @@ CELLS["gated_gru_update"] = (GatedGRUCell, {"gate": "ur", "gru_form": "update"})
 PLSTMS = [name for name in CELLS if name.startswith("plstm")]
 
 
-TIMED = [*PLSTMS, "pgru", "pgru_fixed_p", "elstm", "elstm_separate", "leaky"]  # what knows dt
+SCANS = [name for name, (kind, _) in CELLS.items() if not kind.recurrent]
+
+
+TIMED = [*PLSTMS, "pgru", "pgru_fixed_p", "elstm", "elstm_separate", "leaky", *SCANS]  # what knows dt
 
 
 PAPER_PLSTMS = [name for name in PLSTMS if "authors" not in name]
@@ -99,6 +114,11 @@ def random_input(seed=2, shape=(S, B), size=I, tiny_dt=True):
         dt[2, 0], dt[4, 1] = 0.0, 1e-7
     mask = torch.rand(*shape, generator=g) < 0.7
     return x, dt, mask
+
+
+def shares(cell, gx, gh):
+    """The arguments gx and gh of a step: a scan cell gets None as gh."""
+    return (gx, gh) if cell.recurrent else (gx, None)
 
 
 def run(cell, x, state=None, dt=None, mask=None):

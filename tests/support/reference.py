@@ -271,3 +271,54 @@ def pgru(w, p, epsilon, x, h, k, t, dt=None, mask=None):
                 h[b] = f * h[b] + (1.0 - f) * u
             out[s, b] = h[b]
     return out, (h, t[:, None] - k)
+
+
+def mingru(w, x, h, dt=None, mask=None):
+    """Feng et al. 2024, minGRU: h = (1 - z) h + z u; 1 - z, here called forget, to the power of dt."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    (W_f, _, b_f), (W_u, _, b_u) = w["forget"], w["cell"]
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                z = sigmoid(-(W_f @ x[s, b] + b_f))
+                kept = (1.0 - z) ** (1.0 if dt is None else dt[s, b])
+                h[b] = kept * h[b] + (1.0 - kept) * (W_u @ x[s, b] + b_u)
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def minlstm(w, x, h, dt=None, mask=None):
+    """Feng et al. 2024, minLSTM: f and i divided by their sum; f to the power of dt, and i what is missing to 1."""
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                f, i, u = (w[gate][0] @ x[s, b] + w[gate][2] for gate in ("forget", "input", "cell"))
+                f, i = sigmoid(f), sigmoid(i)
+                f, i = f / (f + i), i / (f + i)
+                if dt is not None:
+                    f = f ** dt[s, b]
+                    i = 1.0 - f
+                h[b] = f * h[b] + i * u
+            out[s, b] = h[b]
+    return out, (h,)
+
+
+def plscan(w, p, epsilon, x, h, c, d, dt=None, mask=None):
+    """Chien et al. 2021 in the form of `plstm_lag`, with gates of the input alone."""
+    without = {gate: (W_x, np.zeros((len(W_x), h.shape[1])), b) for gate, (W_x, _, b) in w.items()}
+    return plstm_lag(without, p, epsilon, x, h, c, d, np.ones(x.shape[:2]) if dt is None else dt, mask)
+
+
+def lru(w, nu_log, theta_log, gamma_log, x, real, imaginary, dt=None, mask=None):
+    """Orvieto et al. 2023, in complex numbers: z = lambda z + gamma (B x + b), whose real part is the output."""
+    z, out = real + 1j * imaginary, np.zeros((*x.shape[:2], real.shape[1]))
+    (W_re, _, b_re), (W_im, _, b_im) = w["real"], w["imaginary"]
+    log_lambda = -np.exp(nu_log) + 1j * np.exp(theta_log)
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                drive = (W_re + 1j * W_im) @ x[s, b] + (b_re + 1j * b_im)
+                z[b] = np.exp(log_lambda * (1.0 if dt is None else dt[s, b])) * z[b] + np.exp(gamma_log) * drive
+            out[s, b] = z[b].real
+    return out, (z.real, z.imag)

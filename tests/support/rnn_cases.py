@@ -23,8 +23,16 @@ KINDS = {
     "ELSTM": ("ELSTM", {}),
     "ELSTM_separate": ("ELSTM", {"coupled": False, "T_max": 20}),
     "LeakyRNN": ("LeakyRNN", {}),
+    "MinGRU": ("MinGRU", {"T_max": 20}),
+    "MinLSTM": ("MinLSTM", {}),
+    "PLScan": ("PLScan", {}),
+    "LRU": ("LRU", {}),
     "ExpRNN": ("ExpRNN", {}),
 }
+
+
+SCANS = frozenset({"MinGRU", "MinLSTM", "PLScan", "LRU"})  # without recurrent weights
+WITHOUT_MATRIX = SCANS | {"ExpRNN"}  # without the parameter weight_hh
 
 
 def build(kind, *args, seed=0, **more):

@@ -25,6 +25,7 @@ OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
 ]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
+WITHOUT_MATRIX = ("exprnn", "lru", "mingru", "minlstm", "plscan")  # no recurrent weights that could be dropped
 PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],
@@ -96,7 +97,7 @@ def check(plain):
 @pytest.mark.parametrize("task", [*TASKS, *(f"{task} paper=gu" for task in OF_GU)])
 def test_every_pair_takes_two_steps(task, model, corpora):
     task, *more = task.split()
-    if task in WORDS and model == "exprnn":  # it has no matrix that could be dropped
+    if task in WORDS and model in WITHOUT_MATRIX:
         with pytest.raises(ConfigError, match=r"task\.weight_drop=0"):
             check(composed(task, model, corpora))
         more = ["task.weight_drop=0"]
@@ -110,7 +111,7 @@ def test_every_pair_takes_two_steps(task, model, corpora):
 
 
 FROZEN = [
-    *(("wt2", model, "task.recurrent=frozen") for model in MODELS if model != "exprnn"),
+    *(("wt2", model, "task.recurrent=frozen") for model in MODELS if model not in WITHOUT_MATRIX),
     ("ptb_word", "mts", "model.freeze_gates=if"),
     ("copy", "mts", "model.freeze_gates=ifgo"),
     ("copy", "lstm", "model.frozen=[input,forget]"),

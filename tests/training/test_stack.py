@@ -28,6 +28,10 @@ CASES = {
     "janet": [*COPY, "model=janet"],
     "elstm": ["task=frequency", "model=elstm", *sizes("frequency", 40, 16, 16)],
     "leaky": ["task=frequency", "model=leaky", *sizes("frequency", 40, 16, 16)],
+    "mingru": [*COPY, "model=mingru", "model.T_max=auto"],
+    "minlstm": ["task=frequency", "model=minlstm", *sizes("frequency", 40, 16, 16)],
+    "plscan": ["task=frequency", "model=plscan", *sizes("frequency", 40, 16, 16)],
+    "lru": ["task=frequency", "model=lru", *sizes("frequency", 40, 16, 16)],
     "residual blocks": [*COPY, "model=plstm", "model.block=residual", "model.num_layers=2"],
     "residual blocks, last step": [
         "task=frequency",

@@ -20,7 +20,7 @@ from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
-from timescales.nn.engine.eager import project
+from timescales.nn.engine.eager import project, recurrent_share
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
@@ -172,7 +172,7 @@ def replaced(
             before = type(now[k])(*(torch.cat([value, value[:, :1]], 1) for value in now[k]))
             if k > 0:
                 gx = project(now[k - 1].h, weight.ih, weight.bias_ih)
-            now[k] = cell.step(gx, project(before.h, weight.hh, weight.bias_hh), before)
+            now[k] = cell.step(gx, recurrent_share(before.h, weight), before)
             sums[k][: t + 1] += _relative_changes(now[k], members[k])
     return sums
 

@@ -132,8 +132,8 @@ class RNN(nn.Module):
             x: input, (S, B, input_size).
             state: the state that an earlier call returned, or None for zeros. A list with one state per layer, as
                 `split_state` returns it, is taken too; each may be a plain tuple or list.
-            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM` and `LeakyRNN`
-                use it, and cells of your own whose step does. Default: 1.
+            dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
+                `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does. Default: 1.
                 It must not be negative; this is not checked, since a check would synchronise the GPU.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
 

@@ -35,6 +35,7 @@ class RNNState:
     h: Any
     c: Any
     age: Any
+    imaginary: Any
 
     def __init__(self, **fields: Any) -> None:
         for name, value in fields.items():

@@ -1,10 +1,12 @@
 """Construction, the call, and the state."""
 
 import torch
+from rnn_cases import KINDS
 from torch import nn
 
 from uses.registry import (
     LSTMS,
+    NAMED,
     NOT_RUN,
     POWER_LAW,
     B,
@@ -73,7 +75,7 @@ def two_tensors(layer: Layer) -> None:
     assert not torch.allclose(rnn(x)[0], output)
 
 
-@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only={"GRU", "JANET", "LeakyRNN", "ExpRNN", "GatedRNN_um_gru"})
+@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only=frozenset(KINDS) - LSTMS - NAMED)
 def one_tensor(layer: Layer) -> None:
     rnn, x = layer.make(3), data()
     output, h_n = rnn(x, data(3, B, H, seed=2))

@@ -81,6 +81,11 @@ class Layer:
         return 5e-3 if self.name == "ExpRNN" else 1e-4
 
     @property
+    def unread(self) -> int:
+        """Number of the first fields of the state that no step reads: the output h of PLScan."""
+        return 1 if self.name == "PLScan" else 0
+
+    @property
     def engine(self) -> str:
         """The engine's name: "auto" chooses the C++ engine where a layer has a kernel."""
         return "auto" if self.column == "fused" else "eager"
@@ -148,10 +153,12 @@ LAYERS = [
     *(Layer(name, "fused") for name in KINDS),
     *(Layer(name, "eager") for name in KINDS),
 ]
-# The layers whose state is torch's, those whose state is one tensor, and those with an age.
+# The layers whose state is torch's, those with an age, and all whose state has other fields.
 LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"})
-POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU"})
-BOUNDED = frozenset(KINDS) - {"ExpRNN"}  # the layers whose output is between -1 and 1
+POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU", "PLScan"})
+NAMED = POWER_LAW | {"LRU"}
+BOUNDED = frozenset(KINDS) - {"ExpRNN", "MinGRU", "MinLSTM", "LRU"}  # the layers whose output is between -1 and 1
+NO_EXPONENTIAL = frozenset(KINDS) - {"ExpRNN"}  # the layers that compute no exponential of a matrix
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []

@@ -33,7 +33,7 @@ group("Weights")
 
 
 def place(rnn: nn.Module) -> tuple[nn.Module, str]:
-    """The module and the name of the recurrent weights of the first layer; of ExpRNN, which has none, of the others."""
+    """The module and the name of the recurrent weights of the first layer; without, of the others."""
     if isinstance(rnn, nn.RNNBase):
         return rnn, "weight_hh_l0"
     cell = rnn.layers[0]
@@ -46,7 +46,7 @@ def reshaped(layer: Layer, shape, remove) -> None:
     cell, name = place(rnn)
     before = rnn(x)[0].detach()
     shape(cell, name)
-    optimizer = torch.optim.SGD(rnn.parameters(), 0.05)
+    optimizer = torch.optim.SGD(rnn.parameters(), 0.005)  # at 0.05 the logarithms of LRU overflow
     for _ in range(2):
         optimizer.zero_grad()
         loss_of(rnn(x)[0]).backward()

@@ -8,7 +8,11 @@ from timescales.nn.cells.gates import URLSTMCell
 from timescales.nn.cells.gru import GRUCell
 from timescales.nn.cells.janet import JANETCell
 from timescales.nn.cells.leaky import LeakyRNNCell
+from timescales.nn.cells.lru import LRUCell
 from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.cells.mingru import MinGRUCell
+from timescales.nn.cells.minlstm import MinLSTMCell
+from timescales.nn.cells.plscan import PLScanCell
 from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
 
 __all__ = [
@@ -19,10 +23,14 @@ __all__ = [
     "GatedGRUCell",
     "GatedLSTMCell",
     "JANETCell",
+    "LRUCell",
     "LSTMCell",
     "LeakyRNNCell",
+    "MinGRUCell",
+    "MinLSTMCell",
     "PGRUCell",
     "PLSTMCell",
+    "PLScanCell",
     "URLSTMCell",
     "Weights",
 ]

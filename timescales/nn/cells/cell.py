@@ -23,10 +23,13 @@ from timescales.nn.inits import INFINITE
 
 
 class Weights(NamedTuple):
-    """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None."""
+    """The weights that an engine uses: ih (G*H, I), hh (G*H, H), bias_ih (G*H,), bias_hh (G*H,) or None.
+
+    hh is None for a cell without recurrent weights.
+    """
 
     ih: Tensor
-    hh: Tensor
+    hh: Tensor | None
     bias_ih: Tensor
     bias_hh: Tensor | None = None
 
@@ -38,19 +41,22 @@ class Cell(nn.Module):
         gates: names of the gates, in the order of their blocks of rows in the weights.
         State: NamedTuple of the tensors that are carried from step to step. The first field, `h`, is the output.
         biases: 2 for the bias vectors `bias_ih` and `bias_hh` as in torch, 1 for a single vector `bias`.
+        recurrent: whether the gates read the output of the step before. Default: True. If False, the cell is a scan
+            cell: it has no `weight_hh` (it is None), its gates read the input alone, and `step` gets None as gh.
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
         compiled: whether the fused and graph engines may make kernels from `step`. Default: True. Set it to False for a
             step that they refuse, so that the engine "auto" runs it on the eager engine without a warning.
 
-    Parameters: weight_ih (G*H, I), weight_hh (G*H, H) and the bias vectors (G*H,). If a cell overrides `height`, G*H is
-    the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in torch's order, so an
-    LSTM built after the same seed has the weights of torch.nn.LSTM.
+    Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
+    `height`, G*H is the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in
+    torch's order, so an LSTM built after the same seed has the weights of torch.nn.LSTM.
     """
 
     gates: ClassVar[tuple[str, ...]]
     State: ClassVar[Any]
     biases: ClassVar[int] = 1
+    recurrent: ClassVar[bool] = True
     weight_drop: float = 0.0
     compiled: ClassVar[bool] = True
     weight_ih: nn.Parameter
@@ -82,10 +88,12 @@ class Cell(nn.Module):
         for name in ("gates", "State"):
             if not hasattr(self, name):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
+        if self.biases == 2 and not self.recurrent:
+            raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
         self.input_size, self.hidden_size = input_size, hidden_size
         rows = sum(map(self.height, self.gates))
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
+        self.register_parameter("weight_hh", nn.Parameter(torch.empty(rows, hidden_size)) if self.recurrent else None)
         for name in self.bias_names():
             self.register_parameter(name, nn.Parameter(torch.empty(rows)))
         bound = 1.0 / math.sqrt(hidden_size)
@@ -169,7 +177,10 @@ class Cell(nn.Module):
             state = self.initial_state(*x.shape[1:-1])
         weights = self.weights()
         # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
-        weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        if weights.hh is not None:
+            weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
+        elif self.weight_drop:
+            raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
         dt = None if dt is None else dt.to(weights.ih.dtype)
         return run(self, x, weights, state, dt, mask)
 
@@ -179,12 +190,12 @@ class Cell(nn.Module):
         bias = bias_ih if bias_hh is None else bias_ih + bias_hh
         return bias[..., self.rows(gate)]
 
-    def act(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
+    def act(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
         """Gate activations of one step.
 
         Arguments:
             gx: W_ih x + bias_ih, the input's share of the pre-activations, (..., G*H).
-            gh: W_hh h + bias_hh, the recurrent share, (..., G*H).
+            gh: W_hh h + bias_hh, the recurrent share, (..., G*H); None if `recurrent` is False.
             state: the state before the step; fields (..., H).
             dt: time since the previous step, a number or (..., 1).
 
@@ -192,7 +203,7 @@ class Cell(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no act(gx, gh, state, dt), which this needs")
 
-    def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Tensor | float = 1.0) -> Any:
+    def step(self, gx: Tensor, gh: Any, state: Any, dt: Tensor | float = 1.0) -> Any:
         """The state after one step. Arguments as in `act`."""
         raise NotImplementedError(f"{type(self).__name__} needs step(gx, gh, state, dt): its equations")
 

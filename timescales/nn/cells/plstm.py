@@ -36,7 +36,7 @@ class PowerLawCell(Cell):
         self.floor = self.epsilon if epsilon_form == "authors" else 0.0  # the age right after a full reset
         self.fixed_power: float | None = None
         if power == "learned":
-            self.power = nn.Parameter(_initial_power(hidden_size, power_init).to(self.weight_hh.dtype))
+            self.power = nn.Parameter(_initial_power(hidden_size, power_init).to(self.weight_ih.dtype))
         elif is_number(power) and power > 0:
             self.fixed_power = float(power)
         else:

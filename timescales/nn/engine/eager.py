@@ -37,7 +37,7 @@ def run(
     steps: Iterable[Tensor | float] = dt.unsqueeze(-1).unbind(0) if dt is not None else [1.0] * len(projected)
     masks = mask.bool().unsqueeze(-1).unbind(0) if mask is not None else None
     for t, (gx, step_dt) in enumerate(zip(projected, steps, strict=True)):
-        new = cell.step(gx, project(state.h, weights.hh, weights.bias_hh).to(dtype), state, step_dt)
+        new = cell.step(gx, recurrent_share(state.h, weights), state, step_dt)
         if not isinstance(new, cell.State):
             raise TypeError(f"{type(cell).__name__}.step returned {type(new).__name__}, not self.State(...)")
         if masks is not None:
@@ -45,6 +45,11 @@ def run(
         state = new
         outputs.append(state.h)
     return (torch.stack(outputs) if outputs else x.new_zeros(*x.shape[:-1], cell.hidden_size)), state
+
+
+def recurrent_share(h: Tensor, weights: Weights) -> Tensor | None:
+    """W_hh h + bias_hh in the dtype of h, or None without recurrent weights."""
+    return None if weights.hh is None else project(h, weights.hh, weights.bias_hh).to(h.dtype)
 
 
 def fill_masked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

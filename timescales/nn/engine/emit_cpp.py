@@ -21,6 +21,8 @@ FUNCTIONS = {
     "log1p": "log_one_plus",
     "sigmoid": "sigmoid",
     "tanh": "hyperbolic_tangent",
+    "sin": "sine",
+    "cos": "cosine",
     "pow": "power",
     "max": "maximum",
     "min": "minimum",

@@ -33,7 +33,7 @@ HEADER = """\
 import triton.language as tl
 
 from timescales.nn.engine.triton_kernels import (
-    both_sigmoids, exp_minus_one, jit_step, load, log_one_plus, positions, power, sigmoid, sign, tanh,
+    both_sigmoids, cosine, exp_minus_one, jit_step, load, log_one_plus, positions, power, sigmoid, sign, sine, tanh,
 )
 """
 
@@ -50,6 +50,8 @@ FUNCTIONS = {
     "log1p": "log_one_plus",
     "sigmoid": "sigmoid",
     "tanh": "tanh",
+    "sin": "sine",
+    "cos": "cosine",
     "pow": "power",
 }
 

@@ -80,6 +80,11 @@ class Equations(NamedTuple):
         return [*self.d_blocks, *self.d_state, *self.d_vectors, *([] if self.d_dt is None else [self.d_dt])]
 
     @property
+    def is_scan(self) -> bool:
+        """Whether a step has no recurrent product, and nothing to compute over all units."""
+        return not any(block.has_h or block.is_expanded for block in self.blocks)
+
+    @property
     def reads_h(self) -> bool:
         """Whether the expressions read the output of the step before, except through the recurrent weights."""
         h = self.graph.input("state", 0)
@@ -201,18 +206,21 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     graph = t.graph
     H = max(t.heights)
     unwrapped_x, rows_x = _without_row_gradients(t.d_gx)
-    unwrapped_h, rows_h = _without_row_gradients(t.d_gh)
+    unwrapped_h, rows_h = _without_row_gradients(t.d_gh or [])
     gradients = [*t.d_state, *t.d_vectors.values(), *([] if t.d_dt is None else [t.d_dt])]
     # A gate needs separate shares if a step reads one of them, or if their gradients differ.
     read = in_order([*t.new, *unwrapped_x, *unwrapped_h, *gradients])
     apart = {node.value[0] for node in read if node.op in ("x", "h")}
-    apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
+    if t.d_gh is None:
+        apart = set(range(len(t.heights)))
+    else:
+        apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
     replaced = {graph.input("pre", k): _apart(graph, k) for k in apart}
     results = [*t.new, *unwrapped_x, *unwrapped_h, *gradients]
     results = substitute(graph, results, replaced)
     new, results = results[: len(t.new)], results[len(t.new) :]
     d_x, results = results[: len(t.heights)], results[len(t.heights) :]
-    d_h, results = results[: len(t.heights)], results[len(t.heights) :]
+    d_h, results = results[: len(unwrapped_h)], results[len(unwrapped_h) :]
     d_state, results = results[: len(fields)], results[len(fields) :]
     d_vectors = dict(zip(t.d_vectors, results, strict=False))
     d_dt = None if t.d_dt is None else results[-1]
@@ -221,7 +229,7 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     if wrong := rows & (apart | {node.value[0] for node in read if node.op == "pre"}):
         raise NotTraceable(f"uses the pre-activations of gate {min(wrong)} besides their cumax")
     blocks, d_blocks = [], []
-    for kind in KINDS:
+    for kind in KINDS if t.d_gh is not None else ("x",):
         for k, height in enumerate(t.heights):
             if (kind == "pre") == (k not in apart):
                 node = graph.input("row" if k in rows else kind, k)

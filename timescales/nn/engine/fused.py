@@ -1,8 +1,9 @@
 """The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
 
 Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
-(emit_cpp.py) and compiled into the loop (loop.cpp, library.py). Before a cell's library is used, a small sequence
-through it is compared with the eager engine (trial.py). The engine needs float32 on the CPU and a C++ compiler.
+(emit_cpp.py) and compiled into the loop (loop.cpp, or scan.cpp for a cell without recurrent weights; library.py).
+Before a cell's library is used, a small sequence through it is compared with the eager engine (trial.py). The engine
+needs float32 on the CPU and a C++ compiler.
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
@@ -63,7 +64,7 @@ _tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code
 def _new_program(cell: Cell, found: Equations) -> Program | str:
     code = emit_cpp.cell_code(found)
     try:
-        program = Program(found, library.load(code, type(cell).__name__))
+        program = Program(found, library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
     key = code, found.hoisted.description()
@@ -183,7 +184,7 @@ class Inputs(NamedTuple):
 
     x: Tensor
     ih: Tensor
-    hh: Tensor
+    hh: Tensor | None
     bias_ih: Tensor
     bias_hh: Tensor | None
     dt: Tensor | None
@@ -274,7 +275,7 @@ def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[T
     problem = _problem(plan, keep, inputs)
     workspace = Workspace(plan.functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
-    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.hh.shape[-1])
+    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.state[0].shape[-1])
     last = [torch.empty_like(v) for v in inputs.state]
     problem.output = output.data_ptr()
     problem.last = _addresses(last)
@@ -312,7 +313,7 @@ def _backward(
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
     """A `Problem` with the sizes and the inputs."""
-    (S, B, I), H = inputs.x.shape, inputs.hh.shape[-1]  # noqa: E741
+    (S, B, I), H = inputs.x.shape, inputs.state[0].shape[-1]  # noqa: E741
     x, ih, hh, bias_ih, bias_hh, dt, mask, order = map(_address, inputs[:8])
     lists = map(_addresses, inputs[8:])
     sizes = (plan.threads, S, B, I, H, keep)

@@ -175,13 +175,15 @@ def _run_whole(
     return output, type(state)(*last)
 
 
-def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
     """The weights with rows in the order of the blocks.
 
     Returns: weight_ih of the blocks with an input's share; weight_hh of the blocks with a recurrent share; the bias of
-    the former, and of the blocks with only a recurrent share (None without).
+    the former, and of the blocks with only a recurrent share (None without). weight_hh is None for a cell without.
     """
     ih, hh, bias_ih, bias_hh = weights
+    if hh is None:
+        return ih, None, bias_ih, None
     x_gates = [block.gate for block in found.blocks if block.has_x]
     h_gates = [block.gate for block in found.blocks if block.has_h]
     apart = [block.gate for block in found.blocks if not block.has_x]
@@ -254,7 +256,7 @@ class Inputs(NamedTuple):
 
     x: Tensor
     ih: Tensor
-    hh: Tensor
+    hh: Tensor | None
     bias: Tensor
     bias_h: Tensor | None
     dt: Tensor | None
@@ -331,7 +333,7 @@ class GraphFunction(torch.autograd.Function):
 
 def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
     """Fill the buffers of a call and run it forward."""
-    x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, inputs.hh.shape[-1]
+    x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, inputs.state[0].shape[-1]
     sizes = (x.shape[1] if inputs.batched else 1, x.shape[0], x.shape[-2])
 
     def make() -> Buffers:
@@ -345,7 +347,8 @@ def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
     lease = programs.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
     _project(b, inputs)
-    b.hh.copy_(inputs.hh)
+    if inputs.hh is not None:
+        b.hh.copy_(inputs.hh)
     for buffer, value in zip(b.vectors, inputs.vectors, strict=True):
         buffer.copy_(value)
     for buffer, value in zip(b.states, inputs.state, strict=True):
@@ -410,7 +413,7 @@ def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:
     return Inputs(
         x=d_x,  # type: ignore[arg-type]  # gradients may be None
         ih=dz_x.mT @ x if wanted.ih else None,  # type: ignore[arg-type]
-        hh=dz_h.mT @ h_before if wanted.hh else None,  # type: ignore[arg-type]
+        hh=dz_h.mT @ h_before if wanted.hh else None,
         bias=dz_x.sum(-2) if wanted.bias else None,  # type: ignore[arg-type]
         bias_h=dz[..., b.x_columns :].sum(-2) if wanted.bias_h else None,
         dt=d_dt,

@@ -1,4 +1,4 @@
-"""The compiled library of a cell: loop.cpp with the cell's code, loaded with ctypes.
+"""The compiled library of a cell: loop.cpp or scan.cpp with the cell's code, loaded with ctypes.
 
 It is compiled on this machine at first use, and kept in the user's cache directory.
 """
@@ -14,11 +14,12 @@ from timescales.nn.engine import compiler
 from timescales.nn.engine.compiler import BuildError
 
 LOOP = Path(__file__).with_name("loop.cpp")
+SCAN = Path(__file__).with_name("scan.cpp")  # the loop of cells without recurrent weights
 Addresses = ctypes.POINTER(ctypes.c_void_p)
 
 
 class Problem(ctypes.Structure):
-    """The arguments of a call of the library: the fields of `struct Problem` in loop.cpp, in the same order."""
+    """The arguments of a call of the library: the fields of `struct Problem` in problem.h, in the same order."""
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("threads", "S", "B", "I", "H", "keep")),
@@ -36,35 +37,36 @@ class Problem(ctypes.Structure):
     ]
 
 
-_loaded: dict[str, ctypes.CDLL] = {}  # by the code of the cell
+_loaded: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
-def load(code: str, name: str) -> ctypes.CDLL:
+def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
     """The library of the cell with this code. It is compiled if necessary; the line that says so has the cell's `name`.
 
+    scan: whether its loop is scan.cpp, for which every gate has one row per unit, and no recurrent weights.
     Raises: BuildError.
     """
-    if code not in _loaded:
+    if (code, scan) not in _loaded:
         try:
-            functions = ctypes.CDLL(str(build(code, name)))
+            functions = ctypes.CDLL(str(build(code, name, scan)))
         except OSError as error:
             raise BuildError(str(error)) from None
         functions.timescales_workspace.restype = ctypes.c_int64
         for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
             function.argtypes = [ctypes.POINTER(Problem)]
-        _loaded[code] = functions
-    return _loaded[code]
+        _loaded[code, scan] = functions
+    return _loaded[code, scan]
 
 
-def build(code: str, name: str) -> Path:
+def build(code: str, name: str, scan: bool = False) -> Path:
     """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged."""
-    command = compiler.find_compiler()
+    command, loop = compiler.find_compiler(), SCAN if scan else LOOP
 
     def compile_file(file: Path) -> None:
         print(f"timescales: compiling {name} with {command[0]}, once ({file})", file=sys.stderr)
         with tempfile.NamedTemporaryFile("w", suffix=".h") as cell:
             cell.write(code)
             cell.flush()
-            compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(LOOP)])
+            compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(loop)])
 
-    return compiler.in_cache(code + LOOP.read_text(), command, compile_file)
+    return compiler.in_cache(code + loop.read_text(), command, compile_file)

@@ -14,6 +14,7 @@
 #include "vectors.h"
 #include "products.h"
 #include "threads.h"
+#include "problem.h"
 
 namespace {  // libraries in one process would share the names, and with them the code, of one cell
 
@@ -38,40 +39,8 @@ constexpr int place_among_expanded(int block) {
     return block == 0 ? 0 : place_among_expanded(block - 1) + (expanded(block - 1) ? 1 : 0);
 }
 constexpr int EXPANDED = place_among_expanded(BLOCKS);
-constexpr int length(int n) { return n > 0 ? n : 1; }  // of an array, which cannot be empty
 
-// ---------------------------------------------------------------------------------------------- the interface's data
-
-// Tensors are contiguous unless strides are given. A null pointer: the tensor does not exist or is not wanted.
-extern "C" struct Problem {
-    int64_t threads, S, B, I, H, keep;  // keep: 1 if backward follows
-    const float *x, *ih, *hh, *bias_ih, *bias_hh;  // (S, B, I), (rows, I), (rows, H), (rows), (rows)
-    int64_t x_step, x_row;
-    const float* const* state;    // initial state, (B, H) for each field
-    const float* const* vectors;  // numbers per unit, (H) each
-    const float* const* noise;    // (S, B, H) each
-    const float* dt;              // (S, B)
-    const uint8_t* mask;          // (S, B)
-    const int64_t* order;         // (B): the index in the batch of the loop's row b; with a mask, see fused.py
-    float* output;
-    float* const* last;  // state after the last step
-    float* workspace;    // what backward needs to know, and scratch memory
-    // backward: gradients of the results, then of the arguments
-    const float* d_output;
-    int64_t d_output_step, d_output_row;
-    const float* const* d_last;
-    float *d_x, *d_ih, *d_hh, *d_bias_ih, *d_bias_hh;
-    float *const *d_state, *const *d_vectors;
-    float* d_dt;
-
-    // The workspace has the loop's order of rows, the tensors have the batch's.
-    int64_t place(int64_t b) const { return order ? order[b] : b; }
-    bool exists(int64_t t, int64_t b) const { return !mask || mask[t * B + place(b)]; }
-};
-
-// The layout of the workspace. Rows are an odd number of cache lines long: rows at distances of a power of two would
-// share the same few places of the cache.
-int64_t odd_lines(int64_t n) { return (ceil_div(n, LINE) | 1) * LINE; }
+// ---------------------------------------------------------------------------------------------- the workspace
 
 constexpr int64_t CHUNK = 96;  // rows of dx, or of projected x, computed at a time
 
@@ -160,14 +129,8 @@ struct Layout {
 
 // ---------------------------------------------------------------------------------------------- threads
 
-// The rows of the batch and the groups of units of a thread. `sharers` threads have the same rows and synchronise at
-// every step.
-struct Share {
-    Range rows, groups;
-    int64_t sharer, sharers;
-};
-
-// Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. A barrier
+// Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. Threads that
+// share units synchronise at every step. A barrier
 // costs little if every thread has a core, but milliseconds if other processes run there. So units are shared only if
 // a step is long: few rows and many units. Expanded blocks need all units.
 Share share(const Problem& p, const Layout& w) {
@@ -270,21 +233,6 @@ void put_input(const Problem& p, const Layout& w, int64_t t, Range rows) {
         std::memcpy(in + b * w.in_row, p.x + t * p.x_step + p.place(b) * p.x_row, p.I * sizeof(float));
         in[b * w.in_row + p.I] = 1.0f;
     }
-}
-
-// Copy this thread's units of a (B, H) tensor to rows of the workspace, or zeros if there is no tensor. `pad`: write
-// zeros beyond H.
-void fetch_units(const Problem& p, const Share& me, const float* tensor, float* to, int64_t to_row, bool pad) {
-    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
-    for (int64_t b = me.rows.from; b < me.rows.to; b++)
-        for (int64_t u = first; u < (pad ? last : end); u++)
-            to[b * to_row + u] = tensor && u < end ? tensor[p.place(b) * p.H + u] : 0.0f;
-}
-// Copy them back.
-void leave_units(const Problem& p, const Share& me, const float* from, int64_t from_row, float* tensor) {
-    int64_t first = me.groups.from * WIDTH, last = me.groups.to * WIDTH, end = last < p.H ? last : p.H;
-    for (int64_t b = me.rows.from; b < me.rows.to; b++)
-        for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
 }
 
 // Number of a thread's rows in the products of a step: all up to the last one that exists.
@@ -636,7 +584,7 @@ void backward(const Problem& p) {
         for (int f = 0; f < Cell::FIELDS; f++)
             if (p.d_state[f]) leave_units(p, me, w.dstate[f], w.unit_row, p.d_state[f]);
         barrier();
-        if (p.d_hh) {
+        if (p.d_ih) {
             int64_t team = team_size(), column_parts = team > w.time_parts ? team / w.time_parts : 1;
             for (int64_t n = thread_number(); n < w.time_parts * column_parts; n += team)
                 sum_gradients(p, w, n / column_parts, part(w.columns / WIDTH, n % column_parts, column_parts));

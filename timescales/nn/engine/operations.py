@@ -139,7 +139,8 @@ def _pow(x: Number, y: Number) -> Node:
 
 
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
-    **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "tanh")},
+    **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p")},
+    **{name: _apply(name) for name in ("tanh", "sin", "cos")},
     **{name: _apply(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
     "add": _add,
     "sub": _subtract,

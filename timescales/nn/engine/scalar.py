@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 # Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
-UNARY = ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "not")
+UNARY = ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "not")
 COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
 
 
@@ -201,6 +201,8 @@ FOLDED: dict[str, Callable[..., float]] = {
     "log": math.log,
     "log1p": math.log1p,
     "tanh": math.tanh,
+    "sin": math.sin,
+    "cos": math.cos,
     "pow": lambda x, y: x**y,
 }
 

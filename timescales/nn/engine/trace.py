@@ -70,16 +70,16 @@ def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Modu
 class Trace(NamedTuple):
     """What a step computes.
 
-    new: the state after the step, by field. d_gx, d_gh: gradients of the pre-activations, by gate. d_state, d_dt,
-    d_vectors: gradients of the state before, of dt, and by the name of a vector input. noises: number of its calls of
-    torch.rand_like.
+    new: the state after the step, by field. d_gx, d_gh: gradients of the pre-activations, by gate; d_gh is None for a
+    cell without recurrent weights. d_state, d_dt, d_vectors: gradients of the state before, of dt, and by the name of a
+    vector input. noises: number of its calls of torch.rand_like.
     """
 
     graph: Graph
     heights: tuple[int, ...]
     new: list[Node]
     d_gx: list[Node]
-    d_gh: list[Node]
+    d_gh: list[Node] | None
     d_state: list[Node]
     d_dt: Node | None
     d_vectors: dict[tuple[int, ...], Node]
@@ -125,7 +125,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         return tensor
 
     gx = argument([(graph.input("x", k), n) for k, n in enumerate(heights)])
-    gh = argument([(graph.input("h", k), n) for k, n in enumerate(heights)])
+    gh = argument([(graph.input("h", k), n) for k, n in enumerate(heights)]) if cell.recurrent else None
     fields = cell.State._fields
     state = cell.State(*(argument([(graph.input("state", k), H)]) for k in range(len(fields))))
     dt: Tensor | float = 1.0
@@ -138,7 +138,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     if changed := [key for key, value in vars(copy).items() if attributes.get(key) is not value]:
         raise NotTraceable(f"sets the attribute {changed[0]}, which a kernel does not")
     new_nodes = [_only(recorder, hoisting, cell, v, name) for name, v in zip(fields, _checked(cell, new), strict=True)]
-    wanted = [gx, gh, *state, *([dt] if isinstance(dt, Tensor) else [])]
+    wanted = [gx, *([] if gh is None else [gh]), *state, *([dt] if isinstance(dt, Tensor) else [])]
     leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
     differentiable = {k: v for k, v in enumerate(new) if v.requires_grad}
     d_new = []
@@ -151,7 +151,8 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         with recorder:
             loss = Loss.apply(recorder, d_new, *differentiable.values())
             gradients = torch.autograd.grad(loss, [*wanted, *leaves], allow_unused=True)
-    d_gx, d_gh, *rest = (_gradient(recorder, d, like) for d, like in zip(gradients, [*wanted, *leaves], strict=True))
+    d_gx, *rest = (_gradient(recorder, d, like) for d, like in zip(gradients, [*wanted, *leaves], strict=True))
+    d_gh = None if gh is None else rest.pop(0)
     d_state, rest = rest[: len(fields)], rest[len(fields) :]
     d_dt = rest.pop(0) if with_dt else None
     d_vectors = {}

@@ -85,7 +85,8 @@ def _random_arguments(cell: Cell, timed: bool, noises: int) -> Arguments:
     tensors = {"x": torch.randn(S, B, INPUTS, generator=random)}
     tensors |= {name: torch.rand(B, H, generator=random) for name in cell.State._fields}
     tensors |= {"weight_ih": torch.randn(rows, INPUTS, generator=random)}
-    tensors |= {"weight_hh": torch.randn(rows, H, generator=random) / H**0.5}
+    if cell.recurrent:
+        tensors |= {"weight_hh": torch.randn(rows, H, generator=random) / H**0.5}
     tensors |= {name: torch.randn(rows, generator=random) for name in ("bias_ih", "bias_hh")[: cell.biases]}
     if timed:
         tensors["dt"] = 0.5 + torch.rand(S, B, generator=random)
@@ -102,7 +103,7 @@ def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> 
     """The output, the last state, and every gradient, by name, in float64."""
     cell = copy_on_cpu(cell, is_stacked(cell), dtype)  # type: ignore[assignment]  # a copy of a cell is one
     t = arguments.tensors
-    weights = Weights(t["weight_ih"], t["weight_hh"], t["bias_ih"], t.get("bias_hh"))
+    weights = Weights(t["weight_ih"], t.get("weight_hh"), t["bias_ih"], t.get("bias_hh"))
     state = cell.State(*(t[name] for name in cell.State._fields))
     output, last = run(cell, t["x"], weights, state, t.get("dt"), arguments.mask, arguments.noise)
     results = {"the output": output} | {f"the last {name}": v for name, v in last._asdict().items()}

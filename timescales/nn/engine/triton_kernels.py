@@ -2,7 +2,7 @@
 """The functions that the Triton kernels of a cell call (emit_triton.py).
 
 Triton has no accurate tanh, log1p and expm1 that its interpreter supports too, so they are written here with exp, log
-and short series.
+and short series. Its sine and cosine compute in float64 for large numbers.
 """
 
 from __future__ import annotations
@@ -68,6 +68,32 @@ def tanh(x):
 def sign(x):
     """1, -1, or x itself for 0 and NaN."""
     return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x))
+
+
+@jit
+def sine_from(x, quarters):
+    """sin(x + quarters pi / 2), to a few 1e-7 for |x| < 10,000: x = n pi/2 + t, |t| <= pi/4, and a polynomial in t."""
+    n = tl.floor(x * 0.6366197723675814 + 0.5)
+    t = ((x - n * 1.5703125) - n * 4.837512969970703e-4) - n * 7.549789954891882e-8
+    tt = t * t
+    sine = ((-1.9515295891e-4 * tt + 8.3321608736e-3) * tt - 1.6666654611e-1) * tt * t + t
+    cosine = ((2.443315711809948e-5 * tt - 1.388731625493765e-3) * tt + 4.166664568298827e-2) * tt * tt - 0.5 * tt + 1
+    quadrant = n + quarters
+    quadrant = quadrant - 4 * tl.floor(quadrant * 0.25)
+    value = tl.where((quadrant == 1) | (quadrant == 3), cosine, sine)
+    return tl.where(quadrant >= 2, -value, value)
+
+
+@jit
+def sine(x):
+    """sin(x); see `sine_from`."""
+    return sine_from(x, 0)
+
+
+@jit
+def cosine(x):
+    """cos(x); see `sine_from`."""
+    return sine_from(x, 1)
 
 
 @jit

@@ -189,6 +189,25 @@ static INLINE Reg hyperbolic_tangent(Reg x) {
     exponential(2.0f * clamp(x, -20.0f, 20.0f), e, minus_one);
     return minus_one / (minus_one + 2.0f);
 }
+// sin(x + quarters pi / 2), to a few 1e-7: x = n pi/2 + t, |t| <= pi/4, and a polynomial in t. Large numbers, whose
+// remainder needs more digits, are left to the library.
+static INLINE Reg sine_from(Reg x, int quarters) {
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Reg shifted = x * 0.636619772f + magic;
+    Reg n = shifted - magic;
+    Reg t = ((x - n * 1.5703125f) - n * 4.83751297e-4f) - n * 7.54978995e-8f, tt = t * t;
+    Reg sine = ((-1.95152959e-4f * tt + 8.33216087e-3f) * tt - 1.66666546e-1f) * tt * t + t;
+    Reg cosine = ((2.44331571e-5f * tt - 1.38873163e-3f) * tt + 4.16666457e-2f) * tt * tt - 0.5f * tt + 1.0f;
+    Int quadrant = bits(shifted) + quarters;
+    Reg value = (quadrant & 1) == 0 ? sine : cosine;
+    value = real(bits(value) ^ ((quadrant & 2) << 30));
+    Int rest = ~((x > -8192.0f) & (x < 8192.0f));
+    for (int i = 0; i < LANES; i++)
+        if (__builtin_expect(rest[i], 0)) value[i] = quarters ? std::cos(x[i]) : std::sin(x[i]);
+    return value;
+}
+static INLINE Reg sine(Reg x) { return sine_from(x, 0); }
+static INLINE Reg cosine(Reg x) { return sine_from(x, 1); }
 static INLINE Reg absolute(Reg x) { return real(bits(x) & 0x7FFFFFFF); }
 static INLINE Reg sign(Reg x) {
     Reg value = (x > 0.0f) ? spread(1.0f) : (x < 0.0f) ? spread(-1.0f) : Reg{};
@@ -219,6 +238,8 @@ FUNCTION(log_one_plus)
 FUNCTION(logarithm)
 FUNCTION(sigmoid)
 FUNCTION(hyperbolic_tangent)
+FUNCTION(sine)
+FUNCTION(cosine)
 FUNCTION(absolute)
 FUNCTION(sign)
 FUNCTION(square_root)

@@ -27,13 +27,18 @@ from timescales.nn.modules.exprnn import ExpRNN
 from timescales.nn.modules.gated import GatedRNN
 from timescales.nn.modules.gru import GRU, JANET
 from timescales.nn.modules.leaky import LeakyRNN
+from timescales.nn.modules.lru import LRU
 from timescales.nn.modules.lstm import LSTM, MTSLSTM, URLSTM, ChronoLSTM
+from timescales.nn.modules.mingru import MinGRU
+from timescales.nn.modules.minlstm import MinLSTM
+from timescales.nn.modules.plscan import PLScan
 from timescales.nn.modules.plstm import PGRU, PLSTM
 
 __all__ = [
     "ELSTM",
     "GRU",
     "JANET",
+    "LRU",
     "LSTM",
     "MTSLSTM",
     "PGRU",
@@ -43,4 +48,7 @@ __all__ = [
     "ExpRNN",
     "GatedRNN",
     "LeakyRNN",
+    "MinGRU",
+    "MinLSTM",
+    "PLScan",
 ]

@@ -1,0 +1,74 @@
+"""The minimal GRU: a GRU whose gates read the input alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+
+
+class MinGRUCell(Cell):
+    """minGRU: a GRU without recurrent weights. Its gates and its candidate read the input alone.
+
+        f  = sigmoid(gx)^dt
+        u  = gx                     linear: no tanh
+        h' = f h + (1 - f) u
+
+    gx = weight_ih x + bias; each gate has its own rows of it. A step after dt = 0 forgets nothing and writes nothing.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+
+    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)), so that a unit begins with a time scale of about 1.4. An
+    initializer writes its bias b to the forget rows.
+    Source: Feng, Tung, Ahmed, Bengio & Hajimirsadeghi 2024 (arXiv 2410.01201): the minGRU with a linear candidate.
+    Differs: the paper's gate z is 1 - f, so the forget rows have the opposite sign of its rows. Its version in log
+    space, which takes a positive function g of the candidate, is not offered: only a parallel scan needs it. dt is an
+    addition.
+    """
+
+    gates = ("forget", "cell")
+    recurrent = False
+
+    class State(NamedTuple):
+        h: Tensor
+
+    class Act(NamedTuple):
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
+        super().__init__(input_size, hidden_size)
+        init = forget_initializer(forget_init)
+        if init is not None:
+            self.set_bias("forget", init.bias(hidden_size))
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+        s, u = gx.chunk(2, -1)
+        f, one_minus_f = retained(s, dt)
+        return self.Act(one_minus_f, f, u)
+
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
+        i, f, u = self.act(gx, gh, state, dt)
+        return self.State(f * state.h + i * u)
+
+    def timescales(self) -> Tensor:
+        """-1 / ln f at zero input and dt = 1, (H,): 1 / softplus(-b), with b the forget bias."""
+        return timescale_of_bias(self.bias_total("forget"))
+
+
+def retained(s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
+    """What a gate with the pre-activation s keeps during the time dt, f = sigmoid(s)^dt, and 1 - f.
+
+    Both keep their digits where f is near 0 or 1.
+    """
+    if not isinstance(dt, Tensor) and dt == 1.0:
+        return s.sigmoid(), (-s).sigmoid()
+    log_f = -softplus(-s) * dt
+    return log_f.exp(), -log_f.expm1()

@@ -1,0 +1,74 @@
+"""The minimal LSTM: an LSTM whose gates read the input alone and add up to 1."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.cells.mingru import retained
+from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+
+
+class MinLSTMCell(Cell):
+    """minLSTM: an LSTM without recurrent weights and output gate. Its gates read the input alone and add up to 1.
+
+        a, b = sigmoid(gx)          the forget and the input gate before they are normalised
+        f  = (a / (a + b))^dt
+        u  = gx                     linear: no tanh
+        h' = f h + (1 - f) u        with dt = 1, 1 - f is b / (a + b)
+
+    gx = weight_ih x + bias; each gate has its own rows of it. A step after dt = 0 forgets nothing and writes nothing.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+
+    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)), so that a unit begins with a time scale of about 1.4. An
+    initializer writes its bias b to the forget rows and, if it is tied, -b to the input rows; then f is sigmoid(b)
+    at zero input.
+    Source: Feng, Tung, Ahmed, Bengio & Hajimirsadeghi 2024 (arXiv 2410.01201): the minLSTM with normalised gates and a
+    linear candidate.
+    Differs: the paper's version in log space, which takes a positive function g of the candidate, is not offered: only
+    a parallel scan needs it. dt is an addition.
+    """
+
+    gates = ("forget", "input", "cell")
+    recurrent = False
+
+    class State(NamedTuple):
+        h: Tensor
+
+    class Act(NamedTuple):
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+
+    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
+        super().__init__(input_size, hidden_size)
+        init = forget_initializer(forget_init)
+        if init is not None:
+            b = init.bias(hidden_size)
+            self.set_bias("forget", b)
+            if init.tied:
+                self.set_bias("input", -b)
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+        forget, write, u = gx.chunk(3, -1)
+        f, one_minus_f = retained(log_ratio(forget, write), dt)
+        return self.Act(one_minus_f, f, u)
+
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
+        i, f, u = self.act(gx, gh, state, dt)
+        return self.State(f * state.h + i * u)
+
+    def timescales(self) -> Tensor:
+        """-1 / ln(a / (a + b)) at zero input and dt = 1, (H,)."""
+        return timescale_of_bias(log_ratio(self.bias_total("forget"), self.bias_total("input")))
+
+
+def log_ratio(forget: Tensor, write: Tensor) -> Tensor:
+    """ln(a / b) of the gates a = sigmoid(forget) and b = sigmoid(write). a / (a + b) is its sigmoid."""
+    return softplus(-write) - softplus(-forget)

@@ -1,0 +1,71 @@
+"""The power-law scan cell: a power-law LSTM whose gates read the input alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from timescales.nn.cells.plstm import PowerLawCell
+
+
+class PLScanCell(PowerLawCell):
+    """Power-law scan cell: the coupled power-law LSTM without recurrent weights. Its gates read the input alone.
+
+        r, o = sigmoid(gx)     g = tanh(gx)     p = sigmoid(power), one exponent per unit
+        d' = (1 - r)(d + dt)
+        L  = max(0, ln((d' + 1) / ((1 - r)(d + 1) + epsilon)))
+        f  = exp(-p L)
+        c' = f c + (1 - f) g
+        h' = o tanh(c')
+
+    gx = weight_ih x + bias; each gate has its own rows of it. The age d is one linear recurrence, and given the ages
+    the cell state c is another.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        epsilon, power, power_init: as `PLSTMCell`.
+
+    Init: as `PLSTMCell`.
+    Source: defined here, from the gate of Chien et al. 2021: the power law without the recurrent product. `PLSTMCell`
+    has the sources of the gate and its precision.
+    Differs: from `PLSTMCell`, no recurrent weights, and always coupled.
+    """
+
+    gates = ("reset", "cell", "output")
+    recurrent = False
+
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+        age: Tensor
+
+    class Act(NamedTuple):
+        reset: Tensor
+        input: Tensor
+        forget: Tensor
+        cell: Tensor
+        output: Tensor
+        age: Tensor
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        epsilon: float = 1e-3,
+        power: str | float = "learned",
+        power_init: Sequence[float] = (0.0, 1.0),
+    ) -> None:
+        super().__init__(input_size, hidden_size, epsilon=epsilon, power=power, power_init=power_init)
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+        z, g, o = gx.chunk(3, -1)
+        r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
+        return self.Act(r, one_minus_f, f, g.tanh(), o.sigmoid(), age)
+
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
+        _, i, f, g, o, age = self.act(gx, gh, state, dt)
+        c = f * state.c + i * g
+        return self.State(o * c.tanh(), c, age)
