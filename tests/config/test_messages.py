@@ -44,6 +44,10 @@ LINES = [
     ("device=[cpu]", "device must be a word; not [cpu]"),
     ("engine=[a]", "engine must be one of auto, eager, fused, graph, cudnn; not [a]"),
     ("seed=${nope}", "seed=${nope}: ${...} must name a key that --cfg job shows"),
+    (
+        "hydra.callbacks=${oc.dict.keys:model}",
+        "hydra.callbacks=${oc.dict.keys:model}: ${...} must name a key that --cfg job shows",
+    ),
     ("data_root=${oc.env:NOPE}", "or a variable that is set"),
     ("~seed=3", "~seed: it is 0: write ~seed alone to delete it"),
     ("~nothing", "~nothing: there is no value to delete: leave it out"),

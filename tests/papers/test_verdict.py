@@ -70,7 +70,10 @@ def test_the_word_of_a_table_follows_from_its_counts(values, conclusions, word, 
 def test_a_claim_of_ours_decides_nothing():
     for said in ("refuted", "holds", "in order"):
         found = verdict.judge_table(cells_of(["match"]), claims_of(["holds"]) + claims_of([said], OURS))
-        assert (found.word, markdown.counts(found.counts)) == ("reproduced", "1 of 1 conclusions hold; 1 of 1 values agree")
+        assert (found.word, markdown.counts(found.counts)) == (
+            "reproduced",
+            "1 of 1 conclusions hold; 1 of 1 values agree",
+        )
         assert verdict.judge_table([], claims_of([said], OURS)).word == "open"
 
 

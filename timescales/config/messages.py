@@ -295,11 +295,12 @@ def wrong_type(problem: Problem) -> str | None:
 
 
 def wrong_reference(problem: Problem) -> str | None:
-    """seed=${nope}: what stands in ${...} is not there, or refers to itself."""
+    """seed=${nope}: what stands in ${...} is not there, or refers to itself, or is a list where settings belong."""
     error = _of_omegaconf(problem)
-    if not isinstance(error, InterpolationResolutionError | GrammarParseError):
+    is_list = "ListConfig does not support attribute access" in problem.text
+    if not isinstance(error, InterpolationResolutionError | GrammarParseError) and not is_list:
         return None
-    typed = problem.typed(error.full_key or "")
+    typed = problem.typed(getattr(error, "full_key", None) or "")
     if typed is None or "$" not in typed:  # of another one, or of a file
         typed = next((o for o in problem.overrides if "${" in o), typed or " ".join(problem.overrides))
     variable = ", or a variable that is set" if "oc.env" in typed else ""
