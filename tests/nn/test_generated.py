@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from cell_models import NAMES, model
 from torch import Tensor, nn
+from torch.nn import functional
 
 from timescales.nn import cells
 from timescales.nn import engine as engines
@@ -158,6 +160,46 @@ class WithAModule(cells.GRUCell):
     def step(self, gx, gh, state, dt=1.0):
         new = super().step(gx, gh, state, dt)
         return self.State((1 - self.rates) * new.h + self.rates * self.inner.weight * state.h)
+
+
+class Activations(cells.LSTMCell):
+    """Functions of torch.nn.functional that no cell of the package uses, in one step."""
+
+    def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Any = None, noise: Any = None) -> Any:
+        i, f, z, o = (gx + gh).chunk(4, -1)
+        z = 3.0 * torch.where(torch.isfinite(z), z, 0.0)
+        total = functional.gelu(z, approximate="tanh") + functional.logsigmoid(z) + functional.hardswish(z)
+        total = total + functional.mish(z) + functional.celu(z, 0.7) + (1.0 + z * z).log2() + (2.0 + z * z).log10()
+        c = f.sigmoid() * state.c + i.sigmoid() * total
+        return self.State(o.sigmoid() * c.tanh(), c)
+
+
+def test_activations():
+    torch.manual_seed(0)
+    check(Activations(INPUTS, H), False, False)
+
+
+def test_the_first_use_may_be_in_several_threads_at_once():
+    """They get the same numbers; the cell is traced, compiled and tried once or more often, and none fails."""
+    torch.manual_seed(0)
+    layers = [RNN([FirstUse(INPUTS, H)], engine="fused") for _ in range(4)]
+    for layer in layers[1:]:
+        layer.load_state_dict(layers[0].state_dict())
+    x = torch.randn(S, B, INPUTS)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda layer: layer(x)[0], layers))
+    expected = RNN([FirstUse(INPUTS, H)], engine="eager")
+    expected.load_state_dict(layers[0].state_dict())
+    for result in results:
+        assert torch.equal(result, results[0])
+        assert torch.allclose(result, expected(x)[0], atol=1e-5)
+
+
+class FirstUse(cells.LSTMCell):
+    def step(self, gx: Tensor, gh: Tensor, state: Any, dt: Any = None, noise: Any = None) -> Any:
+        i, f, z, o = (gx + gh).chunk(4, -1)
+        c = f.sigmoid() * state.c + i.sigmoid() * z.tanh() * 0.875
+        return self.State(o.sigmoid() * c.tanh(), c)
 
 
 @pytest.mark.parametrize("kind", [WithoutGradient, WithItsOwnGradient, WithAModule])

@@ -6,6 +6,7 @@ What is not listed here, and neither moves numbers (`STRUCTURAL`) nor makes cons
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from timescales.nn.engine.scalar import Node
@@ -43,6 +44,8 @@ def _divide(x: Number, y: Number, rounding_mode: str | None = None) -> Node:
 
 
 def _select(condition: Node, a: Number, b: Number) -> Node:
+    if not condition.is_boolean:  # isfinite is a product of two comparisons
+        condition = condition.apply("ne", 0)
     return condition.apply("select", a, b)
 
 
@@ -121,6 +124,40 @@ def _elu_backward(d: Node, alpha: float, scale: float, input_scale: float, is_re
     return _select(x.apply("le", 0), d * negative, d * scale)
 
 
+def _log_sigmoid_backward(d: Node, x: Node, _buffer: Number) -> Node:
+    return d * _sigmoid(-x)
+
+
+def _hardswish_backward(d: Node, x: Node) -> Node:
+    return _select(x.apply("le", -3), 0, _select(x.apply("ge", 3), d, d * (x / 3 + 0.5)))
+
+
+def _mish(x: Node) -> Node:
+    return x * _softplus(x).apply("tanh")
+
+
+def _mish_backward(d: Node, x: Node) -> Node:
+    t = _softplus(x).apply("tanh")
+    return d * (t + x * _sigmoid(x) * (1 - t * t))
+
+
+def _inner(x: Node) -> Node:
+    """The tanh in the tanh approximation of gelu."""
+    return ((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)).apply("tanh")
+
+
+def _gelu(x: Node, approximate: str = "none") -> Node:
+    if approximate != "tanh":
+        raise NotImplementedError('gelu without approximate="tanh"')
+    return x * (1 + _inner(x)) * 0.5
+
+
+def _gelu_backward(d: Node, x: Node, approximate: str = "none") -> Node:
+    t = _inner(x)
+    slope = (1 - t * t) * (1 + x * x * 0.134145) * math.sqrt(2 / math.pi)
+    return d * (1 + t + x * slope) * 0.5
+
+
 def _lerp(start: Node, end: Number, weight: Number) -> Node:
     return start + weight * (end - start)
 
@@ -151,7 +188,9 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "rsqrt": lambda x: 1 / x.apply("sqrt"),
     "square": lambda x: x * x,
     "pow": _pow,
-    "exp2": lambda x: (x * 0.6931471805599453).apply("exp"),
+    "log2": lambda x: x.apply("log") * (1 / math.log(2)),
+    "log10": lambda x: x.apply("log") * (1 / math.log(10)),
+    "exp2": lambda x: (x * math.log(2)).apply("exp"),
     "sigmoid": _sigmoid,
     "relu": lambda x: _clamp(x, 0),
     "clamp": _clamp,
@@ -163,6 +202,10 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "silu": lambda x: x * _sigmoid(x),
     "leaky_relu": _leaky_relu,
     "elu": _elu,
+    "celu": lambda x, alpha=1: _elu(x, alpha, 1, 1 / alpha),
+    "hardswish": lambda x: x * _hardsigmoid(x),
+    "mish": _mish,
+    "gelu": _gelu,
     "log_sigmoid_forward": lambda x: -_softplus(-x),
     "maximum": _extreme("max"),
     "minimum": _extreme("min"),
@@ -186,6 +229,10 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "silu_backward": _silu_backward,
     "leaky_relu_backward": _leaky_relu_backward,
     "elu_backward": _elu_backward,
+    "log_sigmoid_backward": _log_sigmoid_backward,
+    "hardswish_backward": _hardswish_backward,
+    "mish_backward": _mish_backward,
+    "gelu_backward": _gelu_backward,
     "sgn": _apply("sign"),
 }
 
