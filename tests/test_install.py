@@ -61,6 +61,7 @@ def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {
         "timescales/nn/engine/loop.cpp",
+        "timescales/nn/engine/scan.cpp",
         "timescales/nn/engine/vectors.h",
         "timescales/nn/engine/measured.csv",
         "timescales/reports/gallery.css",

@@ -77,3 +77,15 @@ def test_why_an_engine_cannot_run(capsys):
     assert "fused: no, x must be float32" in printed(capsys, timescales.LSTM(3, 4).double())
     with pytest.raises(ValueError, match="a cell or a module made of cells, such as LSTM; not LSTM"):
         timescales.explain(torch.nn.LSTM(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("MinGRU", "nothing but the output; 0 bytes (fused computes the pre-activations again)"),
+        ("PLScan", "128 of c, 128 of age; 1,024 bytes (fused computes the pre-activations again)"),
+    ],
+)
+def test_scan_cells_keep_no_pre_activations(kind, line, capsys):
+    timescales.explain(getattr(timescales, kind)(10, 128))
+    assert f"Kept for backward, for each step and sequence: {line}" in capsys.readouterr().out.splitlines()

@@ -110,7 +110,28 @@ def test_long_sequence(name):
     compare("graph", model, torch.randn(40, 3, 2), some_state(model, 3))
 
 
+@inside
+@pytest.mark.parametrize("name", ["mingru", "minlstm", "plscan", "lru"])
+def test_scans_in_chunks_equal_eager(name, monkeypatch):
+    """The last chunk is short, and one sequence has a chunk that does not exist."""
+    from timescales.nn.engine import buffers, emit_scan, loops
+
+    monkeypatch.setattr(buffers, "CHUNK", 4)
+    launched = []
+    real = emit_scan._launch
+    monkeypatch.setattr(emit_scan, "_launch", lambda b, name: (launched.append(name), real(b, name)))
+    S, B, H = 14, 3, 45  # a few more numbers than one program has
+    model = cell_models.model(name, 2, H)
+    x, dt, mask = torch.randn(S, B, 2), 3.0 * torch.rand(S, B), torch.rand(S, B) < 0.6
+    mask[4:8, 1] = False
+    for k, (d, m) in enumerate(itertools.product((None, dt), (None, mask))):
+        compare("graph", model, x, some_state(model, B) if k % 2 else None, d, m, last=k in (1, 2))
+    assert {"local_forward0", "final_forward0", "local_backward", "final_backward"} <= set(launched)
+    assert loops.passes_of(None) is emit_scan
+
+
 BATCHED = ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4", "gated_gru_um_4", "exprnn", "odd", "adversarial"]
+BATCHED += ["minlstm", "plscan", "lru"]
 
 
 @inside

@@ -106,6 +106,7 @@ AGED = ("plstm", "plstm_separate", "plstm_small_epsilon", "plstm_authors", "pgru
 # Other initializers, other frozen gates, or the same equations by another class: the kernels are those of another name.
 SAME = ("lstm_bias_1", "lstm_frozen", "lstm_uniform", "chrono", "mts", "gated_lstm_-", "gated_lstm_c", "gated_lstm_u")
 SAME += ("refine_only", "ur_chrono", "ur_frozen", "gated_lstm_r", "gated_lstm_ur", "exprnn_henaff")
+SAME += ("mingru_chrono", "minlstm_chrono", "lru_ring")
 SAME += ("gru_chrono", "gated_gru_-", "gated_gru_c", "gated_gru_u", "gated_gru_r")
 KERNELS = [name for name in NAMES if name not in SAME]
 

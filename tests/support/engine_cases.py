@@ -26,6 +26,7 @@ SHAPES = [(1, 1, 1, 1), (2, 5, 3, 17), (9, 1, 70, 3), (9, 2, 1, 64), (2, 33, 3, 
 # dependent steps adds up some tens of roundings.
 TOLERANCE = 1e-5
 CELL_TOLERANCE = 5e-6  # short sequences of small cells; ExpRNN has 2.3e-6 with either engine, all others below 1e-6
+THETA_TOLERANCE = 4e-5  # of LRU's `theta_log`: a phase of 40 is rounded by 2e-6; the eager engine is as far off
 SKEW_TOLERANCE = 3e-4  # of ExpRNN's `skew`: torch's gradient of matrix_exp in float32; the eager engine is as far off
 
 
@@ -72,7 +73,8 @@ def compare(engine, model, x, state=None, dt=None, mask=None, last=False, tolera
     assert fast.keys() == expected.keys()
     for name in expected:
         assert fast[name].shape == expected[name].shape
-        close(fast[name], expected[name], SKEW_TOLERANCE if name.endswith("skew") else tolerance, name)
+        own = {"skew": SKEW_TOLERANCE, "theta_log": THETA_TOLERANCE}.get(name.rpartition(".")[2], tolerance)
+        close(fast[name], expected[name], own, name)
 
 
 def some_state(model, B):

@@ -142,10 +142,12 @@ def statements(results: Sequence[Node], names: Mapping[Node, str], targets: Sequ
 
 def _memory(cell: Cell, e: Equations) -> list[str]:
     H = cell.hidden_size
-    numbers = sum(H // block.divisor for block in e.blocks)
-    kept = [f"{numbers} pre-activations"] + [f"{H} of {field}" for field in e.fields[1:]]
+    numbers = 0 if e.is_scan else sum(H // block.divisor for block in e.blocks)
+    kept = [f"{numbers} pre-activations"] * (not e.is_scan) + [f"{H} of {field}" for field in e.fields[1:]]
     total = numbers + H * (len(e.fields) - 1)
-    return [f"Kept for backward, for each step and sequence: {', '.join(kept)}; {4 * total:,} bytes"]
+    again = " (fused computes the pre-activations again)" if e.is_scan else ""
+    found = ", ".join(kept) or "nothing but the output"
+    return [f"Kept for backward, for each step and sequence: {found}; {4 * total:,} bytes{again}"]
 
 
 def _engines(cell: Cell, dt: bool) -> list[str]:

@@ -9,8 +9,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Block, Equations
 from timescales.nn.engine.scalar import Node
+
+CHUNK = 64  # steps of a chunk of a scan over time
 
 
 class Buffers:
@@ -28,7 +31,12 @@ class Buffers:
     d_output: gradient of the outputs, (R, S, B, H), or None.
     d_states, d_vectors: (R, B, H) each, gradients that are passed from step to step in backward. The gradient of a
         vector without gradient is None.
-    d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step.
+    d_dt: (R, S, B), or None if dt needs no gradient. d_dt_units: (R, B, H), its summands at one step; in a scan
+        (R, S, B, H), of all steps.
+
+    affine: the affine maps of a step, if the cell is run as a scan over time in chunks (scan.py), or None. Then, with F
+    fields and K chunks of `chunk` steps, maps (F, F, R, K, B, H), drives and starts (F, R, K, B, H) are the chunks'
+    maps and what goes into them, and d_parts (R, K, B, H) each the gradients of the vectors.
     """
 
     d_output: Tensor | None = None
@@ -63,6 +71,15 @@ class Buffers:
         self.d_vectors = [None if is_zero(node) else empty(R, B, H) for node in equations.d_vectors]
         self.d_dt = empty(R, S, B) if time_gradient else None
         self.d_dt_units = empty(R, B, H) if time_gradient else None
+        self.affine = affine(equations)
+        if self.affine is not None:
+            F = len(equations.fields)
+            # Two chunks at least, so that the trial of a cell and the steps before a capture run every pass.
+            self.chunk = CHUNK if S > 2 * CHUNK else -(-S // 2)
+            self.chunks = K = -(-S // self.chunk)
+            self.maps, self.drives, self.starts = empty(F, F, R, K, B, H), empty(F, R, K, B, H), empty(F, R, K, B, H)
+            self.d_parts = [empty(R, K, B, H) for _ in equations.vectors]
+            self.d_dt_units = empty(R, S, B, H) if time_gradient else None
 
     def like(self, steps: int) -> Buffers:
         """Buffers for another number of steps, filled with zeros."""
@@ -74,8 +91,8 @@ class Buffers:
             tensor.zero_()
         return b
 
-    def block(self, k: int, t: int) -> Tensor:
-        """The numbers of a block in z at step t, (R, B, H / divisor)."""
+    def block(self, k: int, t: int | slice) -> Tensor:
+        """The numbers of a block in z at step t, (R, B, H / divisor); at several steps (R, steps, B, H / divisor)."""
         return self.z[:, t, :, self.columns[k]]
 
     def recurrent(self, t: int) -> Tensor:

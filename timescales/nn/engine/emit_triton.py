@@ -17,7 +17,7 @@ import math
 import struct
 import types
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -33,7 +33,8 @@ HEADER = """\
 import triton.language as tl
 
 from timescales.nn.engine.triton_kernels import (
-    both_sigmoids, cosine, exp_minus_one, jit_step, load, log_one_plus, positions, power, sigmoid, sign, sine, tanh,
+    both_sigmoids, cosine, exp_minus_one, jit_scan, jit_step, load, log_one_plus, positions, power, sigmoid, sign, sine,
+    tanh,
 )
 """
 
@@ -61,12 +62,12 @@ _texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 def code(equations: Equations) -> str:
     """The text of a cell's kernels. Equal texts are equal kernels."""
     if equations.graph not in _texts:
-        parts = [HEADER + _legend(equations), _forward(equations), _backward(equations)]
+        parts = [HEADER + legend(equations), _forward(equations), _backward(equations)]
         _texts[equations.graph] = "\n\n".join(parts)
     return _texts[equations.graph]
 
 
-def _legend(e: Equations) -> str:
+def legend(e: Equations) -> str:
     """Comments that say what z0, z1, ... are. `Buffers` depend on it: equal texts must have equal blocks."""
     shares = {"x": "input's share", "pre": "pre-activation", "h": "recurrent share"}
     lines = [
@@ -110,7 +111,7 @@ def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None])
 def _forward(e: Equations) -> str:
     states = [f"state{k}" for k in range(len(e.fields))]
     new = [f"new{k}" for k in range(len(e.fields))]
-    lines = [*_loads(e, e.new), *_statements(e, e.new, new), "if mask is not None:"]
+    lines = [*loads(e, e.new), *statements(e, e.new, new), "if mask is not None:"]
     lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
     for name, state in zip(new, states, strict=True):
         lines.append(f"    {name} = tl.where(exists, {name}, load({state} + old, inside))")
@@ -124,14 +125,14 @@ def _backward(e: Equations) -> str:
     d_vectors = [f"d_vector{k}" for k in range(len(e.vectors))]
     lines = [f"after{k} = load({name} + n, inside)" for k, name in enumerate(d_states)]
     lines += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
-    places = _places(e)
+    places = places_of(e)
     # The place of each gradient, its expression, and its value where the step does not exist.
     stored = [(place, node, "0.0") for place, node in zip(places, e.d_blocks, strict=True)]
     stored += [(f"{d} + n", node, f"after{k}") for k, (d, node) in enumerate(zip(d_states, e.d_state, strict=True))]
     summed = [(d, node) for d, node in zip(d_vectors, e.d_vectors, strict=True) if not is_zero(node)]
     results = [node for _, node, _ in stored] + [node for _, node in summed] + ([e.d_dt] if e.d_dt is not None else [])
     names = [f"result{k}" for k in range(len(results))]
-    lines += [*_loads(e, results), *_statements(e, results, names), "if mask is not None:"]
+    lines += [*loads(e, results), *statements(e, results, names), "if mask is not None:"]
     lines.append("    exists = tl.load(mask + step, mask=inside, other=0) != 0")
     others = [other for _, _, other in stored] + ["0.0"] * (len(results) - len(stored))
     lines += [f"    {name} = tl.where(exists, {name}, {other})" for name, other in zip(names, others, strict=True)]
@@ -153,20 +154,20 @@ def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable
         "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "inside = n < rows * H",
         "seed, unit, step, old = positions(n, t, S, B, H)",
-        f"at = step * ({_width(e.blocks)}) + unit",
+        f"at = step * ({columns_of(e.blocks)}) + unit",
         *lines,
     ]
     return "\n".join(["@jit_step", f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]) + "\n"
 
 
-def _width(blocks: Sequence[Block]) -> str:
+def columns_of(blocks: Sequence[Block]) -> str:
     """Number of rows of some blocks together, as an expression of H."""
     whole = sum(block.divisor == 1 for block in blocks)
     terms = [f"{whole} * H"] if whole else []
     return " + ".join([*terms, *(f"H // {block.divisor}" for block in blocks if block.divisor > 1)])
 
 
-def _places(e: Equations) -> list[str]:
+def places_of(e: Equations) -> list[str]:
     """The pointers to a program's numbers of each block: in z, or in `wide` if it is expanded."""
     places, expanded = [], 0
     for k, block in enumerate(e.blocks):
@@ -174,13 +175,13 @@ def _places(e: Equations) -> list[str]:
             places.append(f"wide + {expanded} * rows * H + n")
             expanded += 1
         else:
-            places.append(f"z + at + {_width(e.blocks[:k])}" if k else "z + at")
+            places.append(f"z + at + {columns_of(e.blocks[:k])}" if k else "z + at")
     return places
 
 
 def _inputs(e: Equations) -> dict[Node, tuple[str, str]]:
     """Name and pointer of the inputs that are loaded."""
-    inputs = {b.node: (f"z{k}", place) for k, (b, place) in enumerate(zip(e.blocks, _places(e), strict=True))}
+    inputs = {b.node: (f"z{k}", place) for k, (b, place) in enumerate(zip(e.blocks, places_of(e), strict=True))}
     inputs |= {e.graph.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
     for k, name in enumerate(e.vectors):
         inputs[e.graph.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
@@ -189,16 +190,23 @@ def _inputs(e: Equations) -> dict[Node, tuple[str, str]]:
     return inputs
 
 
-def _loads(e: Equations, results: Iterable[Node]) -> list[str]:
-    """Statements that load the inputs of the results."""
+def loads(e: Equations, results: Iterable[Node], given: Container[Node] = ()) -> list[str]:
+    """Statements that load the inputs of the results, but those that are given."""
     inputs, needed = _inputs(e), in_order(results)
-    return [f"{name} = load({place}, inside)" for node, (name, place) in inputs.items() if node in needed]
+    return [
+        f"{name} = load({place}, inside)"
+        for node, (name, place) in inputs.items()
+        if node in needed and node not in given
+    ]
 
 
-def _statements(e: Equations, results: Sequence[Node], targets: Sequence[str]) -> list[str]:
-    """Statements that compute the results and assign them to the targets."""
+def statements(
+    e: Equations, results: Sequence[Node], targets: Sequence[str], given: Mapping[Node, str] | None = None
+) -> list[str]:
+    """Statements that compute the results and assign them to the targets. given: other names of inputs."""
     names = {node: name for node, (name, _) in _inputs(e).items()}
     names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
+    names |= given or {}
     lines: list[str] = []
     for node, opposite in schedule(results, names):
         names[node] = name = f"x{len(lines)}"

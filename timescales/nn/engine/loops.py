@@ -6,9 +6,11 @@ product and kernel, by operations of torch.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import torch
 
-from timescales.nn.engine import emit_triton, pointwise
+from timescales.nn.engine import emit_scan, emit_triton, pointwise, scan
 from timescales.nn.engine.buffers import Buffers
 
 
@@ -19,6 +21,9 @@ def uses_triton(b: Buffers) -> bool:
 
 def loop_forward(b: Buffers) -> None:
     """Run all steps. Before: the first step of the states, and the input's share of the pre-activations in z."""
+    if b.affine is not None:
+        scan_forward(b)
+        return
     step = emit_triton.launch_forward if uses_triton(b) else pointwise.step_forward
     h = b.states[0]
     for t in range(b.z.shape[1]):
@@ -35,6 +40,9 @@ def loop_backward(b: Buffers, first: bool = True) -> None:
 
     first: whether to compute the gradient of the state before the first step, which costs one product.
     """
+    if b.affine is not None:
+        scan_backward(b)
+        return
     step = emit_triton.launch_backward if uses_triton(b) else pointwise.step_backward
     d_h = b.d_states[0]
     for t in reversed(range(b.z.shape[1])):
@@ -49,6 +57,41 @@ def loop_backward(b: Buffers, first: bool = True) -> None:
             d_h[0].addmm_(b.recurrent(t)[0], b.hh[0])
         else:
             d_h.baddbmm_(b.recurrent(t), b.hh)
+
+
+def passes_of(b: Buffers) -> ModuleType:
+    """The passes of a scan over time: kernels in Triton, or the ones in torch."""
+    return emit_scan if uses_triton(b) else scan
+
+
+def scan_forward(b: Buffers) -> None:
+    """`loop_forward` of a cell without recurrent product whose step is affine: see scan.py."""
+    passes = passes_of(b)
+    assert b.affine is not None
+    for c, component in enumerate(b.affine.components):
+        for i, field in enumerate(component.fields):
+            b.starts[i, :, 0].copy_(b.states[field][:, 0])
+        # Without a mask, fields that are written anew at each step need no state before a chunk.
+        if b.chunks > 1 and not (component.is_memoryless and b.mask is None):
+            passes.local_forward(b, c)
+            passes.carry(b, len(component.fields), backward=False)
+        passes.final_forward(b, c)
+
+
+def scan_backward(b: Buffers) -> None:
+    """`loop_backward` of the same."""
+    passes = passes_of(b)
+    for k, d in enumerate(b.d_states):
+        b.starts[k, :, -1].copy_(d)
+    if b.chunks > 1:
+        passes.local_backward(b)
+        passes.carry(b, len(b.d_states), backward=True)
+    passes.final_backward(b)
+    for sums, parts in zip(b.d_vectors, b.d_parts, strict=True):
+        if sums is not None:
+            sums.add_(parts.sum(1))
+    if b.d_dt is not None and b.d_dt_units is not None:
+        torch.sum(b.d_dt_units, -1, out=b.d_dt)
 
 
 def expand(b: Buffers, t: int, is_softmax: bool) -> None:

@@ -18,11 +18,12 @@ try:
     jit: Callable[[Any], Any] = triton.jit
     # Specialised to t, S or B, a kernel would be compiled again for each value that is 1 or a multiple of 16.
     jit_step = triton.jit(do_not_specialize=("t", "S", "B", "rows"))
+    jit_scan = triton.jit(do_not_specialize=("S", "B", "rows", "T", "K"))
 except Exception as error:  # a Triton that is installed but broken raises any exception; `auto` then goes on without
     triton = tl = None
     missing = isinstance(error, ModuleNotFoundError) and error.name == "triton"
     unavailable = "torch came without Triton; pip install triton" if missing else f"importing Triton failed: {error!r}"
-    jit = jit_step = lambda function: function
+    jit = jit_step = jit_scan = lambda function: function
 
 
 @jit

@@ -1,0 +1,208 @@
+"""The Triton kernels of a scan over time in chunks: those of scan.py, one launch for each pass over all steps.
+
+`code` writes them from the cell's expressions. A Triton program computes BLOCK of the R x B x H numbers of one chunk.
+emit_triton.py has what these kernels share with those of single steps.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+
+from timescales.nn.engine import emit_triton
+from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entries
+from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.emit_triton import BLOCK, columns_of, legend, loads, places_of, statements
+from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.scalar import Graph, Node
+
+_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
+
+
+def code(e: Equations) -> str:
+    """The text of the kernels of a cell whose step is affine."""
+    if e.graph not in _texts:
+        maps = affine(e)
+        assert maps is not None
+        parts = [emit_triton.HEADER + legend(e)]
+        for c, component in enumerate(maps.components):
+            parts += [_local_forward(e, maps, c), _final_forward(e, maps, c, component)]
+        parts += [_local_backward(e, maps), _final_backward(e)]
+        parts += [_carry(n, len(e.fields)) for n in sorted({len(c.fields) for c in maps.components} | {len(e.fields)})]
+        _texts[e.graph] = "\n\n".join(parts)
+    return _texts[e.graph]
+
+
+def local_forward(b: Buffers, c: int) -> None:
+    """`scan.local_forward` as one launch of a Triton kernel."""
+    _launch(b, f"local_forward{c}")
+
+
+def final_forward(b: Buffers, c: int) -> None:
+    """`scan.final_forward` as one launch of a Triton kernel."""
+    _launch(b, f"final_forward{c}")
+
+
+def local_backward(b: Buffers) -> None:
+    """`scan.local_backward` as one launch of a Triton kernel."""
+    _launch(b, "local_backward")
+
+
+def final_backward(b: Buffers) -> None:
+    """`scan.final_backward` as one launch of a Triton kernel."""
+    _launch(b, "final_backward")
+
+
+def carry(b: Buffers, n: int, backward: bool) -> None:
+    """`scan.carry` as one launch of a Triton kernel."""
+    R, _, B = b.sizes
+    kernel = getattr(emit_triton.kernels(code(b.equations)), f"carry{n}")
+    blocks = -(-R * B * b.H // BLOCK)
+    kernel[(blocks,)](b.maps, b.drives, b.starts, B, R * B, b.chunks, H=b.H, BLOCK=BLOCK, BACK=backward, num_warps=4)
+
+
+def _launch(b: Buffers, name: str) -> None:
+    R, S, B = b.sizes
+    tensors = (b.z, *b.states, *b.vectors, *b.noises, b.dt, b.mask, b.maps, b.drives, b.starts)
+    gradients = (b.d_output, *b.d_states, *b.d_parts, b.d_dt_units)
+    grid = (-(-R * B * b.H // BLOCK), b.chunks)
+    kernel = getattr(emit_triton.kernels(code(b.equations)), name)
+    kernel[grid](*tensors, *gradients, S, B, R * B, b.chunk, b.chunks, H=b.H, BLOCK=BLOCK, num_warps=4)
+
+
+# ------------------------------------------------------------------------------------------ text
+
+
+def _local_forward(e: Equations, maps: Affine, c: int) -> str:
+    component = maps.components[c]
+    return _local(e, f"local_forward{c}", component.matrix, component.drive, [], False)
+
+
+def _local_backward(e: Equations, maps: Affine) -> str:
+    add = ["if d_output is not None:", "    drive0 += load(d_output + step * H + unit, inside)"]
+    return _local(e, "local_backward", tuple(zip(*maps.jacobian, strict=True)), (), add, True)
+
+
+def _local(e: Equations, name: str, matrix: Matrix, drive: Sequence[Node], add: list[str], backward: bool) -> str:
+    """A pass that multiplies the matrices of a chunk's steps. add: what precedes the matrix of a step."""
+    n, used = len(matrix), entries(matrix)
+    pairs = [(i, j) for i in range(n) for j in range(n)]
+    nodes = [*(node for *_, node in used), *drive]
+    names = [*(f"a{i}{j}" for i, j, _ in used), *(f"b{i}" for i in range(len(drive)))]
+    before = [f"map{i}{j} = tl.full([BLOCK], {float(i == j)}, tl.float32)" for i, j in pairs]
+    before += [f"drive{i} = tl.full([BLOCK], 0.0, tl.float32)" for i in range(n)]
+    loop = [*loads(e, nodes), *statements(e, nodes, names), *add]
+    new = {f"map{i}{j}": [f"a{i}{k} * map{k}{j}" for row, k, _ in used if row == i] for i, j in pairs}
+    for i in range(n):
+        new[f"drive{i}"] = [f"a{i}{k} * drive{k}" for row, k, _ in used if row == i] + ([f"b{i}"] if drive else [])
+    loop += [f"new_{key} = {' + '.join(terms) or 'tl.full([BLOCK], 0.0, tl.float32)'}" for key, terms in new.items()]
+    loop += _only_existing([(f"new_{key}", key) for key in new])
+    loop += [f"{key} = new_{key}" for key in new]
+    fields = len(e.fields)
+    end = [f"tl.store(maps + {i * fields + j} * size + part, map{i}{j}, mask=inside)" for i, j in pairs]
+    end += [f"tl.store(drives + {i} * size + part, drive{i}, mask=inside)" for i in range(n)]
+    return _function(name, e, before, loop, end, backward)
+
+
+def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> str:
+    own = {e.graph.input("state", field): f"value{i}" for i, field in enumerate(component.fields)}
+    nodes = [e.new[field] for field in component.fields]
+    names = [f"new{i}" for i in range(len(nodes))]
+    before = [f"value{i} = load(starts + {i} * size + part, inside)" for i in range(len(nodes))]
+    loop = [*loads(e, nodes, own), *statements(e, nodes, names, own)]
+    loop += _only_existing([(f"new{i}", f"value{i}") for i in range(len(nodes))])
+    for i, field in enumerate(component.fields):
+        loop += [f"value{i} = new{i}", f"tl.store(state{field} + old + B * H, value{i}, mask=inside)"]
+    return _function(f"final_forward{c}", e, before, loop, [], False)
+
+
+def _final_backward(e: Equations) -> str:
+    fields, vectors = range(len(e.fields)), range(len(e.vectors))
+    before = [f"value{k} = load(starts + {k} * size + part, inside)" for k in fields]
+    before += [f"sum{k} = tl.full([BLOCK], 0.0, tl.float32)" for k in vectors]
+    loop = [f"after{k} = value{k}" for k in fields]
+    loop += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
+    d_z, d_state = [f"d_z{k}" for k in range(len(e.blocks))], [f"result{k}" for k in fields]
+    d_vector = [f"d_v{k}" for k in vectors]
+    d_time = ["d_time"] if e.d_dt is not None else []
+    nodes = [*e.d_blocks, *e.d_state, *e.d_vectors, *([] if e.d_dt is None else [e.d_dt])]
+    names = [*d_z, *d_state, *d_vector, *d_time]
+    loop += [*loads(e, nodes), *statements(e, nodes, names)]
+    loop += _only_existing(
+        [*((name, "0.0") for name in (*d_z, *d_vector, *d_time)), *((f"result{k}", f"after{k}") for k in fields)]
+    )
+    loop += [f"tl.store({place}, {name}, mask=inside)" for place, name in zip(places_of(e), d_z, strict=True)]
+    loop += [f"value{k} = result{k}" for k in fields] + [f"sum{k} += d_v{k}" for k in vectors]
+    if d_time:
+        loop += ["if d_dt is not None:", "    tl.store(d_dt + step * H + unit, d_time, mask=inside)"]
+    end = [f"tl.store(d_state{k} + n, value{k}, mask=inside & (chunk == 0))" for k in fields]
+    end += [f"tl.store(d_part{k} + part, sum{k}, mask=inside)" for k in vectors]
+    return _function("final_backward", e, before, loop, end, True)
+
+
+def _only_existing(results: Iterable[tuple[str, str]]) -> list[str]:
+    """Statements that give a result another value where the step does not exist."""
+    lines = ["if mask is not None:", "    exists = tl.load(mask + step, mask=inside, other=0) != 0"]
+    return lines + [f"    {name} = tl.where(exists, {name}, {other})" for name, other in results]
+
+
+def _function(name: str, e: Equations, before: list[str], loop: list[str], end: list[str], backward: bool) -> str:
+    """The kernel of a pass with these lines before, in and after its loop over the steps of a chunk."""
+    arguments = ["z", *(f"state{k}" for k in range(len(e.fields)))]
+    arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
+    arguments += ["dt", "mask", "maps", "drives", "starts", "d_output", *(f"d_state{k}" for k in range(len(e.fields)))]
+    arguments += [*(f"d_part{k}" for k in range(len(e.vectors))), "d_dt", "S", "B", "rows", "T", "K"]
+    body = [
+        *_places(),
+        "chunk = tl.program_id(1)",
+        *_part("chunk"),
+        "first = chunk * T",
+        "last = tl.minimum(first + T, S)",
+        *before,
+        "for i in range(first, last):",
+        f"    t = {'first + last - 1 - i' if backward else 'i'}",
+        "    seed, unit, step, old = positions(n, t, S, B, H)",
+        f"    at = step * ({columns_of(e.blocks)}) + unit",
+        *(f"    {line}" for line in loop),
+        *end,
+    ]
+    return _text(name, arguments, body)
+
+
+def _carry(n: int, fields: int) -> str:
+    """The kernel that joins the chunks' maps of n fields."""
+    body = [
+        *_places(),
+        "k = K - 1 if BACK else 0",
+        *_part("k"),
+        *(f"value{i} = load(starts + {i} * size + part, inside)" for i in range(n)),
+        "for i in range(0, K - 1):",
+        "    k = K - 1 - i if BACK else i",
+        *(f"    {line}" for line in _part("k")),
+    ]
+    for i in range(n):
+        terms = [f"load(maps + {i * fields + j} * size + part, inside) * value{j}" for j in range(n)]
+        body.append(f"    new{i} = load(drives + {i} * size + part, inside) + {' + '.join(terms)}")
+    body.append("    part = part - B * H if BACK else part + B * H")
+    for i in range(n):
+        body += [f"    value{i} = new{i}", f"    tl.store(starts + {i} * size + part, value{i}, mask=inside)"]
+    return _text(f"carry{n}", ["maps", "drives", "starts", "B", "rows", "K"], body, ["BACK: tl.constexpr"])
+
+
+def _places() -> list[str]:
+    """Statements that say which numbers a program has."""
+    return [
+        "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "inside = n < rows * H",
+        "size = tl.full([BLOCK], 1, tl.int64) * K * rows * H",
+    ]
+
+
+def _part(chunk: str) -> list[str]:
+    """The statement that computes the places of a program's numbers in (R, K, B, H)."""
+    return [f"part = ((n // (B * H)).to(tl.int64) * K + {chunk}) * B * H + n % (B * H)"]
+
+
+def _text(name: str, arguments: list[str], body: list[str], more: Sequence[str] = ()) -> str:
+    arguments = [*arguments, "H: tl.constexpr", "BLOCK: tl.constexpr", *more]
+    return "\n".join(["@jit_scan", f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]) + "\n"
