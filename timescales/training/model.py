@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
 from timescales.nn.rnn import RNN
+from timescales.nn.stacked import Linear
 from timescales.tasks.task import Batch, Spec, check_choice
-from timescales.training.blocks import Linear, ResidualBlocks, last_existing
+from timescales.training.blocks import ResidualBlocks, last_existing
 
 State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
