@@ -83,12 +83,16 @@ class Cell(nn.Module):
             if not hasattr(self, name):
                 raise TypeError(f"{type(self).__name__} needs the class attribute {name}; see docs/gates.md")
         self.input_size, self.hidden_size = input_size, hidden_size
+        self.make_parameters()
+
+    def make_parameters(self) -> None:
+        """Create the parameters and draw them: the last thing that the constructor of `Cell` does."""
         rows = sum(map(self.height, self.gates))
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
+        self.weight_ih = nn.Parameter(torch.empty(rows, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(rows, self.hidden_size))
         for name in self.bias_names():
             self.register_parameter(name, nn.Parameter(torch.empty(rows)))
-        bound = 1.0 / math.sqrt(hidden_size)
+        bound = 1.0 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
