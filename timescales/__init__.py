@@ -23,6 +23,7 @@ __all__ = [  # noqa: F405
     "MTSLSTM",
     "PGRU",
     "PLSTM",
+    "RMC",
     "RNN",
     "URLSTM",
     "Cell",
@@ -40,6 +41,7 @@ __all__ = [  # noqa: F405
     "LeakyRNNCell",
     "PGRUCell",
     "PLSTMCell",
+    "RMCCell",
     "RNNState",
     "URLSTMCell",
     "__version__",
@@ -62,6 +64,7 @@ _MODULE_OF = {
     "LeakyRNN": "timescales.nn.modules",
     "PGRU": "timescales.nn.modules",
     "PLSTM": "timescales.nn.modules",
+    "RMC": "timescales.nn.modules",
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
     "explain": "timescales.nn.explain",
@@ -79,6 +82,7 @@ _MODULE_OF = {
     "LeakyRNNCell": "timescales.nn.cells",
     "PGRUCell": "timescales.nn.cells",
     "PLSTMCell": "timescales.nn.cells",
+    "RMCCell": "timescales.nn.cells",
     "URLSTMCell": "timescales.nn.cells",
 }
 

@@ -24,6 +24,7 @@ COLOURS = {
     "leaky": "#117a65",
     "exprnn": "#7f8c8d",
     "gated": "#8e44ad",
+    "rmc": "#2c3e8f",
 }
 # By the gate of the gated models.
 GATES = {

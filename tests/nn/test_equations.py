@@ -30,8 +30,10 @@ from timescales.nn.cells import (
     LeakyRNNCell,
     LSTMCell,
     PGRUCell,
+    RMCCell,
     URLSTMCell,
 )
+from timescales.nn.cells.gated import GatedCell
 
 
 def by_gate(cell, initial=None):
@@ -47,7 +49,35 @@ def by_gate(cell, initial=None):
     return split
 
 
+def run_rmc(cell, arguments, x, state, mask):
+    """The reference of the RMC; its gates' own bias is in their linear maps."""
+    own = {k: v.detach().numpy() for k, v in cell.named_parameters()}
+    blocks = [
+        {key.removeprefix(f"blocks.{k}."): value for key, value in own.items() if key.startswith(f"blocks.{k}.")}
+        for k in range(arguments.get("blocks", 1))
+    ]
+    N, heads, gate = arguments.get("memories", 2), arguments.get("heads", 1), arguments.get("gate", "-")
+    downsize = arguments.get("downsize", 1)
+    heights = [
+        1 if "gate_style" in arguments else H // N // downsize if "master" in name else H // N
+        for name in cell.gates[1:]
+    ]
+    ends = np.cumsum(heights)
+    w = {
+        name: tuple(
+            sum(own[part][end - height : end] for part in parts)
+            for parts in (["weight_gates"], ["weight_memory"], ["bias_gates", "bias_memory"])
+        )
+        for name, height, end in zip(cell.gates[1:], heights, ends, strict=True)
+    }
+    b = own.get("gate_bias", arguments.get("forget_bias", 1.0))
+    key_size = arguments.get("key_size", H // N // heads)
+    return reference.rmc(own, w, gate, b, downsize, N, heads, key_size, blocks, x, state, mask)
+
+
 def run_reference(name, cell, initial, x, state, dt, mask):
+    if isinstance(cell, RMCCell):
+        return run_rmc(cell, CELLS[name][1], x.numpy(), state.h.numpy(), None if mask is None else mask.numpy())
     if isinstance(cell, ExpRNNCell):
         A = np.zeros((H, H))
         A[np.tril_indices(H, -1)] = cell.skew.detach().numpy()
@@ -157,13 +187,13 @@ def test_act_names_the_gates_in_order_and_step_uses_them(name):
     cell = build(name)
     state = random_state(cell, B)
     generator = torch.Generator().manual_seed(3)
-    gx, gh = torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64, generator=generator)
+    gx, gh = torch.randn(2, B, sum(map(cell.height, cell.gates)), dtype=torch.float64, generator=generator)
     gates, new = cell.act(gx, gh, state), cell.step(gx, gh, state)
     pre = cell.by_gate(gx + gh)
     read = {GRUCell: "reset", GatedGRUCell: "reset", PGRUCell: "read"}.get(type(cell))
     if read:  # the gate comes after the recurrent product
         pre["cell"] = cell.by_gate(gx)["cell"] + getattr(gates, read) * cell.by_gate(gh)["cell"]
-    effective = {"forget", "input"} if isinstance(cell, GatedLSTMCell | GatedGRUCell) else {"forget"}
+    effective = {"forget", "input"} if isinstance(cell, GatedCell) else {"forget"}
     for gate in set(cell.gates) & set(gates._fields) - effective:
         close(getattr(gates, gate), pre[gate].tanh() if gate == "cell" else pre[gate].sigmoid())
     write = getattr(gates, "input", 1.0 - gates.forget)

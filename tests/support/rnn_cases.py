@@ -24,7 +24,10 @@ KINDS = {
     "ELSTM_separate": ("ELSTM", {"coupled": False, "T_max": 20}),
     "LeakyRNN": ("LeakyRNN", {}),
     "ExpRNN": ("ExpRNN", {}),
+    "RMC": ("RMC", {"memories": 1}),
 }
+
+NO_KERNEL = {"RMC"}  # they have the eager engine alone
 
 
 def build(kind, *args, seed=0, **more):

@@ -73,7 +73,7 @@ def two_tensors(layer: Layer) -> None:
     assert not torch.allclose(rnn(x)[0], output)
 
 
-@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only={"GRU", "JANET", "LeakyRNN", "ExpRNN", "GatedRNN_um_gru"})
+@use("`output, h_n = rnn(x)`, and `rnn(x, h_0)`", only={"GRU", "JANET", "LeakyRNN", "ExpRNN", "GatedRNN_um_gru", "RMC"})
 def one_tensor(layer: Layer) -> None:
     rnn, x = layer.make(3), data()
     output, h_n = rnn(x, data(3, B, H, seed=2))

@@ -10,6 +10,7 @@ from timescales.nn.cells.janet import JANETCell
 from timescales.nn.cells.leaky import LeakyRNNCell
 from timescales.nn.cells.lstm import LSTMCell
 from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
+from timescales.nn.cells.rmc import RMCCell
 
 __all__ = [
     "Cell",
@@ -23,6 +24,7 @@ __all__ = [
     "LeakyRNNCell",
     "PGRUCell",
     "PLSTMCell",
+    "RMCCell",
     "URLSTMCell",
     "Weights",
 ]

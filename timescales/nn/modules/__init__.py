@@ -29,6 +29,7 @@ from timescales.nn.modules.gru import GRU, JANET
 from timescales.nn.modules.leaky import LeakyRNN
 from timescales.nn.modules.lstm import LSTM, MTSLSTM, URLSTM, ChronoLSTM
 from timescales.nn.modules.plstm import PGRU, PLSTM
+from timescales.nn.modules.rmc import RMC
 
 __all__ = [
     "ELSTM",
@@ -38,6 +39,7 @@ __all__ = [
     "MTSLSTM",
     "PGRU",
     "PLSTM",
+    "RMC",
     "URLSTM",
     "ChronoLSTM",
     "ExpRNN",
