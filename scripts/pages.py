@@ -102,6 +102,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "linear_functional": ("task.T=50", "task.tau=2"),
     "n_parity": ("task.N=6",),
     "n_delayed_match": ("task.N=6",),
+    "program": ("task.length=3", "task.nesting=2"),
     "selective_copy": ("task.T=20", "task.length=6", "task.alphabet=10"),
     "word_problem": ("task.group=S3", "task.T=12"),
     "smnist": SMALL,
@@ -363,6 +364,8 @@ def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
     if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2"):
         return "`scored` marks the steps that count in the loss"
+    if task == "program":
+        return "the digits of the answer count in the accuracy"
     more = " (the loss counts every step by default)" if task in ("copy", "variable_copy") else ""
     return f"`scored` marks the steps that count in the accuracy{more}"
 
@@ -386,6 +389,7 @@ def facts(task: str) -> str:
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
+        *([f"accuracy of a simple rule: {rule}", f"{accuracy:.3f}"] for rule, accuracy in made.floors().items()),
         *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]

@@ -69,6 +69,21 @@ def test_bits_symbols_and_numbers_of_the_memory_tasks():
     assert len(row(sums, "scored").split()) == 5
 
 
+def test_a_program_is_a_line_with_its_answer():
+    done = call("task=program", "task.category=addition", "-n", "5")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        program, answer = line.split(" -> ")
+        numbers = re.findall(r"\d+", program)
+        assert re.fullmatch(r"[\d+()]+", program)
+        assert int(answer) == sum(map(int, numbers)) % 10 ** (len(numbers[0]) + 1)
+    (line,) = printed(["task=program", "task.category=reverse", "task.nesting=1", "task.strategy=baseline"])
+    assert re.fullmatch(r"(\d{9}) -> (\d{9})", line)
+    assert line[:9] == line[:-10:-1]
+
+
 def test_a_variable_delay_is_shown_without_the_masked_steps():
     task, _ = examples.make_task(["task=variable_copy", "task.low=2", "task.high=6"])
     found = examples.examples(task, 5)
@@ -128,7 +143,7 @@ def test_reviews_and_digits(data):
     assert row(text, "target").split()[-1] in "0123456789"
 
 
-@pytest.mark.parametrize("task", ["copy", "frequency", "adding"])
+@pytest.mark.parametrize("task", ["copy", "frequency", "adding", "program"])
 def test_a_picture(tmp_path, task):
     done = call(f"task={task}", "-n", "2", "--png", tmp_path / "some.png")
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from timescales.tasks.imdb import IMDB
 from timescales.tasks.linear_functional import LinearFunctional
 from timescales.tasks.n_delayed_match import NDelayedMatch
 from timescales.tasks.n_parity import NParity
+from timescales.tasks.program import Program
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.task import AWD, Batch, Spec, Task
@@ -33,6 +34,7 @@ __all__ = [
     "LinearFunctional",
     "NDelayedMatch",
     "NParity",
+    "Program",
     "SelectiveCopy",
     "Spec",
     "Task",
