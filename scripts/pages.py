@@ -53,6 +53,7 @@ CELLS = {
     "elstm": "ELSTMCell",
     "leaky": "LeakyRNNCell",
     "exprnn": "ExpRNNCell",
+    "rmc": "RMCCell",
 }
 TIMED = {
     "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"),
@@ -67,6 +68,7 @@ TIMED = {
     "elstm": ("ELSTM",),
     "leaky": ("leaky",),
     "exprnn": ("expRNN",),
+    "rmc": ("RMC",),
 }
 VARIANTS = {
     "GRU": "C++ (`engine=fused`)",
@@ -76,6 +78,7 @@ VARIANTS = {
     "ELSTM": "C++ (`engine=fused`)",
     "leaky": "C++ (`engine=fused`)",
     "expRNN": "C++ (`engine=fused`)",
+    "RMC": "PyTorch (`engine=eager`)",
     **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
     "fused LSTM": "C++ (`engine=fused`)",
     "eager LSTM": "PyTorch (`engine=eager`)",
@@ -87,7 +90,7 @@ VARIANTS = {
     "loop pLSTM": "pLSTM, Python loop",
 }
 # Measured in the section "gates" of the benchmark.
-IN_GATES = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn")
+IN_GATES = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn", "rmc")
 CONFIGS = ("A", "B", "B512", "C", "D", "F")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")

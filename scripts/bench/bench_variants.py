@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
 from decay import Decay  # noqa: E402
 
-from timescales import ELSTM, GRU, JANET, LSTM, PGRU, PLSTM, RNN, URLSTM, ExpRNN, GatedRNN, LeakyRNN  # noqa: E402
+from timescales import ELSTM, GRU, JANET, LSTM, PGRU, PLSTM, RMC, RNN, URLSTM, ExpRNN, GatedRNN, LeakyRNN  # noqa: E402
 from timescales.config import schema  # noqa: E402
 from timescales.tasks import Copy, Task  # noqa: E402
 from timescales.training.model import SequenceModel  # noqa: E402
@@ -34,6 +34,7 @@ OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "ELSTM": (ELSTM, {}),
     "leaky": (LeakyRNN, {}),
     "expRNN": (ExpRNN, {}),
+    "RMC": (RMC, {}),
     "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
 }
 ENGINE_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {

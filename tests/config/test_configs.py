@@ -256,7 +256,7 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    others = ("gru", "pgru", "janet", "elstm", "leaky", "exprnn")
+    others = ("gru", "pgru", "janet", "elstm", "leaky", "exprnn", "rmc")
     ours = {f"chien/{task}_{model}" for task in MATCHED for model in others} | {"chien/text8_mts"}
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours
 

@@ -20,6 +20,7 @@ from timescales.nn.cells import ExpRNNCell
 from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
+NO_MATRIX = ("exprnn", "rmc")  # no recurrent matrix that could be dropped or frozen
 MODELS, TASKS = folders.choices("model"), folders.choices("task")
 OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
@@ -97,7 +98,7 @@ def check(plain):
 @pytest.mark.parametrize("task", [*TASKS, *(f"{task} paper=gu" for task in OF_GU)])
 def test_every_pair_takes_two_steps(task, model, corpora):
     task, *more = task.split()
-    if task in WORDS and model == "exprnn":  # it has no matrix that could be dropped
+    if task in WORDS and model in NO_MATRIX:
         with pytest.raises(ConfigError, match=r"task\.weight_drop=0"):
             check(composed(task, model, corpora))
         more = ["task.weight_drop=0"]
@@ -111,7 +112,7 @@ def test_every_pair_takes_two_steps(task, model, corpora):
 
 
 FROZEN = [
-    *(("wt2", model, "task.recurrent=frozen") for model in MODELS if model != "exprnn"),
+    *(("wt2", model, "task.recurrent=frozen") for model in MODELS if model not in NO_MATRIX),
     ("ptb_word", "mts", "model.freeze_gates=if"),
     ("copy", "mts", "model.freeze_gates=ifgo"),
     ("copy", "lstm", "model.frozen=[input,forget]"),

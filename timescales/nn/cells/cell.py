@@ -152,7 +152,10 @@ class Cell(nn.Module):
         return bias + torch.cat(blocks, -1)
 
     def initial_state(self, *batch: int) -> Any:
-        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device."""
+        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device.
+
+        A subclass may start from others.
+        """
         fields = len(self.State._fields)
         return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
 
