@@ -111,6 +111,7 @@ class RMCCell(GatedCell):
         )
 
     def make_parameters(self) -> None:
+        """Create and draw the parameters. Raises ValueError if the sizes do not fit together."""
         self._check_sizes()
         S = self.units
         rows = sum(map(self.gate_rows, self.gates[1:]))
