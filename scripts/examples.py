@@ -22,7 +22,7 @@ from torch import Tensor  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.config import check, compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.tasks import Copy, Curriculum, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
+from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
 from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
@@ -93,6 +93,8 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
         return {"input": symbols(task, example.x)}
     if isinstance(task, Program):
         return {"input": symbols(task, torch.where(example.x.any(-1), example.x.argmax(-1), -1))}
+    if isinstance(task, DelayedMatch):
+        return things(task, example.x)
     n = example.x.shape[1]
     names = CHANNELS.get(type(task).__name__, () if n > 1 else ("input",))
     x = example.x.long() if isinstance(task, Curriculum) else example.x  # bits
@@ -102,11 +104,24 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
     return rows
 
 
+def things(task: DelayedMatch, x: Tensor) -> dict[str, list[str]]:
+    """A row for each place: a letter or number for a colour, `o` for an apple, a point where there is nothing."""
+    letters = [chr(ord("A") + k) for k in range(26)] if task.colours <= 26 else [str(k) for k in range(task.colours)]
+    names = [*letters[: task.colours], "o"]
+    places = x.unflatten(1, (task.choices, -1)).unbind(1)
+    return {
+        f"place {k + 1}": [names[int(thing.argmax())] if thing.any() else "." for thing in place]
+        for k, place in enumerate(places)
+    }
+
+
 def targets(task: Task, example: Example) -> list[str]:
     """The target at each step; where it is read from the final state, at the last one."""
     if task.spec.readout == "last":
         shown = " ".join(numerals(example.target.flatten()))  # several for N-parity with curriculum=multi
         return [""] * (len(example.x) - 1) + [shown]
+    if isinstance(task, DelayedMatch):
+        return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
     if isinstance(task, Dyck2):
         return [{(1, 0): "]", (0, 1): ")"}.get(tuple(pair), "-") for pair in example.target.int().tolist()]
     if example.target.is_floating_point():
@@ -160,7 +175,7 @@ def printed(task: Task, example: Example) -> str:
 
 def draw(figure: Any, task: Task, settings: Mapping[str, Any], found: Sequence[Example]) -> None:
     """One row of the figure for each sequence."""
-    real = task.spec.input == "real" and not isinstance(task, Curriculum | Program)
+    real = task.spec.input == "real" and not isinstance(task, Curriculum | DelayedMatch | Program)
     images = isinstance(task, Pixels)
     more = {"gridspec_kw": {"width_ratios": (1, 4)}} if images else {}
     height = (1.6 if real else 0.8) * len(found) + 0.5

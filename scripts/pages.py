@@ -105,6 +105,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "linear_functional": ("task.T=50", "task.tau=2"),
     "n_parity": ("task.N=6",),
     "n_delayed_match": ("task.N=6",),
+    "delayed_match": ("task.delay=20",),
     "program": ("task.length=3", "task.nesting=2"),
     "selective_copy": ("task.T=20", "task.length=6", "task.alphabet=10"),
     "word_problem": ("task.group=S3", "task.T=12"),

@@ -84,6 +84,19 @@ def test_a_program_is_a_line_with_its_answer():
     assert line[:9] == line[:-10:-1]
 
 
+def test_delayed_match_shows_places_and_where_to_go():
+    (text,) = printed(["task=delayed_match", "task.delay=8", "task.choices=3", "task.distractors=0.5"])
+    places = [row(text, f"place {k}").split() for k in (1, 2, 3)]
+    target = row(text, "target").split()
+    cue = places[0][0]
+    assert re.fullmatch("[A-P]", cue)
+    assert target[-1] == str(1 + [place[-1] for place in places].index(cue))
+    for step in range(1, 9):
+        there = [place[step] for place in places]
+        assert target[step] == (str(1 + there.index("o")) if "o" in there else ".")
+    assert row(text, "scored").split() == ["-"] * sum(word != "." for word in target)
+
+
 def test_a_variable_delay_is_shown_without_the_masked_steps():
     task, _ = examples.make_task(["task=variable_copy", "task.low=2", "task.high=6"])
     found = examples.examples(task, 5)

@@ -11,6 +11,7 @@ import timescales
 from timescales.tasks import (
     Copy,
     Curriculum,
+    DelayedMatch,
     LinearFunctional,
     NDelayedMatch,
     NParity,
@@ -27,6 +28,7 @@ from timescales.training.model import SequenceModel
 SEQUENCES = (Copy, VariableCopy, SelectiveCopy, WordProblem, Program)
 METRICS = {kind: {"loss", "accuracy", "sequence_accuracy"} for kind in SEQUENCES}
 METRICS |= {kind: {"loss", "accuracy", "newest_accuracy"} for kind in (NParity, NDelayedMatch)}
+METRICS |= {DelayedMatch: {"loss", "accuracy", "distractor_accuracy"}}
 METRICS |= {LinearFunctional: {"loss"}}
 # Of the best constant predictor's loss over 10,000 sequences, where it is above 2e-3; 59 / 20,000 for 60 classes.
 SAMPLING_ERRORS = {"adding": 6e-3, "linear_functional": 1.5e-2, "linear_exponential": 1.5e-2, "n_parity": 8e-3}
@@ -270,6 +272,10 @@ def test_sizes_are_positive(make, name, bad):
         ("n_parity", {"N": 1}, "2 <= N <= N_max"),
         ("n_delayed_match", {"N": 10, "N_max": 9}, "2 <= N <= N_max"),
         ("n_delayed_match", {"threshold": 98.0}, "below 1"),
+        ("delayed_match", {"delay": -1}, "at least 0"),
+        ("delayed_match", {"distractors": 1.5}, "from 0 to 1"),
+        ("delayed_match", {"choices": 1}, "at least 2"),
+        ("delayed_match", {"choices": 5, "colours": 4}, "not 5 of 4"),
         ("program", {"category": "all"}, "addition, control, program, copy, reverse, double"),
         ("program", {"strategy": "blend"}, "mix, combine, naive, baseline"),
         ("program", {"length": 0}, "at least 1"),

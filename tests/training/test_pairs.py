@@ -31,6 +31,7 @@ SMALL = {
     "adding": ["task.T=100"],
     "linear_functional": ["task.T=100"],
     "n_parity": ["task.N=10", "task.bits=fair"],  # a batch of two short sequences may have no ones
+    "delayed_match": ["task.delay=20"],
     "program": ["task.length=3", "task.nesting=2", "model.hidden_size=16"],
     "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero

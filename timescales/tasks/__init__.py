@@ -4,6 +4,7 @@ from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters
 from timescales.tasks.copy import Copy
 from timescales.tasks.curriculum import Curriculum
+from timescales.tasks.delayed_match import DelayedMatch
 from timescales.tasks.digits import Digits
 from timescales.tasks.dyck2 import Dyck2
 from timescales.tasks.frequency import Frequency
@@ -28,6 +29,7 @@ __all__ = [
     "Characters",
     "Copy",
     "Curriculum",
+    "DelayedMatch",
     "Digits",
     "Dyck2",
     "Frequency",
