@@ -22,11 +22,12 @@ from torch import Tensor  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.config import check, compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.tasks import Copy, Curriculum, Dyck2, SelectiveCopy, Task  # noqa: E402
+from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
 from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
 from timescales.tasks.pixels import Pixels  # noqa: E402
+from timescales.tasks.program import SYMBOLS as OF_PROGRAMS  # noqa: E402
 from timescales.tasks.scifar import MEAN, SCIFAR, SD  # noqa: E402
 from timescales.training import build  # noqa: E402
 
@@ -77,6 +78,8 @@ def symbols(task: Task, numbers: Tensor) -> list[str]:
         return ["01234567.!"[k] for k in numbers.tolist()]
     if isinstance(task, Dyck2):
         return ["()[]"[k] for k in numbers.tolist()]
+    if isinstance(task, Program):
+        return [OF_PROGRAMS[k] if k >= 0 else "." for k in numbers.tolist()]
     if isinstance(task, SelectiveCopy):
         return [{0: ".", task.alphabet - 1: "!"}.get(k, f"{k:x}") for k in numbers.tolist()]
     if isinstance(task, Characters):
@@ -88,6 +91,10 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
     """The rows that show what the model reads, an entry for each step."""
     if task.spec.input != "real":
         return {"input": symbols(task, example.x)}
+    if isinstance(task, Program):
+        return {"input": symbols(task, torch.where(example.x.any(-1), example.x.argmax(-1), -1))}
+    if isinstance(task, DelayedMatch):
+        return things(task, example.x)
     n = example.x.shape[1]
     names = CHANNELS.get(type(task).__name__, () if n > 1 else ("input",))
     x = example.x.long() if isinstance(task, Curriculum) else example.x  # bits
@@ -97,16 +104,29 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
     return rows
 
 
+def things(task: DelayedMatch, x: Tensor) -> dict[str, list[str]]:
+    """A row for each place: a letter or number for a colour, `o` for an apple, a point where there is nothing."""
+    letters = [chr(ord("A") + k) for k in range(26)] if task.colours <= 26 else [str(k) for k in range(task.colours)]
+    names = [*letters[: task.colours], "o"]
+    places = x.unflatten(1, (task.choices, -1)).unbind(1)
+    return {
+        f"place {k + 1}": [names[int(thing.argmax())] if thing.any() else "." for thing in place]
+        for k, place in enumerate(places)
+    }
+
+
 def targets(task: Task, example: Example) -> list[str]:
     """The target at each step; where it is read from the final state, at the last one."""
     if task.spec.readout == "last":
         shown = " ".join(numerals(example.target.flatten()))  # several for N-parity with curriculum=multi
         return [""] * (len(example.x) - 1) + [shown]
+    if isinstance(task, DelayedMatch):
+        return [str(k + 1) if k >= 0 else "." for k in example.target.tolist()]
     if isinstance(task, Dyck2):
         return [{(1, 0): "]", (0, 1): ")"}.get(tuple(pair), "-") for pair in example.target.int().tolist()]
     if example.target.is_floating_point():
         return numerals(example.target)
-    return symbols(task, example.target.clamp(min=0))
+    return symbols(task, example.target if isinstance(task, Program) else example.target.clamp(min=0))
 
 
 def numerals(values: Tensor) -> list[str]:
@@ -137,7 +157,10 @@ def shown(widths: Sequence[int], room: int) -> list[int | None]:
 
 
 def printed(task: Task, example: Example) -> str:
-    """A sequence as rows of text, with the scored positions underlined."""
+    """A sequence as rows of text, with the scored positions underlined; a program as one line, with its answer."""
+    if isinstance(task, Program):
+        program, answer = ("".join(row).strip(".") for row in (inputs(task, example)["input"], targets(task, example)))
+        return f"{program} -> {answer}"
     rows = inputs(task, example) | {"target": targets(task, example)}
     widths = [max(map(len, column)) for column in zip(*rows.values(), strict=True)]
     rows["scored"] = ["-" * width * mark for width, mark in zip(widths, scored(task, example), strict=True)]
@@ -152,7 +175,7 @@ def printed(task: Task, example: Example) -> str:
 
 def draw(figure: Any, task: Task, settings: Mapping[str, Any], found: Sequence[Example]) -> None:
     """One row of the figure for each sequence."""
-    real = task.spec.input == "real" and not isinstance(task, Curriculum)
+    real = task.spec.input == "real" and not isinstance(task, Curriculum | DelayedMatch | Program)
     images = isinstance(task, Pixels)
     more = {"gridspec_kw": {"width_ratios": (1, 4)}} if images else {}
     height = (1.6 if real else 0.8) * len(found) + 0.5
@@ -227,7 +250,8 @@ def main() -> None:
         task, settings = make_task(options.overrides)
         found = examples(task, options.n)
         if options.png is None:
-            print("\n\n".join(printed(task, example) for example in found))
+            between = "\n" if isinstance(task, Program) else "\n\n"
+            print(between.join(printed(task, example) for example in found))
             return
         title = f"{settings['name']}: what is read, and the target"
         paths = plotting.write(lambda figure: draw(figure, task, settings, found), options.png, title)

@@ -57,6 +57,7 @@ CELLS = {
     "plscan": "PLScanCell",
     "lru": "LRUCell",
     "exprnn": "ExpRNNCell",
+    "rmc": "RMCCell",
 }
 TIMED = {
     "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"),
@@ -75,6 +76,7 @@ TIMED = {
     "plscan": ("PLScan",),
     "lru": ("LRU",),
     "exprnn": ("expRNN",),
+    "rmc": ("RMC",),
 }
 VARIANTS = {
     "GRU": "C++ (`engine=fused`)",
@@ -85,6 +87,7 @@ VARIANTS = {
     "leaky": "C++ (`engine=fused`)",
     **dict.fromkeys(("minGRU", "minLSTM", "PLScan", "LRU"), "C++ (`engine=fused`)"),
     "expRNN": "C++ (`engine=fused`)",
+    "RMC": "PyTorch (`engine=eager`)",
     **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
     "fused LSTM": "C++ (`engine=fused`)",
     "eager LSTM": "PyTorch (`engine=eager`)",
@@ -96,7 +99,7 @@ VARIANTS = {
     "loop pLSTM": "pLSTM, Python loop",
 }
 # The section of the benchmark that measures a model, if it is not "layer".
-SECTION = dict.fromkeys(("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn"), "gates")
+SECTION = dict.fromkeys(("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn", "rmc"), "gates")
 SECTION |= dict.fromkeys(pairs.SCANS, "scan")
 CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
 
@@ -112,6 +115,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "linear_functional": ("task.T=50", "task.tau=2"),
     "n_parity": ("task.N=6",),
     "n_delayed_match": ("task.N=6",),
+    "delayed_match": ("task.delay=20",),
+    "program": ("task.length=3", "task.nesting=2"),
     "selective_copy": ("task.T=20", "task.length=6", "task.alphabet=10"),
     "word_problem": ("task.group=S3", "task.T=12"),
     "smnist": SMALL,
@@ -375,6 +380,8 @@ def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
     if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2"):
         return "`scored` marks the steps that count in the loss"
+    if task == "program":
+        return "the digits of the answer count in the accuracy"
     more = " (the loss counts every step by default)" if task in ("copy", "variable_copy") else ""
     return f"`scored` marks the steps that count in the accuracy{more}"
 
@@ -398,6 +405,7 @@ def facts(task: str) -> str:
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
+        *([f"accuracy of a simple rule: {rule}", f"{accuracy:.3f}"] for rule, accuracy in made.floors().items()),
         *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]

@@ -25,19 +25,19 @@ from timescales.training import build  # noqa: E402
 
 FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
 SCANS = ("mingru", "minlstm", "plscan", "lru")
-OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", *SCANS, "exprnn")
+OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", *SCANS, "exprnn", "rmc")
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
 # They have no recurrent matrix to drop.
-NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in (*SCANS, "exprnn")}
+NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in (*SCANS, "exprnn", "rmc")}
 CLOSE = 0.01  # parameters count as equal up to this share
 # Why models differ on a task in a setting other than their size.
 REASONS = {
     ("imdb", "optimizer.lr"): "the grid search of Chien et al. 2021, section 4.4, chose 5e-4 for pLSTM",
     ("text8", "model.num_layers"): "MTS has one layer or three, no two",
     ("ptb_char", "model.num_layers"): "one layer of a scan cell would need about 20,000 units",
-    ("ptb_word", "task.weight_drop"): "expRNN and the scan cells have no recurrent matrix that could be dropped",
-    ("wt2", "task.weight_drop"): "expRNN and the scan cells have no recurrent matrix that could be dropped",
+    ("ptb_word", "task.weight_drop"): "expRNN, RMC and the scan cells have no recurrent matrix that could be dropped",
+    ("wt2", "task.weight_drop"): "expRNN, RMC and the scan cells have no recurrent matrix that could be dropped",
 }
 
 

@@ -69,6 +69,34 @@ def test_bits_symbols_and_numbers_of_the_memory_tasks():
     assert len(row(sums, "scored").split()) == 5
 
 
+def test_a_program_is_a_line_with_its_answer():
+    done = call("task=program", "task.category=addition", "-n", "5")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    for line in lines:
+        program, answer = line.split(" -> ")
+        numbers = re.findall(r"\d+", program)
+        assert re.fullmatch(r"[\d+()]+", program)
+        assert int(answer) == sum(map(int, numbers)) % 10 ** (len(numbers[0]) + 1)
+    (line,) = printed(["task=program", "task.category=reverse", "task.nesting=1", "task.strategy=baseline"])
+    assert re.fullmatch(r"(\d{9}) -> (\d{9})", line)
+    assert line[:9] == line[:-10:-1]
+
+
+def test_delayed_match_shows_places_and_where_to_go():
+    (text,) = printed(["task=delayed_match", "task.delay=8", "task.choices=3", "task.distractors=0.5"])
+    places = [row(text, f"place {k}").split() for k in (1, 2, 3)]
+    target = row(text, "target").split()
+    cue = places[0][0]
+    assert re.fullmatch("[A-P]", cue)
+    assert target[-1] == str(1 + [place[-1] for place in places].index(cue))
+    for step in range(1, 9):
+        there = [place[step] for place in places]
+        assert target[step] == (str(1 + there.index("o")) if "o" in there else ".")
+    assert row(text, "scored").split() == ["-"] * sum(word != "." for word in target)
+
+
 def test_a_variable_delay_is_shown_without_the_masked_steps():
     task, _ = examples.make_task(["task=variable_copy", "task.low=2", "task.high=6"])
     found = examples.examples(task, 5)
@@ -128,7 +156,7 @@ def test_reviews_and_digits(data):
     assert row(text, "target").split()[-1] in "0123456789"
 
 
-@pytest.mark.parametrize("task", ["copy", "frequency", "adding"])
+@pytest.mark.parametrize("task", ["copy", "frequency", "adding", "program"])
 def test_a_picture(tmp_path, task):
     done = call(f"task={task}", "-n", "2", "--png", tmp_path / "some.png")
     assert done.returncode == 0, done.stderr

@@ -24,6 +24,7 @@ __all__ = [  # noqa: F405
     "MTSLSTM",
     "PGRU",
     "PLSTM",
+    "RMC",
     "RNN",
     "URLSTM",
     "Cell",
@@ -48,6 +49,7 @@ __all__ = [  # noqa: F405
     "PLSTMCell",
     "PLScan",
     "PLScanCell",
+    "RMCCell",
     "RNNState",
     "URLSTMCell",
     "__version__",
@@ -74,6 +76,7 @@ _MODULE_OF = {
     "PLScan": "timescales.nn.modules",
     "PGRU": "timescales.nn.modules",
     "PLSTM": "timescales.nn.modules",
+    "RMC": "timescales.nn.modules",
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
     "explain": "timescales.nn.explain",
@@ -95,6 +98,7 @@ _MODULE_OF = {
     "PLScanCell": "timescales.nn.cells",
     "PGRUCell": "timescales.nn.cells",
     "PLSTMCell": "timescales.nn.cells",
+    "RMCCell": "timescales.nn.cells",
     "URLSTMCell": "timescales.nn.cells",
 }
 

@@ -28,6 +28,7 @@ COLOURS = {
     "lru": "#27ae60",
     "exprnn": "#7f8c8d",
     "gated": "#8e44ad",
+    "rmc": "#2c3e8f",
 }
 # By the gate of the gated models.
 GATES = {

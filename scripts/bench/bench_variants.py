@@ -26,6 +26,7 @@ from timescales import (  # noqa: E402
     LSTM,
     PGRU,
     PLSTM,
+    RMC,
     RNN,
     URLSTM,
     ExpRNN,
@@ -54,6 +55,7 @@ OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "PLScan": (PLScan, {}),
     "LRU": (LRU, {}),
     "expRNN": (ExpRNN, {}),
+    "RMC": (RMC, {}),
     "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
 }
 ENGINE_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 from analysed import copy_task, model_for, studied, waves
 
-from timescales import LSTM, URLSTM, ExpRNN, GatedRNN
+from timescales import LSTM, RMC, URLSTM, ExpRNN, GatedRNN
 from timescales.analysis import gate_gradients
 from timescales.analysis.gate_gradients import refine_gradient_bounds
 from timescales.errors import ConfigError
@@ -21,6 +21,16 @@ def test_gradients_of_sigmoid_gates_follow_their_activation(tmp_path):
     assert found.values["over_sigmoid_median"] == pytest.approx(1.0)
     assert found.values["formula_error"] < 1e-12
     assert all("act" not in vars(cell) for cell in model.rnn.layers)
+
+
+def test_gradients_of_the_gates_of_memories():
+    """Each unit of each memory has a gate and a pre-activation of its own."""
+    task = copy_task()
+    _, units, g, gradient = gate_gradients.observed(model_for(task, RMC, memories=3), task)
+    torch.testing.assert_close(gradient, g * (1 - g), rtol=0, atol=1e-12)
+    assert set(units.tolist()) == set(range(6))
+    with pytest.raises(ConfigError, match="with gate_style=memory, one gate is for a memory"):
+        gate_gradients.observed(model_for(task, RMC, gate_style="memory"), task)
 
 
 def test_gradients_of_refined_gates_lie_between_the_bounds():

@@ -66,6 +66,7 @@ def test_name_is_the_files_name(group):
             {"task.layout": "gu", "task.score": "answers", "optimizer.name": "adam", "loop.clip_norm": 1.0},
         ),
         (["task=copy", "model=ur", "paper=gu", "optimizer=sgd"], {"optimizer.name": "sgd", "optimizer.lr": 0.1}),
+        (["task=program", "model=lstm"], {"model.forget_init": 1.0, "model.head_size": [256, 256, 256, 256]}),
         (["task=smnist", "model=lstm", "paper=gu"], {"model.forget_init": 1.0, "model.hidden_size": 512}),
         (["task=smnist"], {"optimizer.name": "adam", "task.permutation": "none"}),
         # A learning rate that a task or a recipe sets is for its own optimizer.
@@ -182,6 +183,17 @@ GU_ADDING = ADAM | {
     "task.train_size": 32_000,
     "loop.max_epochs": 100,
 }
+GU_PROGRAM = ADAM | {
+    "model.hidden_size": 1024,
+    "model.head_size": [256, 256, 256, 256],
+    "task.length": 9,
+    "task.nesting": 4,
+    "task.strategy": "mix",
+    "task.batch_size": 128,
+    "task.train_size": 128_000,
+    "task.test_size": 12_800,
+    "loop.max_epochs": 500,
+}
 GU_DIGITS = ADAM | {"model.hidden_size": 512, "model.head_size": 256, "task.batch_size": 50, "loop.max_epochs": 150}
 GU_SCIFAR = GU_DIGITS | {"loop.max_epochs": 100, "task.valid_size": 5_000}
 DIGITS = ADAM | {"model.hidden_size": 256, "task.batch_size": 128, "task.valid_size": 10_000, "loop.max_epochs": 100}
@@ -222,6 +234,8 @@ SAID = {
     "gu/scifar_lstm": GU_SCIFAR,
     "gu/scifar_ur": GU_SCIFAR,
     "gu/scifar_gated": GU_SCIFAR,
+    "gu/program_lstm": GU_PROGRAM,
+    "gu/program_gated": GU_PROGRAM,
     "mahto/dyck2_lstm": DYCK,
     "mahto/dyck2_mts": DYCK | {"model.alpha": 1.5, "model.freeze_gates": "ifgo", "model.quantiles": "interior"},
     "mahto/ptb_word_lstm": PTB,
@@ -242,7 +256,7 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    others = ("gru", "pgru", "janet", "elstm", "leaky", "mingru", "minlstm", "plscan", "lru", "exprnn")
+    others = ("gru", "pgru", "janet", "elstm", "leaky", "mingru", "minlstm", "plscan", "lru", "exprnn", "rmc")
     ours = {f"chien/{task}_{model}" for task in MATCHED for model in others} | {"chien/text8_mts"}
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours
 

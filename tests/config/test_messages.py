@@ -100,7 +100,7 @@ LINES = [
     ("model._target_=my_gate.Mine", "there is no my_gate.Mine (No module named 'my_gate'; PYTHONPATH must name its"),
     ("model=gated model.gate=urr", "model=gated: gate must be one of -, c, o, u, r, om, um, or, ur; not 'urr'"),
     ("model=gated model.gate=om model.hidden_size=9", "hidden_size 9 must be a multiple of downsize 16"),
-    ("+model.head_size=many", "model.head_size must be int or null, not 'many'"),
+    ("+model.head_size=many", "model.head_size must be int or a list of int or null, not 'many'"),
     ("+model.head_size=0", "model=lstm: head_size must be at least 1, or null for no head"),
     ("model._target_=timescales.LSTMM", "there is no timescales.LSTMM"),
     ("model._target_=torch.hub.load", "torch.hub.load is no RNN"),

@@ -35,8 +35,10 @@ from timescales.nn.cells import (
     MinLSTMCell,
     PGRUCell,
     PLScanCell,
+    RMCCell,
     URLSTMCell,
 )
+from timescales.nn.cells.gated import GatedCell
 
 
 def by_gate(cell, initial=None):
@@ -52,7 +54,35 @@ def by_gate(cell, initial=None):
     return split
 
 
+def run_rmc(cell, arguments, x, state, mask):
+    """The reference of the RMC; its gates' own bias is in their linear maps."""
+    own = {k: v.detach().numpy() for k, v in cell.named_parameters()}
+    blocks = [
+        {key.removeprefix(f"blocks.{k}."): value for key, value in own.items() if key.startswith(f"blocks.{k}.")}
+        for k in range(arguments.get("blocks", 1))
+    ]
+    N, heads, gate = arguments.get("memories", 2), arguments.get("heads", 1), arguments.get("gate", "-")
+    downsize = arguments.get("downsize", 1)
+    heights = [
+        1 if "gate_style" in arguments else H // N // downsize if "master" in name else H // N
+        for name in cell.gates[1:]
+    ]
+    ends = np.cumsum(heights)
+    w = {
+        name: tuple(
+            sum(own[part][end - height : end] for part in parts)
+            for parts in (["weight_gates"], ["weight_memory"], ["bias_gates", "bias_memory"])
+        )
+        for name, height, end in zip(cell.gates[1:], heights, ends, strict=True)
+    }
+    b = own.get("gate_bias", arguments.get("forget_bias", 1.0))
+    key_size = arguments.get("key_size", H // N // heads)
+    return reference.rmc(own, w, gate, b, downsize, N, heads, key_size, blocks, x, state, mask)
+
+
 def run_reference(name, cell, initial, x, state, dt, mask):
+    if isinstance(cell, RMCCell):
+        return run_rmc(cell, CELLS[name][1], x.numpy(), state.h.numpy(), None if mask is None else mask.numpy())
     if isinstance(cell, ExpRNNCell):
         A = np.zeros((H, H))
         A[np.tril_indices(H, -1)] = cell.skew.detach().numpy()
@@ -171,16 +201,14 @@ def test_act_names_the_gates_in_order_and_step_uses_them(name):
     cell = build(name)
     state = random_state(cell, B)
     generator = torch.Generator().manual_seed(3)
-    gx, gh = torch.randn(2, B, len(cell.weight_ih), dtype=torch.float64, generator=generator)
+    gx, gh = torch.randn(2, B, sum(map(cell.height, cell.gates)), dtype=torch.float64, generator=generator)
     arguments = *shares(cell, gx, gh), state
     gates, new = cell.act(*arguments), cell.step(*arguments)
     pre = cell.by_gate(gx + gh if cell.recurrent else gx)
     read = {GRUCell: "reset", GatedGRUCell: "reset", PGRUCell: "read"}.get(type(cell))
     if read:  # the gate comes after the recurrent product
         pre["cell"] = cell.by_gate(gx)["cell"] + getattr(gates, read) * cell.by_gate(gh)["cell"]
-    effective = {"forget"}
-    if isinstance(cell, GatedLSTMCell | GatedGRUCell | MinLSTMCell):
-        effective = {"forget", "input"}
+    effective = {"forget", "input"} if isinstance(cell, GatedCell | MinLSTMCell) else {"forget"}
     for gate in set(cell.gates) & set(gates._fields) - effective:
         if gate != "cell":
             expected = pre[gate].sigmoid()

@@ -15,7 +15,7 @@ from timescales.nn.cells import GatedGRUCell, GatedLSTMCell
 from timescales.nn.cells.gates import cumax, refined, with_master_gates
 from timescales.nn.inits import ChronoUnknown, Uniform
 from timescales.nn.rnn import RNN
-from timescales.tasks import Spec
+from timescales.tasks import Batch, Spec
 from timescales.training.model import SequenceModel
 
 S, B, I, H = 9, 3, 4, 6  # noqa: E741
@@ -345,8 +345,6 @@ def test_head_of_a_relu_layer(readout):
     model = SequenceModel(timescales.LSTM(I, H), spec, head_size=256, head_dropout=0.5).eval()
     extra = H * 256 + 256 + 256 * 3 + 3 - (H * 3 + 3)
     assert sum(p.numel() for p in model.parameters()) - sum(p.numel() for p in plain.parameters()) == extra
-    from timescales.tasks.task import Batch
-
     batch = Batch(x().float(), torch.zeros(B))
     h, _ = model.rnn(batch.x)
     hidden = (h if readout == "all" else h[-1]) @ model.head[0].weight.T + model.head[0].bias
@@ -354,10 +352,31 @@ def test_head_of_a_relu_layer(readout):
     assert not torch.equal(model.train()(batch).logits, model(batch).logits)  # dropout
 
 
+def test_a_head_of_several_layers():
+    torch.manual_seed(0)
+    model = SequenceModel(timescales.LSTM(I, H), Spec("real", I, 3, "last", horizon=5), [7, 5], 0.5).eval()
+    one = SequenceModel(timescales.LSTM(I, H), Spec("real", I, 3, "last", horizon=5), [7])
+    assert set(one.state_dict()) == {
+        *one.rnn.state_dict(prefix="rnn."),
+        *model.readout.state_dict(prefix="readout."),
+    } | {
+        "head.0.weight",
+        "head.0.bias",
+    }
+    assert [layer.p for layer in model.head if isinstance(layer, torch.nn.Dropout)] == [0.5, 0.5]
+    batch = Batch(x().float(), torch.zeros(B))
+    hidden = model.rnn(batch.x)[0][-1]
+    for layer in (model.head[0], model.head[3]):
+        hidden = (hidden @ layer.weight.T + layer.bias).clamp(min=0)
+    torch.testing.assert_close(model(batch).logits, hidden @ model.readout.weight.T + model.readout.bias)
+
+
 @pytest.mark.parametrize(
     ("arguments", "fix"),
     [
         ({"head_size": 0}, "null for no head"),
+        ({"head_size": [4, 0]}, "null for no head"),
+        ({"head_size": [], "head_dropout": 0.5}, "give head_size too"),
         ({"head_dropout": 0.5}, "give head_size too"),
         ({"head_size": 4, "head_dropout": 1.0}, "below 1"),
     ],

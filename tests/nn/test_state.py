@@ -14,7 +14,7 @@ import timescales
 from timescales import RNNState
 
 LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"]
-GRUS = ["GRU", "JANET", "LeakyRNN", "MinGRU", "MinLSTM", "ExpRNN", "GatedRNN_um_gru"]
+GRUS = ["GRU", "JANET", "LeakyRNN", "MinGRU", "MinLSTM", "ExpRNN", "GatedRNN_um_gru", "RMC"]
 NAMED = ["PLSTM", "PLSTM_separate", "PGRU", "PLScan", "LRU"]
 
 

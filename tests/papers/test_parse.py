@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from timescales import errors, paths
 from timescales.papers import load
 from timescales.papers.parse import parse
+from timescales.papers.table import expand
 
 WHOLE = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / "chien_table3.yaml"))["table"]
 
@@ -152,6 +153,16 @@ CLAIMS = [
 @pytest.mark.parametrize(("claim", "words"), CLAIMS)
 def test_a_bad_claim_names_its_key_and_the_fix(claim, words):
     assert words in refused(changed(claims=[claim]))
+
+
+def test_a_set_with_models_is_for_the_runs_of_these_models():
+    common, own = {"task.sampling": "async", "task.time_input": False}, {"model.forget_init": 1.0}
+    sets = [common | {"model": ["plstm", "chrono"]}, common | own | {"model": "lstm"}]
+    table = parse(changed(tiny_set=sets, tiny_claims=["plstm > chrono"]))
+    grids = [run.axes for run in expand(table, "tiny")]
+    assert {axes["model"] for axes in grids if "model.forget_init" in axes} == {"lstm"}
+    assert {axes["model"] for axes in grids if "model.forget_init" not in axes} == {"plstm", "chrono"}
+    assert "tiny.set names model gru, which no run has" in refused(changed(tiny_set=[common | {"model": "gru"}]))
 
 
 @pytest.mark.parametrize(

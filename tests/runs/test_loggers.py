@@ -72,6 +72,11 @@ def test_the_bar_shows_progress_loss_and_metric(monkeypatch, capsys):
     numbers = ("30/40", "epoch=3.0", "loss=1.2500 (chance 0.0945)", "valid/accuracy=0.5000", "step/s")
     for word in ("copy plstm seed 0", *numbers):
         assert word in shown
+    bar = loggers.Bar(0, 40, 10, "program lstm seed 0", "valid/accuracy", 2.29, 0.313)
+    bar.log({"train/loss_nats": 2.0, "valid/accuracy": 0.25}, 10)
+    bar.bar.refresh()
+    bar.finish(None)
+    assert "valid/accuracy=0.2500 (a simple rule 0.3130)" in capsys.readouterr().err
     bar = loggers.Bar(0, 40, 10, "own task", "valid/accuracy", math.nan)
     bar.log({"train/loss_nats": 1.25}, 10)
     bar.bar.refresh()

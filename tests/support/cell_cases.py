@@ -18,11 +18,12 @@ from timescales.nn.cells import (
     PGRUCell,
     PLScanCell,
     PLSTMCell,
+    RMCCell,
     URLSTMCell,
 )
 from timescales.nn.engine import eager
 
-S, B, I, H = 7, 3, 4, 5  # noqa: E741
+S, B, I, H = 7, 3, 4, 6  # noqa: E741
 
 
 CELLS = {
@@ -70,6 +71,17 @@ for gate in reference.GATES_OF_GU:
 
 
 CELLS["gated_gru_update"] = (GatedGRUCell, {"gate": "ur", "gru_form": "update"})
+
+
+CELLS["rmc"] = (RMCCell, {"heads": 3})
+CELLS["rmc_memory"] = (RMCCell, {"gate_style": "memory", "memories": 3, "blocks": 2})
+CELLS["rmc_one"] = (RMCCell, {"memories": 1, "heads": 2, "key_size": 4, "gate": "r", "forget_bias": 0.5})
+for gate in ("c", "o", "u", "om", "um", "or", "ur"):
+    CELLS[f"rmc_{gate}"] = (RMCCell, {"gate": gate, "downsize": 1, "T_max": 30})
+CELLS["rmc_om_3"] = (RMCCell, {"memories": 1, "gate": "om", "downsize": 3})
+
+
+RMCS = [name for name in CELLS if name.startswith("rmc")]
 
 
 PLSTMS = [name for name in CELLS if name.startswith("plstm")]

@@ -322,3 +322,52 @@ def lru(w, nu_log, theta_log, gamma_log, x, real, imaginary, dt=None, mask=None)
                 z[b] = np.exp(log_lambda * (1.0 if dt is None else dt[s, b])) * z[b] + np.exp(gamma_log) * drive
             out[s, b] = z[b].real
     return out, (z.real, z.imag)
+
+
+def layer_norm(z, gain, offset):
+    centred = z - z.mean()
+    return centred / np.sqrt((centred**2).mean() + 1e-5) * gain + offset
+
+
+def attention_block(p, A, heads, key_size):
+    """Santoro et al. 2018, section 3.2, as their code has it: attention of every row to every row, then the MLP."""
+    S = A.shape[1]
+    V = S // heads
+    qkv = [layer_norm(p["qkv.weight"] @ a + p["qkv.bias"], p["qkv_norm.weight"], p["qkv_norm.bias"]) for a in A]
+    attended = np.zeros_like(A)
+    for h in range(heads):
+        of_head = [z[h * (2 * key_size + V) : (h + 1) * (2 * key_size + V)] for z in qkv]
+        for j, query in enumerate(of_head):
+            scores = np.array([query[:key_size] @ row[key_size : 2 * key_size] for row in of_head])
+            shares = np.exp(scores / np.sqrt(key_size))
+            shares /= shares.sum()
+            attended[j, h * V : (h + 1) * V] = sum(
+                share * row[2 * key_size :] for share, row in zip(shares, of_head, strict=True)
+            )
+    A = np.stack([layer_norm(a + b, p["norm.weight"], p["norm.bias"]) for a, b in zip(A, attended, strict=True)])
+    mlp = [p["mlp.2.weight"] @ np.maximum(p["mlp.0.weight"] @ a + p["mlp.0.bias"], 0.0) + p["mlp.2.bias"] for a in A]
+    return np.stack([layer_norm(a + b, p["mlp_norm.weight"], p["mlp_norm.bias"]) for a, b in zip(A, mlp, strict=True)])
+
+
+def rmc(p, w, gate, gate_bias, chunk, memories, heads, key_size, blocks, x, h, mask=None):
+    """Santoro et al. 2018 with one of the nine gates. p: parameters by name; w[gate] = (W_g, W_m, b) of a memory.
+
+    `blocks` has the parameters of each block; those of the MLP are in p.
+    """
+    h, out = h.copy(), np.zeros((*x.shape[:2], h.shape[1]))
+    for s in range(x.shape[0]):
+        for b in range(x.shape[1]):
+            if mask is None or mask[s, b]:
+                M = h[b].reshape(memories, -1)
+                row = p["weight_ih"] @ x[s, b] + p["bias"]
+                A = np.concatenate([M, row[None]])
+                for block in blocks:
+                    A = attention_block(p | block, A, heads, key_size)
+                new = np.zeros_like(M)
+                for n in range(memories):
+                    z = {name: affine(w, name, row, np.tanh(M[n])) for name in w}
+                    f, i = effective_gates(gate, z, gate_bias, chunk)
+                    new[n] = f * M[n] + i * np.tanh(A[n])
+                h[b] = new.flatten()
+            out[s, b] = h[b]
+    return out, (h,)

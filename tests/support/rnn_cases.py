@@ -28,11 +28,14 @@ KINDS = {
     "PLScan": ("PLScan", {}),
     "LRU": ("LRU", {}),
     "ExpRNN": ("ExpRNN", {}),
+    "RMC": ("RMC", {"memories": 1}),
 }
+
+NO_KERNEL = {"RMC"}  # they have the eager engine alone
 
 
 SCANS = frozenset({"MinGRU", "MinLSTM", "PLScan", "LRU"})  # without recurrent weights
-WITHOUT_MATRIX = SCANS | {"ExpRNN"}  # without the parameter weight_hh
+WITHOUT_MATRIX = SCANS | {"ExpRNN", "RMC"}  # without the parameter weight_hh
 
 
 def build(kind, *args, seed=0, **more):

@@ -133,6 +133,8 @@ SMALL = {
     "variable_copy": ["task.low=2", "task.high=6"],
     "adding": ["task.T=12"],
     "linear_functional": ["task.T=12"],
+    "delayed_match": ["task.delay=8", "task.distractors=0.5"],
+    "program": ["task.length=2", "task.nesting=2"],
     "selective_copy": ["task.T=10", "task.length=3"],
     "word_problem": ["task.T=6"],
     "scifar": ["task.allow_partial=true"],

@@ -17,6 +17,7 @@ SIZES = ["task.train_size=40", "task.valid_size=32", "task.test_size=32"]  # fiv
 THRESHOLD = 0.42
 BASE = ["task.N_max=40", f"task.threshold={THRESHOLD}", *SIZES, "model=gru", "loop.max_epochs=6"]
 MATCH = ["task=n_delayed_match", *BASE]
+PROGRAM = ["task=program", "task.category=addition", "task.length=3", "task.nesting=2", "task.tries=1", *SIZES]
 PARITY = ["task=n_parity", "task.bits=fair", *BASE]
 MULTI = [*PARITY, "task.curriculum=multi", "task.N_max=12"]
 
@@ -76,6 +77,26 @@ def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, ever
         resumed = single(overrides, tmp_path / str(stop), (seed,))[0]
         same([whole], [resumed], tolerance=0.0)
         assert resumed.task.N == whole.task.N
+
+
+@pytest.mark.parametrize("strategy", ["naive", "combine"])
+def test_the_levels_of_program_go_on_after_a_resume(tmp_path, strategy):
+    overrides = [*PROGRAM, f"task.strategy={strategy}", "model=gru", "loop.max_epochs=6", "loop.eval_every=3"]
+    whole = single(overrides, tmp_path / "whole", (0,))[0]
+    reached = [(row["valid/length"], row["valid/nesting"]) for row in whole.progress.curve]
+    assert reached[:5] == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 2)]
+    for stop in (4, 5, 6, 12):
+        with pytest.raises(KeyboardInterrupt):
+            single(overrides, tmp_path / str(stop), (0,), log=signal_at(stop))
+        resumed = single(overrides, tmp_path / str(stop), (0,))[0]
+        same([whole], [resumed], tolerance=0.0)
+        assert resumed.task.level == whole.task.level == (3, 2)
+
+
+def test_batched_seeds_of_program_are_those_alone(tmp_path):
+    """Their programs end at different steps, and are padded in front and behind."""
+    overrides = [*PROGRAM, "model=gru", "loop.max_epochs=2"]
+    same(single(overrides, tmp_path / "single", (0, 1, 2)), batched(overrides, tmp_path / "batched", (0, 1, 2)))
 
 
 def test_a_validation_that_was_interrupted_is_of_the_N_before_it(tmp_path, monkeypatch):

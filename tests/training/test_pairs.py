@@ -25,12 +25,14 @@ OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
 ]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
-WITHOUT_MATRIX = ("exprnn", "lru", "mingru", "minlstm", "plscan")  # no recurrent weights that could be dropped
+WITHOUT_MATRIX = ("exprnn", "rmc", "lru", "mingru", "minlstm", "plscan")  # no recurrent weights that could be dropped
 PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],
     "linear_functional": ["task.T=100"],
     "n_parity": ["task.N=10", "task.bits=fair"],  # a batch of two short sequences may have no ones
+    "delayed_match": ["task.delay=20"],
+    "program": ["task.length=3", "task.nesting=2", "model.hidden_size=16"],
     "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],

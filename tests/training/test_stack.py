@@ -41,6 +41,7 @@ CASES = {
         *sizes("frequency", 40, 16, 16),
     ],
     "exprnn": [*COPY, "model=exprnn"],
+    "rmc": [*COPY, "model=rmc", "model.hidden_size=8", "model.heads=2", "model.gate=ur"],
     "mask, dt and uneven lengths": ["task=frequency", "model=plstm", *sizes("frequency", 40, 16, 16)],
     "uneven lengths, all read": ["task=variable_copy", "model=lstm", *SMALL["variable_copy"], *sizes("", 40, 16, 16)],
     "strings": ["task=dyck2", "model=gru", *sizes("dyck2", 40, 16, 16)],

@@ -127,8 +127,12 @@ def observed(model: SequenceModel, task: Task) -> Gates:
 
 
 def _needs_gates_of_one_unit(model: SequenceModel) -> None:
-    """Raise ConfigError if a forget gate depends on the pre-activations of other units."""
+    """Raise ConfigError if a forget gate depends on the pre-activations of other units, or is that of several."""
     for cell in model.rnn.layers:
+        if getattr(cell, "gate_style", "unit") == "memory":
+            raise ConfigError(
+                "this analysis is for gates of one unit: with gate_style=memory, one gate is for a memory"
+            )
         mechanism = getattr(cell, "mechanism", None)
         if mechanism and (mechanism.main == "cumax" or mechanism.auxiliary == "master"):
             raise ConfigError(
@@ -142,7 +146,8 @@ def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Tensor) -
         x = gx.detach().requires_grad_()
         forget = act(x, gh.detach(), *rest).forget
         (slopes,) = torch.autograd.grad(forget.sum(), x)
-    return forget.detach(), torch.stack(list(cell.by_gate(slopes).values())).norm(dim=0)
+    of_units = [slope for slope in cell.by_gate(slopes).values() if slope.shape == forget.shape]
+    return forget.detach(), torch.stack(of_units).norm(dim=0)
 
 
 def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:

@@ -20,7 +20,8 @@ from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
-from timescales.nn.engine.eager import project, recurrent_share
+from timescales.nn.engine.eager import recurrent_share
+from timescales.nn.stacked import project
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
 from timescales.training.progress import progress

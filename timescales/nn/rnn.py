@@ -130,8 +130,9 @@ class RNN(nn.Module):
 
         Arguments:
             x: input, (S, B, input_size).
-            state: the state that an earlier call returned, or None for zeros. A list with one state per layer, as
-                `split_state` returns it, is taken too; each may be a plain tuple or list.
+            state: the state that an earlier call returned, or None for zeros (`RMC`: rows of the identity matrix). A
+                list with one state per layer, as `split_state` returns it, is taken too; each may be a plain tuple or
+                list.
             dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
                 `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does. Default: 1.
                 It must not be negative; this is not checked, since a check would synchronise the GPU.

@@ -80,8 +80,11 @@ def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> S
     """The small-scale version of a table."""
     values = _measured(SmallTable, node, where, measure)
     sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
+    for part in sets:
+        if not any(grid.has_model_of(part) for grid in table.runs):
+            raise ConfigError(f"{_file(where)}: tiny.set names model {part.settings['model']}, which no run has")
     values |= {
-        "runs": tuple(grid | part for part in sets for grid in table.runs),
+        "runs": tuple(grid | part for part in sets for grid in table.runs if grid.has_model_of(part)),
         "cells": (),
         "claims": _each(parse_claim, f"{where}.claims", values.get("claims", []), _inherited(values)),
         "sets": sets,

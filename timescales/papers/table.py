@@ -59,6 +59,11 @@ class Grid:
         """Each setting with the list of its values."""
         return {key: value if isinstance(value, list) else [value] for key, value in self.settings.items()}
 
+    def has_model_of(self, other: Grid) -> bool:
+        """Whether it has one of the other grid's models, or that one names none."""
+        models = other.values().get("model")
+        return models is None or not set(models).isdisjoint(self.values().get("model", []))
+
     def __or__(self, other: Grid) -> Grid:
         """The same grid with the settings of another one instead of its own."""
         return Grid({**self.settings, **other.settings})
@@ -290,7 +295,8 @@ class SmallTable(Table):
 
     KEYS: ClassVar[tuple[str, ...]] = ("set", "claims", "minutes", "success", "n_min", "select", "metric")
     claims: tuple[Claim, ...] = field(default=(), metadata={"yaml": list})
-    # In the file: `set`, settings, or a list of such, each of which makes grids of its own.
+    # In the file: `set`, settings, or a list of such, each of which makes grids of its own: of all grids, or, where it
+    # names models, of those that have one of them.
     sets: tuple[Grid, ...] = field(metadata={"key": "set", "yaml": dict | list})
     minutes: Number | None = field(default=None, metadata={"yaml": Number})  # on one core
 

@@ -21,12 +21,23 @@ from timescales.runs.wandb_run import Timescales, Wandb
 class Bar:
     """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
 
+    floor: what a simple rule reaches of the metric, nan if there is none (`Task.floors`).
     Without a terminal a line every half minute.
     """
 
-    def __init__(self, start: int, last_step: int, per_epoch: float, label: str, shown: str, chance: float) -> None:
+    def __init__(
+        self,
+        start: int,
+        last_step: int,
+        per_epoch: float,
+        label: str,
+        shown: str,
+        chance: float,
+        floor: float = math.nan,
+    ) -> None:
         self.per_epoch, self.shown, self.words = per_epoch, shown, {}  # type: ignore[var-annotated]
         self.chance = "" if math.isnan(chance) else f" (chance {chance:.4f})"
+        self.floor = "" if math.isnan(floor) else f" (a simple rule {floor:.4f})"
         quiet = not sys.stderr.isatty()
         self.bar = tqdm(
             total=last_step,
@@ -40,7 +51,7 @@ class Bar:
         )
 
     def log(self, values: dict[str, float], step: int) -> None:
-        for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, "")):
+        for key, word, note in (("train/loss_nats", "loss", self.chance), (self.shown, self.shown, self.floor)):
             if key in values:
                 self.words[word] = f"{values[key]:.4f}{note}"
         if values:
@@ -167,5 +178,6 @@ def open_all(
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     shown = f"valid/{task.spec.select[0]}"
-    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance))
+    floor = max(task.floors().values(), default=math.nan)
+    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
     return Loggers(opened, check)

@@ -4,6 +4,7 @@ from timescales.tasks.adding import Adding
 from timescales.tasks.characters import Characters
 from timescales.tasks.copy import Copy
 from timescales.tasks.curriculum import Curriculum
+from timescales.tasks.delayed_match import DelayedMatch
 from timescales.tasks.digits import Digits
 from timescales.tasks.dyck2 import Dyck2
 from timescales.tasks.frequency import Frequency
@@ -11,6 +12,7 @@ from timescales.tasks.imdb import IMDB
 from timescales.tasks.linear_functional import LinearFunctional
 from timescales.tasks.n_delayed_match import NDelayedMatch
 from timescales.tasks.n_parity import NParity
+from timescales.tasks.program import Program
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.task import AWD, Batch, Spec, Task
@@ -27,12 +29,14 @@ __all__ = [
     "Characters",
     "Copy",
     "Curriculum",
+    "DelayedMatch",
     "Digits",
     "Dyck2",
     "Frequency",
     "LinearFunctional",
     "NDelayedMatch",
     "NParity",
+    "Program",
     "SelectiveCopy",
     "Spec",
     "Task",

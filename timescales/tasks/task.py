@@ -204,6 +204,10 @@ class Task:
         """The loss of the best predictor that ignores the input; nan if it is not known."""
         return math.nan
 
+    def floors(self) -> dict[str, float]:
+        """Accuracies that are no skill: a simple rule, in words, and its accuracy; empty where chance says enough."""
+        return {}
+
     def optimum(self) -> float:
         """The least loss that any predictor can have, in the mean over many sequences; nan if it is not known."""
         return math.nan

@@ -1,4 +1,4 @@
-"""Residual blocks around the layers of an RNN, and the layers of a model that take batched seeds.
+"""Residual blocks around the layers of an RNN.
 
 Shapes: S steps, B sequences, R batched seeds, I numbers per step, H units.
 """
@@ -11,25 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from timescales.nn import engine
-from timescales.nn.engine.eager import fill_masked, project
+from timescales.nn.engine.eager import fill_masked
 from timescales.nn.rnn import RNN
-
-
-class Linear(nn.Linear):
-    """nn.Linear that also takes several seeds stacked: x (..., R, B, I) with a weight (R, C, I)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return project(x, self.weight, self.bias)
-
-
-class LayerNorm(nn.LayerNorm):
-    """nn.LayerNorm over the last dimension that also takes several seeds stacked: x (..., R, B, H), a weight (R, H)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape) * self.weight.unsqueeze(-2) + self.bias.unsqueeze(-2)
+from timescales.nn.stacked import LayerNorm, Linear
 
 
 class Block(nn.Module):

@@ -21,7 +21,7 @@ from timescales.training.awd import AWDModel
 from timescales.training.model import SequenceModel
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
-# gives a head to any model.
+# gives a head to any model, +model.head_size=[256,256] one of two layers.
 AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DEFAULTS}
 KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
 

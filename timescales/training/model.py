@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +12,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map_only
 
 from timescales.nn.rnn import RNN
+from timescales.nn.stacked import Linear
 from timescales.tasks.task import Batch, Spec, check_choice
-from timescales.training.blocks import Linear, ResidualBlocks, last_existing
+from timescales.training.blocks import ResidualBlocks, last_existing
 
 State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
@@ -35,8 +38,8 @@ def detached(state: State) -> State:
 class SequenceModel(nn.Module):
     """Reads a task's batches: one-hot, embedded or real input, an RNN, dropout, a readout with bias.
 
-    head_size: units of a ReLU layer between the RNN and the readout, or None for none; head_dropout: on that layer
-    (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout).
+    head_size: units of a ReLU layer between the RNN and the readout, a list for several, or None for none;
+    head_dropout: on each of these layers (Gu et al. 2020, appendix D.2: 256, and .5 together with zoneout).
     block: "plain", or "residual" for `ResidualBlocks` around the layers of the RNN.
     gap_input: whether the time since the previous step, dt, is an input channel, the last one.
     Raises ValueError for values out of range.
@@ -46,24 +49,25 @@ class SequenceModel(nn.Module):
         self,
         rnn: RNN,
         spec: Spec,
-        head_size: int | None = None,
+        head_size: int | Sequence[int] | None = None,
         head_dropout: float = 0.0,
         block: str = "plain",
         gap_input: bool = False,
     ) -> None:
         super().__init__()
         check_choice("block", block, ("plain", "residual"))
-        if head_size is not None and head_size < 1:
+        sizes = [head_size] if isinstance(head_size, int) else list(head_size or ())
+        if min(sizes, default=1) < 1:
             raise ValueError(f"head_size must be at least 1, or null for no head; not {head_size}")
         if not 0.0 <= head_dropout < 1.0:
             raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
-        if head_dropout and head_size is None:
+        if head_dropout and not sizes:
             raise ValueError("head_dropout is for the head: give head_size too")
         self.rnn = rnn
-        self.head: nn.Module = nn.Identity()
-        if head_size is not None:
-            self.head = nn.Sequential(Linear(rnn.hidden_size, head_size), nn.ReLU(), nn.Dropout(head_dropout))
-        self.readout = Linear(rnn.hidden_size if head_size is None else head_size, spec.output_size)
+        widths = [rnn.hidden_size, *sizes]
+        layers = [(Linear(*pair), nn.ReLU(), nn.Dropout(head_dropout)) for pair in itertools.pairwise(widths)]
+        self.head: nn.Module = nn.Sequential(*itertools.chain(*layers)) if layers else nn.Identity()
+        self.readout = Linear(widths[-1], spec.output_size)
         if isinstance(spec.embedding, int):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
         elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint

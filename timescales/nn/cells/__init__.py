@@ -14,6 +14,7 @@ from timescales.nn.cells.mingru import MinGRUCell
 from timescales.nn.cells.minlstm import MinLSTMCell
 from timescales.nn.cells.plscan import PLScanCell
 from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
+from timescales.nn.cells.rmc import RMCCell
 
 __all__ = [
     "Cell",
@@ -31,6 +32,7 @@ __all__ = [
     "PGRUCell",
     "PLSTMCell",
     "PLScanCell",
+    "RMCCell",
     "URLSTMCell",
     "Weights",
 ]

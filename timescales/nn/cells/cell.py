@@ -91,12 +91,17 @@ class Cell(nn.Module):
         if self.biases == 2 and not self.recurrent:
             raise TypeError(f"{type(self).__name__} has recurrent = False: it has one bias vector, write biases = 1")
         self.input_size, self.hidden_size = input_size, hidden_size
+        self.make_parameters()
+
+    def make_parameters(self) -> None:
+        """Create the parameters and draw them: the last thing that the constructor of `Cell` does."""
         rows = sum(map(self.height, self.gates))
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.register_parameter("weight_hh", nn.Parameter(torch.empty(rows, hidden_size)) if self.recurrent else None)
+        self.weight_ih = nn.Parameter(torch.empty(rows, self.input_size))
+        weight_hh = nn.Parameter(torch.empty(rows, self.hidden_size)) if self.recurrent else None
+        self.register_parameter("weight_hh", weight_hh)
         for name in self.bias_names():
             self.register_parameter(name, nn.Parameter(torch.empty(rows)))
-        bound = 1.0 / math.sqrt(hidden_size)
+        bound = 1.0 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
@@ -156,7 +161,10 @@ class Cell(nn.Module):
         return bias + torch.cat(blocks, -1)
 
     def initial_state(self, *batch: int) -> Any:
-        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device."""
+        """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device.
+
+        A subclass may start from others.
+        """
         fields = len(self.State._fields)
         return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
 

@@ -1,4 +1,7 @@
-"""An LSTM and a GRU with any of the nine gates of Gu et al. 2020. The formulas of the gates are in gates.py."""
+"""An LSTM and a GRU with any of the nine gates of Gu et al. 2020. The formulas of the gates are in gates.py.
+
+rmc.py has the relational memory core, which takes them too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Un
 
 
 class GatedCell(Cell):
-    """Base class of the two gated cells: the gating mechanism, its bias, and zoneout.
+    """Base class of the gated cells: the gating mechanism, its bias, and zoneout.
 
     The table shows the pre-activation gx + gh of each gate as `.`, with gx = weight_ih x + bias and gh = weight_hh h;
     each gate has its own rows of them.
@@ -90,7 +93,7 @@ class GatedCell(Cell):
         subtract = gate != "-" if subtract_bias is None else subtract_bias
         self.opposite = opposite if subtract and opposite in self.gates else None
         init = self._initializer(forget_bias, T_max)
-        b = None if init is None else init.bias(self.height(self.main)).to(self.weight_ih.dtype)
+        b = None if init is None else init.bias(self.gate_rows(self.main)).to(self.weight_ih.dtype)
         if b is not None and train_bias and self.mechanism.init != "constant":
             self.gate_bias = nn.Parameter(b)
         else:
@@ -108,20 +111,31 @@ class GatedCell(Cell):
             return None
         if T_max == "unknown":
             return ChronoUnknown()
-        return Chrono(T_max if is_number(T_max) else self.hidden_size)
+        return Chrono(T_max if is_number(T_max) else self.units)
+
+    @property
+    def units(self) -> int:
+        """Number of units that share a cumax and the rows of the gates: H."""
+        return self.hidden_size
+
+    def gate_rows(self, gate: str) -> int:
+        """Number of rows of a gate for `units` units: units / downsize for a master gate, else units."""
+        return self.units // self.downsize if gate.startswith("master_") else self.units
 
     def height(self, gate: str) -> int:
         """Number of rows of a gate: H / downsize for a master gate, else H."""
-        return self.hidden_size // self.downsize if gate.startswith("master_") else self.hidden_size
+        return self.gate_rows(gate)
+
+    def added_biases(self) -> dict[str, Tensor]:
+        """What is added to the bias of the linear map, by gate: b to the main gate, and -b to the second one."""
+        if self.gate_bias is None:
+            return {}
+        return {self.main: self.gate_bias} | ({self.opposite: -self.gate_bias} if self.opposite else {})
 
     def weights(self) -> Weights:
-        ih, hh, bias_ih, bias_hh = super().weights()
-        if self.gate_bias is not None:
-            added = {self.main: self.gate_bias}
-            if self.opposite:
-                added[self.opposite] = -self.gate_bias
-            bias_ih = self.add_to_gates(bias_ih, added)
-        return Weights(ih, hh, bias_ih, bias_hh)
+        weights = super().weights()
+        added = self.added_biases()
+        return weights._replace(bias_ih=self.add_to_gates(weights.bias_ih, added)) if added else weights
 
     def effective(self, pre: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """The effective forget and input gate, each (..., H), from the pre-activations of the gates by name."""

@@ -22,7 +22,7 @@ from timescales.nn.engine.equations import Equations
 def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
     """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
     if not is_plain_lstm(cell):
-        return f"it runs only the plain LSTM, not {cell}; use engine='auto'"
+        return f"it runs only the plain LSTM, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"
     if x.dim() != 3:

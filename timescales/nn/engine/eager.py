@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.stacked import project
 
 
 def run(
@@ -58,14 +59,3 @@ def fill_masked(x: Tensor, dt: Tensor | None, mask: Tensor | None) -> tuple[Tens
         return x, dt
     absent = ~mask.bool()
     return x.masked_fill(absent.unsqueeze(-1), 0.0), None if dt is None else dt.masked_fill(absent, 1.0)
-
-
-def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W^T + b. For batched seeds, W is (R, O, I), b (R, O), and x (R, B, I) or (S, R, B, I)."""
-    if weight.dim() == 2:
-        return torch.nn.functional.linear(x, weight, bias)
-    if x.dim() == 4:  # one product for each seed instead of one for each step
-        S, R, B, _ = x.shape
-        folded = x.transpose(0, 1).reshape(R, S * B, -1)
-        return project(folded, weight, bias).view(R, S, B, -1).transpose(0, 1)
-    return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)

@@ -194,7 +194,7 @@ def known(cell: Cell, timed: bool) -> Equations | str:
 
 def _equations_or_reason(cell: Cell, timed: bool) -> Equations | str:
     if not cell.compiled:
-        return f"{type(cell).__name__}.compiled is False"
+        return f"{type(cell).__name__} has no kernel, since its class sets compiled = False"
     try:
         found = of_cell(cell, timed)
     except NotTraceable as error:

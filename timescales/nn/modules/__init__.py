@@ -33,6 +33,7 @@ from timescales.nn.modules.mingru import MinGRU
 from timescales.nn.modules.minlstm import MinLSTM
 from timescales.nn.modules.plscan import PLScan
 from timescales.nn.modules.plstm import PGRU, PLSTM
+from timescales.nn.modules.rmc import RMC
 
 __all__ = [
     "ELSTM",
@@ -43,6 +44,7 @@ __all__ = [
     "MTSLSTM",
     "PGRU",
     "PLSTM",
+    "RMC",
     "URLSTM",
     "ChronoLSTM",
     "ExpRNN",

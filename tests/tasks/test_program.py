@@ -1,0 +1,429 @@
+"""Program: what programs look like and come to, by an interpreter of its own; how hard they are; curricula; scores."""
+
+import collections
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from scipy import stats
+
+import timescales
+from timescales.tasks import Batch, Program
+from timescales.tasks.program import (
+    ADD,
+    BLANK,
+    FORMS_OF,
+    GREATER,
+    IGNORED,
+    LESS,
+    LOOP,
+    MULTIPLY,
+    SUBTRACT,
+    SYMBOLS,
+    Programs,
+    digits,
+    draw,
+    packed,
+    text_of,
+    texts,
+    values,
+)
+from timescales.training.model import SequenceModel
+
+MANY = {"train_size": 20_000, "batch_size": 20_000}
+# Four programs of the code released with Santoro et al. 2018, of length 2 and nesting 2, with their answers.
+EXAMPLES = {
+    "(95+85)+52": "232",
+    "(x=23for[1]x+=93)if64<79else60": "116",
+    "x=(19*43)for[3]x+=29": "904",
+    "(22if21<23else56)-99": "923",
+}
+
+
+def run(text):
+    """The value of a program, read from left to right: an integer of any size."""
+    a, rest = operand(text.removeprefix("x="))
+    if found := re.fullmatch(r"for\[([1-9])\]x\+=(\d+)", rest):
+        assert text.startswith("x=")
+        return a + int(found[1]) * int(found[2])
+    assert not text.startswith("x=")
+    if found := re.fullmatch(r"if(\d+)([<>])(\d+)else(\d+)", rest):
+        b, c, d = int(found[1]), int(found[3]), int(found[4])
+        return a if (b < c if found[2] == "<" else b > c) else d
+    operator, b = rest[0], int(rest[1:])
+    return {"+": a + b, "-": a - b, "*": a * b}[operator]
+
+
+def operand(text):
+    """The value of the literal or the program in parentheses with which a text begins, and the rest of the text."""
+    if not text.startswith("("):
+        literal = re.match(r"\d+", text)[0]
+        return int(literal), text.removeprefix(literal)
+    depth = itertools.accumulate({"(": 1, ")": -1}.get(symbol, 0) for symbol in text)
+    end = next(k for k, open_ones in enumerate(depth) if open_ones == 0)
+    return run(text[1:end]), text[end + 1 :]
+
+
+def shown(batch):
+    """Program and answer of every sequence of a batch, as texts."""
+    reads = batch.mask & (batch.target == IGNORED)
+    programs = torch.where(reads, batch.x.argmax(-1), BLANK).T.tolist()
+    return list(zip(map(text_of, programs), map(text_of, batch.target.T.tolist()), strict=True))
+
+
+def levels(text):
+    """How many operators a program has."""
+    return len(re.findall(r"(?<!x)[+*-]|if|for", text))
+
+
+def literal(*numbers):
+    """Literals of two digits as `Programs` has them."""
+    return torch.tensor([[int(n) // 10, int(n) % 10] for n in numbers])
+
+
+# The same four as the task keeps them, the innermost level first: (form, A, B, C, D, K).
+KEPT = [
+    [(ADD, 95, 85, 10, 10, 1), (ADD, 10, 52, 10, 10, 1)],
+    [(LOOP, 23, 93, 10, 10, 1), (LESS, 10, 64, 79, 60, 1)],
+    [(MULTIPLY, 19, 43, 10, 10, 1), (LOOP, 10, 29, 10, 10, 3)],
+    [(LESS, 22, 21, 23, 56, 1), (SUBTRACT, 10, 99, 10, 10, 1)],
+]
+
+
+def test_the_examples_of_the_released_code():
+    made = Programs(
+        length=torch.full((4,), 2),
+        nesting=torch.full((4,), 2),
+        form=torch.tensor([[level[0] for level in program] for program in KEPT]),
+        literals=torch.stack([torch.stack([literal(*level[1:5]) for level in program]) for program in KEPT]),
+        times=torch.tensor([[level[5] for level in program] for program in KEPT]),
+    )
+    written = [text_of(codes) for codes in texts(made).tolist()]
+    answers = [text_of(codes) for codes in packed(digits(values(made), made), front=False).tolist()]
+    assert dict(zip(written, answers, strict=True)) == EXAMPLES
+    assert {text: str(run(text) % 1000) for text in EXAMPLES} == EXAMPLES
+    assert run("(22if21<23else56)-99") == -77
+
+
+@pytest.mark.parametrize("category", FORMS_OF)
+@pytest.mark.parametrize(("length", "nesting"), [(1, 1), (1, 4), (2, 2), (5, 2), (9, 4), (16, 3)])
+@pytest.mark.parametrize("strategy", ["mix", "baseline"])
+def test_answers_are_the_values_of_the_programs(category, length, nesting, strategy):
+    """Modulo 10^(length + 1), of the program's own length. With 16 digits products have up to 10^33."""
+    task = Program(category=category, length=length, nesting=nesting, strategy=strategy, train_size=300, batch_size=300)
+    seen = set()
+    for text, answer in shown(next(task.batches("train"))):
+        own = {len(number) for number in re.findall(r"(?<!\[)\d+", text)}
+        assert len(own) == 1, "all literals of a program are equally long"
+        (own_length,) = own
+        assert answer == str(run(text) % 10 ** (own_length + 1))
+        assert not re.search(r"(?<![\d\[])0", text), "no literal begins with 0"
+        seen.add((own_length, levels(text)))
+    wanted = {(length, nesting)}
+    if strategy == "mix":
+        wanted = set(itertools.product(range(1, length + 1), range(1, nesting + 1)))
+    assert seen <= wanted
+    assert len(seen) == len(wanted) or (strategy == "mix" and len(seen) > 0.9 * len(wanted))
+
+
+CHARACTERS = {
+    "addition": "0123456789+()",
+    "control": "0123456789+<>=()[]ifelsorx",
+    "program": SYMBOLS,
+}
+
+
+@pytest.mark.parametrize("category", FORMS_OF)
+def test_characters(category):
+    task = Program(category=category, train_size=500, batch_size=500)
+    batch = next(task.batches("train"))
+    programs, answers = ("".join(column) for column in zip(*shown(batch), strict=True))
+    assert set(programs) == set(CHARACTERS[category])
+    assert set(answers) == set("0123456789")
+    assert task.spec.input_size == len(SYMBOLS) == len(set(SYMBOLS)) == 28
+
+
+# Of programs: mean and greatest number of characters; of answers: the same.
+LENGTHS = {
+    ("addition", 9, 4): (55, 55, 10.0, 10),
+    ("control", 9, 4): (123, 151, 9.61, 10),
+    ("program", 9, 4): (82, 151, 9.76, 10),
+    ("addition", 5, 2): (19, 19, 5.9, 6),
+    ("control", 5, 2): (45, 51, 5.6, 6),
+    ("program", 5, 2): (29, 51, 5.7, 6),
+    ("addition", 3, 2): (13, 13, 3.9, 4),
+    ("control", 3, 2): (35, 37, 3.6, 4),
+    ("program", 3, 2): (22, 37, 3.7, 4),
+    ("addition", 2, 2): (10, 10, 2.9, 3),
+    ("control", 2, 2): (30, 30, 2.6, 3),
+    ("program", 2, 2): (18, 30, 2.7, 3),
+}
+MIXED = {"addition": 23, "control": 56, "program": 36}  # means of mix at length 9, nesting 4
+
+
+@pytest.mark.parametrize(("category", "length", "nesting"), LENGTHS)
+def test_lengths(category, length, nesting):
+    """A hundred thousand programs of the released code: the means are printed to the digits given."""
+    task = Program(category=category, length=length, nesting=nesting, strategy="baseline", **MANY)
+    batch = next(task.batches("train"))
+    answer = batch.target != IGNORED
+    read = (batch.mask & ~answer).sum(0).double()
+    written = answer.sum(0).double()
+    mean, longest, mean_answer, longest_answer = LENGTHS[category, length, nesting]
+    assert read.max() == longest == len(batch.x) - longest_answer
+    assert written.max() == longest_answer
+    assert read.mean().item() == pytest.approx(mean, abs=0.5 + 5 * read.std().item() / math.sqrt(20_000))
+    assert written.mean().item() == pytest.approx(mean_answer, abs=0.05 + 5 * written.std().item() / math.sqrt(20_000))
+    assert task.spec.horizon == longest + length + 1
+
+
+@pytest.mark.parametrize("category", MIXED)
+def test_mean_length_of_mix(category):
+    """Among them the correction: with nestings up to 9 the mean of Program would be 67 characters."""
+    batch = next(Program(category=category, **MANY).batches("train"))
+    read = (batch.mask & (batch.target == IGNORED)).sum(0).double()
+    assert read.mean().item() == pytest.approx(MIXED[category], abs=0.5 + 5 * read.std().item() / math.sqrt(20_000))
+    assert read.max() <= 151
+
+
+# The best digit for each place, and the last literal, as accuracies of digits.
+FLOORS = {
+    ("addition", 9, 4): (0.149, None),
+    ("control", 9, 4): (0.107, 0.313),
+    ("program", 9, 4): (0.113, None),
+    ("addition", 5, 2): (0.203, None),
+    ("control", 5, 2): (0.115, None),
+    ("program", 5, 2): (0.126, None),
+    ("addition", 3, 2): (0.256, None),
+    ("control", 3, 2): (0.121, None),
+    ("program", 3, 2): (0.140, None),
+    ("addition", 2, 2): (0.308, None),
+    ("control", 2, 2): (0.125, 0.273),
+    ("program", 2, 2): (0.157, None),
+}
+
+
+@pytest.mark.parametrize(("category", "length", "nesting"), FLOORS)
+def test_floors(category, length, nesting):
+    """Measured on programs of the released code, of unknown number; 0.006 is twice the error of 10,000 of them."""
+    task = Program(category=category, length=length, nesting=nesting)
+    best, last = FLOORS[category, length, nesting]
+    found = task.floors()
+    assert found["the best digit for each place"] == pytest.approx(best, abs=0.006)
+    assert last is None or found["the last literal"] == pytest.approx(last, abs=0.006)
+
+
+@pytest.mark.parametrize("category", FORMS_OF)
+def test_floors_are_those_of_the_rules_on_the_test_set(category):
+    """Both rules again, on texts: the most frequent digit of each place, and the last literal of a program."""
+    task = Program(category=category, length=3, nesting=2, test_size=12_800)
+    pairs = [pair for batch in task.batches("test") for pair in shown(batch)]
+    right = collections.Counter()
+    for text, answer in pairs:
+        last = re.findall(r"\d+", text)[-1]
+        right["the last literal"] += sum(a == b for a, b in zip(answer, last, strict=False))
+    for place in range(4):
+        written = collections.Counter(answer[place] for _, answer in pairs if len(answer) > place)
+        right["the best digit for each place"] += max(written.values())
+    total = sum(len(answer) for _, answer in pairs)
+    assert task.floors() == pytest.approx({rule: n / total for rule, n in right.items()}, abs=0.01)
+
+
+def test_a_quarter_of_controls_answers_is_the_last_literal():
+    task = Program(category="control", strategy="baseline", test_size=4000)
+    pairs = [pair for batch in task.batches("test") for pair in shown(batch)]
+    same = sum(answer == re.findall(r"\d+", text)[-1] for text, answer in pairs)
+    assert same / 4000 == pytest.approx(0.25, abs=5 * math.sqrt(0.25 * 0.75 / 4000))
+
+
+def test_chance_is_about_ln_10_and_lower_for_addition():
+    """Sums begin with few digits: at length 1 and nesting 1 the first one of two is a 1."""
+    assert Program(category="control").chance() == pytest.approx(math.log(10), abs=0.02)
+    task = Program(category="addition", length=1, nesting=1)
+    sums = [a + b for a, b in itertools.product(range(1, 10), repeat=2)]
+    places = [[str(s)[k] for s in sums if len(str(s)) > k] for k in range(2)]
+    total = sum(map(len, places))
+    entropy = sum(len(place) / total * stats.entropy(list(collections.Counter(place).values())) for place in places)
+    assert task.chance() == pytest.approx(entropy, abs=0.02)  # from 16,384 sums: three times their sampling error
+    assert Program(category="addition", length=1, nesting=1, seed=5).chance() == task.chance()  # of all seeds
+
+
+def drawn(n=30_000, length=3, nesting=2, category="program"):
+    generator = torch.Generator().manual_seed(0)
+    return draw(torch.full((n,), length), torch.full((n,), nesting), FORMS_OF[category], generator)
+
+
+def test_forms_literals_and_loops_are_uniform():
+    """The operators of a category are equally frequent, and so are `<` and `>`."""
+    for category, shares in (
+        ("program", {ADD: 0.2, SUBTRACT: 0.2, MULTIPLY: 0.2, LESS: 0.1, GREATER: 0.1, LOOP: 0.2}),
+        ("control", {LESS: 0.25, GREATER: 0.25, LOOP: 0.5}),
+    ):
+        made = drawn(category=category)
+        counts = torch.bincount(made.form.flatten(), minlength=6)
+        expected = torch.tensor([shares.get(k, 0.0) for k in range(6)]) * made.form.numel()
+        present = expected > 0
+        assert not counts[~present].any()
+        assert stats.chisquare(counts[present].numpy(), expected[present].numpy()).pvalue > 1e-3
+    assert set(drawn(category="addition").form.flatten().tolist()) == {ADD}
+    made = drawn()
+    number = (made.literals * torch.tensor([100, 10, 1])).sum(-1)
+    assert (int(number.min()), int(number.max())) == (100, 999)
+    assert stats.chisquare(torch.bincount(number.flatten())[100:].numpy()).pvalue > 1e-3
+    assert stats.chisquare(torch.bincount(made.times.flatten())[1:].numpy()).pvalue > 1e-3
+    assert made.times.min() == 1 < made.times.max() == 9
+
+
+def test_mix_draws_length_and_nesting_of_each_program_independently():
+    batch = next(Program(length=5, nesting=3, **MANY).batches("train"))
+    seen = collections.Counter()
+    for text, _ in shown(batch):
+        seen[len(re.findall(r"\d+$|\d+(?=\)*$)", text)[-1]), levels(text)] += 1
+    counts = [seen[pair] for pair in itertools.product(range(1, 6), range(1, 4))]
+    assert sum(counts) == 20_000
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("strategy", ["mix", "combine", "naive", "baseline"])
+def test_validation_and_test_are_of_the_hardest_level(strategy):
+    task = Program(length=4, nesting=3, strategy=strategy, valid_size=200, test_size=200)
+    for split in ("valid", "test"):
+        for text, _ in shown(next(task.batches(split))):
+            assert levels(text) == 3
+            assert re.findall(r"\d{4,}", text)
+
+
+def curve(*losses):
+    return [{"valid/loss": loss} for loss in losses]
+
+
+def test_naive_and_combine_grow_length_first_then_nesting():
+    """After `tries` validations a level ends, whether or not the loss falls."""
+    flat = curve(*[2.0] * 30)
+    for strategy in ("naive", "combine"):
+        task = Program(length=3, nesting=3, strategy=strategy, tries=4)
+        reached = []
+        for n in range(0, 29, 4):
+            task.follow(flat[:n])
+            reached.append(task.level)
+        assert reached == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (3, 3), (3, 3), (3, 3)]
+        task.follow(flat[:7])  # whatever was called before
+        assert task.level == (2, 1)
+        assert task.derived({"accuracy": 0.5}) == {"accuracy": 0.5, "length": 2.0, "nesting": 1.0}
+    for strategy in ("mix", "baseline"):
+        task = Program(length=3, nesting=3, strategy=strategy)
+        task.follow(flat)
+        assert task.level == (3, 3)
+        assert task.derived({"accuracy": 0.5}) == {"accuracy": 0.5}
+
+
+def test_a_loss_that_rises_keeps_the_level():
+    """By 5 % of its mean a validation, over the last ten at most; the count goes on, and starts anew at each level."""
+    task = Program(length=9, nesting=2, strategy="naive", tries=10)
+    rising = [1.0 + 0.1 * k for k in range(10)]  # by .1 a validation, 6.9 % of the mean, 1.45
+    slowly = [1.0 + 0.05 * k for k in range(10)]  # 4.1 % of 1.225
+    for losses, level in (
+        (slowly[:9], 1),
+        (slowly, 2),
+        (rising, 1),
+        ([*rising, 1.9], 1),  # from 1.1 to 1.9 in nine: .0889 of 1.54, 5.8 %
+        ([*rising, 1.9, 1.9], 2),  # .0778 of 1.61, 4.8 %
+        ([*slowly, *rising], 2),
+        ([*slowly, *slowly], 3),
+        ([1.0] * 100, 9),
+    ):
+        task.follow(curve(*losses))
+        assert task.level[0] == level, losses
+    few = Program(length=9, nesting=2, strategy="naive", tries=2)  # then the last five count
+    few.follow(curve(1.0, 1.2, 1.44, 1.44, 1.44, 1.44))  # 18 %, 18 %, 11 %, 8 %, then from 1.2: 4.3 %
+    assert few.level == (2, 1)
+    few.follow(curve(1.0, 1.2, 1.44, 1.44, 1.44))
+    assert few.level == (1, 1)
+
+
+def test_combine_draws_up_to_the_level_and_naive_at_it():
+    for strategy, sizes in (("combine", {(1, 1), (2, 1)}), ("naive", {(2, 1)})):
+        task = Program(length=5, nesting=3, strategy=strategy, tries=1, train_size=200, batch_size=200)
+        task.follow(curve(1.0))
+        seen = {(len(re.findall(r"\d+", text)[-1]), levels(text)) for text, _ in shown(next(task.batches("train")))}
+        assert seen == sizes
+
+
+@pytest.mark.parametrize("strategy", ["mix", "baseline"])
+@pytest.mark.parametrize("category", ["copy", "reverse", "double"])
+def test_memory(category, strategy):
+    task = Program(category=category, length=55, nesting=1, strategy=strategy, train_size=300, batch_size=300)
+    answers = {"copy": lambda text: text, "reverse": lambda text: text[::-1], "double": lambda text: 2 * text}
+    lengths = set()
+    for text, answer in shown(next(task.batches("train"))):
+        assert re.fullmatch(r"[1-9]\d*", text)
+        assert answer == answers[category](text)
+        lengths.add(len(text))
+    assert lengths == {55} if strategy == "baseline" else {1, 55} <= lengths <= set(range(1, 56))
+    assert task.spec.horizon == (165 if category == "double" else 110)
+    assert list(task.floors()) == ["the best digit for each place"]
+    assert task.chance() == pytest.approx(math.log(10), abs=0.01)
+
+
+def test_layout_of_a_batch():
+    """Programs end together; nothing is read at the steps of the answer; mask 0 in front and behind."""
+    task = Program(length=4, nesting=2, train_size=60, batch_size=60)
+    batch = next(task.batches("train"))
+    pairs = shown(batch)
+    end, last = max(len(text) for text, _ in pairs), max(len(answer) for _, answer in pairs)
+    assert batch.x.shape == (end + last, 60, 28)
+    assert batch.mask.shape == batch.target.shape == (end + last, 60)
+    assert not batch.x[end:].any()
+    for k, (text, answer) in enumerate(pairs):
+        exists = [end - len(text) <= step < end + len(answer) for step in range(end + last)]
+        assert batch.mask[:, k].tolist() == exists
+        read = batch.x[end - len(text) : end, k]
+        assert torch.equal(read, torch.eye(28)[[SYMBOLS.index(symbol) for symbol in text]])
+        assert not batch.x[: end - len(text), k].any()
+        written = [IGNORED] * end + [int(digit) for digit in answer] + [IGNORED] * (last - len(answer))
+        assert batch.target[:, k].tolist() == written
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("kind", ["LSTM", "URLSTM", "PLSTM"])
+def test_padding_is_as_if_each_program_was_read_by_itself(kind, engine):
+    """As an encoder that stops at each sequence's own end, and a decoder of the same weights on zeros."""
+    torch.manual_seed(0)
+    task = Program(length=3, nesting=2, train_size=6, batch_size=6)
+    batch = next(task.batches("train"))
+    batch = batch._replace(x=batch.x.double())
+    model = SequenceModel(getattr(timescales, kind)(28, 5, engine=engine), task.spec).double()
+    together = model(batch).logits
+    for k, (text, answer) in enumerate(shown(batch)):
+        alone = torch.zeros(len(text) + len(answer), 1, 28, dtype=torch.float64)
+        alone[torch.arange(len(text)), 0, torch.tensor([SYMBOLS.index(symbol) for symbol in text])] = 1.0
+        logits = model(Batch(alone, batch.target)).logits[len(text) :, 0]
+        torch.testing.assert_close(together[:, k][batch.target[:, k] != IGNORED], logits, rtol=1e-9, atol=1e-9)
+
+
+def test_scores_by_hand():
+    task = Program(length=2, nesting=1, train_size=3, batch_size=3)
+    target = torch.tensor([[IGNORED] * 3, [2, 1, 7], [3, IGNORED, 7], [2, IGNORED, 7]])
+    batch = Batch(torch.zeros(4, 3, 28), target, target != IGNORED)
+    answered = torch.tensor([[5, 5, 5], [2, 1, 7], [3, 9, 0], [2, 9, 7]])  # one digit of the third is wrong
+    logits = torch.nn.functional.one_hot(answered, 10).double()
+    right, wrong = math.log(math.e + 9) - 1, math.log(math.e + 9)
+    assert task.loss(logits, batch).item() == pytest.approx((6 * right + wrong) / 7)
+    sums = task.metrics(logits, batch)
+    assert {name: (pytest.approx(float(total)), n) for name, (total, n) in sums.items()} == {
+        "loss": (6 * right + wrong, 7),
+        "accuracy": (6, 7),
+        "sequence_accuracy": (2, 3),
+    }
+    assert task.correct(logits, batch).tolist() == [True, True, False]
+    logits.requires_grad_()
+    (g,) = torch.autograd.grad(task.loss(logits, batch), logits)
+    assert torch.equal(g.abs().sum(-1) > 0, target != IGNORED)
+
+
+def test_defaults():
+    task = Program()
+    assert (task.level, task.n_batches("train"), task.size("test")) == ((9, 4), 1000, 12_800)
+    assert (task.spec.input_size, task.spec.output_size, task.spec.horizon) == (28, 10, 161)
