@@ -130,9 +130,9 @@ struct Layout {
 // ---------------------------------------------------------------------------------------------- threads
 
 // Threads share the batch, the units, or both: whichever is cheapest by a rough count of cycles per step. Threads that
-// share units synchronise at every step. A barrier
-// costs little if every thread has a core, but milliseconds if other processes run there. So units are shared only if
-// a step is long: few rows and many units. Expanded blocks need all units.
+// share units synchronise at every step. A barrier costs little if every thread has a core, but milliseconds if other
+// processes run there. So units are shared only if a step is long: few rows and many units. Expanded blocks need all
+// units.
 Share share(const Problem& p, const Layout& w) {
     int64_t team = team_size(), best = 1;
     double least = 1e300;
