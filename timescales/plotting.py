@@ -30,7 +30,7 @@ COLOURS = {
     "gated": "#8e44ad",
     "rmc": "#2c3e8f",
 }
-# By the gate of the gated models.
+# By the gate of the gated models, and of the RMC but for its own gate "-".
 GATES = {
     "-": COLOURS["lstm"],
     "c": COLOURS["chrono"],
@@ -49,8 +49,9 @@ LARGEST = 200_000  # bytes of a picture, since many are committed
 
 def colour(settings: Mapping[str, Any]) -> str:
     """The colour of a run with these settings ("model", "model.gate"): that of its gate or of its model."""
-    model = str(settings.get("model"))
-    return GATES.get(str(settings.get("model.gate")) if model == "gated" else "", COLOURS.get(model, "#444444"))
+    model, gate = str(settings.get("model")), str(settings.get("model.gate"))
+    by_gate = model == "gated" or (model == "rmc" and gate != "-")
+    return GATES.get(gate if by_gate else "", COLOURS.get(model, "#444444"))
 
 
 def shades(n: int) -> list[Any]:
