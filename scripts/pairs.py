@@ -26,7 +26,7 @@ from timescales.training import build  # noqa: E402
 FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
 OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn")
 # Corpora whose number of types depends on the text.
-CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
+CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 NEEDED = {(task, "exprnn"): "task.weight_drop=0" for task in ("ptb_word", "wt2")}  # it has no matrix to drop
 CLOSE = 0.01  # parameters count as equal up to this share
 # Why models differ on a task in a setting other than their size.

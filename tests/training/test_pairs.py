@@ -25,7 +25,7 @@ OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
 ]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
-PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
+PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS, "wt103")  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],
     "linear_functional": ["task.T=100"],
@@ -35,6 +35,7 @@ SMALL = {
     "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],
+    "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=10"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
 }
 GATES = {"i": "input", "f": "forget", "g": "cell", "o": "output"}
