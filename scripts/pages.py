@@ -126,6 +126,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "text8": (PARTIAL, "task.length=40"),
     "ptb_word": (PARTIAL, "task.length=20"),
     "wt2": (PARTIAL, "task.length=20", "task.batch_size=20"),
+    "wt103": (PARTIAL, "task.length=20", "task.batch_size=20"),
     "imdb": (*SMALL, PARTIAL, "task.steps=25"),
 }
 
@@ -378,7 +379,7 @@ def caption(task: str) -> str:
 
 def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
-    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2"):
+    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103"):
         return "`scored` marks the steps that count in the loss"
     if task == "program":
         return "the digits of the answer count in the accuracy"

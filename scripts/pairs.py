@@ -27,7 +27,7 @@ FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
 SCANS = ("mingru", "minlstm", "plscan", "lru")
 OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", *SCANS, "exprnn", "rmc")
 # Corpora whose number of types depends on the text.
-CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2}
+CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 # They have no recurrent matrix to drop.
 NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in (*SCANS, "exprnn", "rmc")}
 CLOSE = 0.01  # parameters count as equal up to this share

@@ -80,6 +80,12 @@ def _texts(root: Path) -> None:
         for split, lines in (("train", 2000), ("valid", 200), ("test", 200)):
             text = "".join(f" {line} \n" for line in drawn.choices(SENTENCES, k=lines))
             (root / kind / names.format(split)).write_text(text)
+    (root / "wikitext-103").mkdir()
+    for split, articles in (("train", 500), ("valid", 50), ("test", 50)):
+        text = "".join(
+            f" \n = A title = \n \n {' '.join(random.Random(k).choices(SENTENCES, k=4))} \n" for k in range(articles)
+        )
+        (root / "wikitext-103" / f"wiki.{split}.tokens").write_text(text)
     (root / "text8").mkdir()
     plain = [line for line in SENTENCES if "<" not in line]
     (root / "text8" / "text8").write_text(" ".join(drawn.choices(plain, k=2000)))

@@ -135,9 +135,9 @@ def test_dyck2_shows_what_closes_the_innermost_bracket(data):
                 assert target == ({"(": ")", "[": "]"}[opened[-1]] if opened else "-")
 
 
-@pytest.mark.parametrize("task", ["ptb_char", "text8", "ptb_word", "wt2"])
+@pytest.mark.parametrize("task", ["ptb_char", "text8", "ptb_word", "wt2", "wt103"])
 def test_the_target_of_a_text_is_its_next_symbol(data, task):
-    more = ["task.batch_size=20"] if task == "wt2" else []
+    more = ["task.batch_size=20"] if task in ("wt2", "wt103") else []
     (text,) = printed([f"task={task}", "task.allow_partial=true", "task.length=12", *more])
     words, targets = (row(text, name).split("...")[0].split() for name in ("input", "target"))
     assert words[1:] == targets[: len(words) - 1]

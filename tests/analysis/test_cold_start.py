@@ -30,7 +30,7 @@ class Mood(NamedTuple):
 class Moody:
     """Knows that 0 1 2 3 4 0 ... is counting, but for ever guesses if the first symbol it sees from zeros is a 0."""
 
-    spec = SimpleNamespace(output_size=5)
+    spec = SimpleNamespace(output_size=5, awd=None)
     rnn = SimpleNamespace(split_state=list)
 
     def __call__(self, batch, state=None):

@@ -183,6 +183,17 @@ GU_ADDING = ADAM | {
     "task.train_size": 32_000,
     "loop.max_epochs": 100,
 }
+GU_WT103 = ADAM | {
+    "model.hidden_size": 3072,
+    "model.num_layers": 1,
+    "task.embedding": 1024,
+    "task.length": 128,
+    "task.batch_size": 128,
+    "task.dropout_embedding": 0.3,
+    "task.articles": "reset",
+    "loop.clip_norm": 0.1,
+    "loop.max_epochs": 100,
+}
 GU_PROGRAM = ADAM | {
     "model.hidden_size": 1024,
     "model.head_size": [256, 256, 256, 256],
@@ -236,6 +247,8 @@ SAID = {
     "gu/scifar_gated": GU_SCIFAR,
     "gu/program_lstm": GU_PROGRAM,
     "gu/program_gated": GU_PROGRAM,
+    "gu/wt103_lstm": GU_WT103,
+    "gu/wt103_gated": GU_WT103,
     "mahto/dyck2_lstm": DYCK,
     "mahto/dyck2_mts": DYCK | {"model.alpha": 1.5, "model.freeze_gates": "ifgo", "model.quantiles": "interior"},
     "mahto/ptb_word_lstm": PTB,

@@ -3,7 +3,7 @@
 import torch
 
 from timescales import LSTM
-from timescales.tasks import Characters, Words
+from timescales.tasks import Characters, WikiText103, Words
 from timescales.training.awd import AWDModel
 from timescales.training.model import SequenceModel
 
@@ -17,6 +17,12 @@ def words(root, **more):
     """A task over words of a small text under a data root."""
     small = {"embedding": 8, "batch_size": 3, "length": 12, "allow_partial": True}
     return Words(**{"data_root": str(root), **small, **more})
+
+
+def wikitext103(root, **more):
+    """A task over articles of a small text under a data root."""
+    small = {"embedding": 8, "batch_size": 3, "length": 12, "cutoffs": (20,), "allow_partial": True}
+    return WikiText103(**{"data_root": str(root), **small, **more})
 
 
 def model_for(task, rnn=LSTM, hidden=8, layers=1, seed=0, **more):

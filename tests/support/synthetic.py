@@ -143,6 +143,10 @@ SMALL = {
     "text8": ["task.allow_partial=true", "task.length=12"],
     "ptb_word": WORD_MODEL,
     "wt2": WORD_MODEL,
+    "wt103": [
+        *("task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}", "task.cutoffs=[10]"),
+        "task.dropout_embedding=0.0",
+    ],
 }
 
 
@@ -153,7 +157,7 @@ def unpack(tar, folder):
 
 def sizes(task, train, valid=4, test=4):
     """The overrides for numbers of sequences; none for a corpus of language modelling, whose size is fixed."""
-    if task in ("ptb_char", "text8", "ptb_word", "wt2"):
+    if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103"):
         return []
     return [f"task.train_size={train}", f"task.valid_size={valid}", f"task.test_size={test}"]
 

@@ -1,6 +1,7 @@
 """Corpora of language modelling: found, counted, numbered; what differs from the real ones is refused or marked."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 import sys
@@ -78,6 +79,8 @@ def test_text8_is_cut_in_nineties_and_fives(tmp_path):
         ("wt2", "wikitext-2", texts.WIKITEXT2),
         ("wt2", ".", texts.WIKITEXT2),
         ("wt2", "wikitext-2-v1/data", ("train.txt", "valid.txt", "test.txt")),
+        ("wt103", "wikitext-103", texts.WIKITEXT2),
+        ("wt103", "wikitext-103-v1/data", ("train.txt", "valid.txt", "test.txt")),
     ],
 )
 def test_where_words_may_lie(tmp_path, corpus, folder, names):
@@ -102,6 +105,7 @@ def test_where_text8_may_lie(tmp_path, place):
     [
         (lambda root: text.words("ptb", root), "594 of 929,589 words in train"),
         (lambda root: text.words("wt2", root), "594 of 2,088,628 words in train"),
+        (lambda root: text.words("wt103", root), "of 103,227,021 words in train"),
         (text.ptb_characters, "of 5,017,482 characters in train"),
         (text.text8, "4,000 of 100,000,000 characters"),
     ],
@@ -189,7 +193,7 @@ def test_download(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
     monkeypatch.setattr("timescales.tasks.data.corpus._check_reachable", lambda url: None)
     monkeypatch.setattr(text, "write_atomic", lambda path, data: (written.append(path.name), path.write_bytes(data)))
-    for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2")):
+    for name, folder in (("ptb", "ptb"), ("wt2", "wikitext-2"), ("wt103", "wikitext-103")):
         found = text.words(name, tmp_path, allow_partial=True)
         assert found.symbols == ["0", "words", "<eos>", "1", "2", "train", "validation", "test"]
         assert found.test.tolist() == [0, 1, 2, 3, 1, 2, 4, 1, 2, 2, 7, 2]
@@ -198,18 +202,19 @@ def test_download(tmp_path, monkeypatch):
     assert asked == [
         ("ptb-text-only/ptb_text_only", "penn_treebank", "refs/convert/parquet"),
         ("Salesforce/wikitext", "wikitext-2-v1", None),
+        ("Salesforce/wikitext", "wikitext-103-v1", None),
         ("afmck/text8", None),
     ]
-    assert written == [*reversed(texts.PTB), *reversed(texts.WIKITEXT2), "text8"]
+    assert written == [*reversed(texts.PTB), *reversed(texts.WIKITEXT2), *reversed(texts.WIKITEXT2), "text8"]
 
 
 @pytest.mark.parametrize(
     "load",
-    [lambda root: text.words("ptb", root), lambda root: text.words("wt2", root), text.ptb_characters, text.text8],
+    [*(functools.partial(text.words, corpus) for corpus in text.WORDS), text.ptb_characters, text.text8],
 )
 def test_missing_without_network_is_one_clear_line(tmp_path, monkeypatch, load):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|text8)") as error:
+    with pytest.raises(MissingData, match=r"is not under .*looked for .*fetch_data\.py (ptb|wt2|wt103|text8)") as error:
         load(tmp_path)
     assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
@@ -221,7 +226,7 @@ MD5 = ["874909f99060142f6b88cc74c34baaa2", "9e0fe5bec2a8bf43fd686dc23d5ab8bb", "
 
 @pytest.mark.skipif(not os.environ.get("TIMESCALES_DATA"), reason="the real corpora are where TIMESCALES_DATA says")
 def test_the_real_corpora():
-    for corpus in text.WORDS:
+    for corpus in ("ptb", "wt2"):
         assert text.words(corpus).partial == []
     found = text.ptb_characters()
     assert found.partial == []

@@ -26,7 +26,7 @@ OF_GU = [
 ]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
 WITHOUT_MATRIX = ("exprnn", "rmc", "lru", "mingru", "minlstm", "plscan")  # no recurrent weights that could be dropped
-PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS)  # small files are taken for a part of the real ones
+PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS, "wt103")  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],
     "linear_functional": ["task.T=100"],
@@ -36,6 +36,7 @@ SMALL = {
     "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],
+    "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=10"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
 }
 GATES = {"i": "input", "f": "forget", "g": "cell", "o": "output"}

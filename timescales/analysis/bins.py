@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from timescales.analysis.needs import needs_words
 from timescales.analysis.study import Answer
@@ -72,7 +71,7 @@ def token_losses(model: SequenceModel, task: Words) -> tuple[Tensor, Tensor]:
         output = model(batch, state)
         state = output.state
         words.append(batch.target.flatten())
-        losses.append(F.cross_entropy(output.logits.flatten(0, 1), words[-1], reduction="none"))
+        losses.append(task.losses(output.logits, batch).flatten())
     model.train(training)
     return torch.cat(losses), torch.cat(words)
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map_only
 
 from timescales import plotting
 from timescales.analysis.groups import Line, titles
+from timescales.analysis.needs import needs_softmax
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
@@ -67,6 +68,7 @@ def starts(model: SequenceModel, task: Task) -> Starts:
     The warm state is the one at the end of the piece with the best second half from zeros. It comes from another text,
     so the first steps after it have higher losses than later ones.
     """
+    needs_softmax(model)
     text = pieces(task)
     cold, activity = losses(model, text)
     best = int(cold[STEPS // 2 :].mean(0).nan_to_num(torch.inf).argmin())

@@ -39,6 +39,12 @@ def needs_words(task: Task) -> Words:
     return task
 
 
+def needs_softmax(model: SequenceModel) -> None:
+    """The model must compute the logits of all classes."""
+    if model.spec.awd is not None and model.spec.awd.cutoffs is not None:
+        raise NotMadeFor("this analysis is for models with a full softmax, not for an adaptive one (task=wt103)")
+
+
 def needs_copy(task: Task) -> Copy:
     """The task, which must be the copy task with one delay."""
     if type(task) is not Copy:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from timescales import plotting
 from timescales.analysis import bins
-from timescales.analysis.needs import needs_fixed_forget, needs_words
+from timescales.analysis.needs import needs_fixed_forget, needs_softmax, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
@@ -75,6 +75,7 @@ def _layer(model: SequenceModel) -> int:
 
 def rows_of(model: SequenceModel, task: Words) -> list[dict[str, Any]]:
     """The rows of `study`."""
+    needs_softmax(model)
     layer = _layer(model)
     times = model.rnn.layers[layer].timescales().detach().cpu().double()
     groups = by_timescale(times, GROUP, OF)

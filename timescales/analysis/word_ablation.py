@@ -108,7 +108,7 @@ def changes(model: SequenceModel, task: Task, groups: Sequence[Sequence[Tensor]]
         torch.stack([torch.zeros(cell.hidden_size).index_fill(0, units.cpu(), 1.0) for units in layer_groups], 1)
         for cell, layer_groups in zip(model.rnn.layers, groups, strict=True)
     ]
-    members = [member.to(model.readout.weight) for member in members]  # (H, groups): 1 where a unit is in a group
+    members = [member.to(model.vectors) for member in members]  # (H, groups): 1 where a unit is in a group
     sums = [torch.zeros(task.length, m.shape[1], dtype=torch.float64, device=m.device) for m in members]
     counts = torch.zeros(task.length, 1, dtype=torch.float64, device=task.device)
     total = -(-task.n_batches("test") // IN_PARALLEL)

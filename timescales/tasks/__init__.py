@@ -17,6 +17,7 @@ from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.task import AWD, Batch, Spec, Task
 from timescales.tasks.variable_copy import VariableCopy
+from timescales.tasks.wikitext103 import WikiText103
 from timescales.tasks.word_problem import WordProblem
 from timescales.tasks.words import Words
 
@@ -41,6 +42,7 @@ __all__ = [
     "Spec",
     "Task",
     "VariableCopy",
+    "WikiText103",
     "WordProblem",
     "Words",
 ]

@@ -25,6 +25,8 @@ class AWD:
     embedding, input, hidden, output, weight: dropout rates, each at least 0 and below 1.
     recurrent: "trained", or "frozen" for recurrent weights that stay as initialised.
     tied: whether the readout uses the weights of the embedding.
+    cutoffs: None for a softmax over all words; for an adaptive softmax, where the second, third, ... of its clusters
+        begins among the words by frequency.
     """
 
     embedding: float
@@ -34,6 +36,7 @@ class AWD:
     weight: float
     recurrent: str = "trained"
     tied: bool = True
+    cutoffs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("embedding", "input", "hidden", "output", "weight"):
@@ -88,6 +91,8 @@ class Batch(NamedTuple):
     mask: (S, B), 0 where a step does not exist; None if all exist.
     dt: (S, B), the time since the previous step; None if it is always 1.
     lr_scale: factor of the learning rate in the training step on this batch; None for 1.
+    reset: (S, B), whether the state is that of the beginning again before a step; None if it never is. `AWDModel` alone
+        reads it.
     """
 
     x: Tensor
@@ -95,6 +100,7 @@ class Batch(NamedTuple):
     mask: Tensor | None = None
     dt: Tensor | None = None
     lr_scale: float | None = None
+    reset: Tensor | None = None
 
 
 class Task:

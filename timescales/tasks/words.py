@@ -158,6 +158,10 @@ class Words(Task):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
 
+    def losses(self, logits: Tensor, batch: Batch) -> Tensor:
+        """The loss of each word, (S, B)."""
+        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="none").view_as(batch.target)
+
     def penalty(self, output: Any) -> Tensor | float:
         """Penalty of the last layer's activations (AR) and of their changes from step to step (TAR)."""
         change = output.raw.diff(dim=0)

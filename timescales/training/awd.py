@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from timescales.nn import engine
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 from timescales.training.model import Output, SequenceModel, State
@@ -31,8 +36,9 @@ class AWDModel(SequenceModel):
     Source: Merity, Keskar & Socher 2018, section 4, and their code. Every layer's recurrent weights are dropped again
     in every forward pass (`Cell.weight_drop`); a word dropped from the embedding is dropped wherever it stands in the
     batch; all other masks are `LockedDropout`.
-    Init: embedding and readout uniform on +-0.1, the readout's bias 0.
+    Init: embedding and readout uniform on +-0.1, the readout's bias 0; an adaptive softmax as torch does.
     recurrent="frozen": the recurrent weights get no gradient, so no optimizer moves or decays them.
+    cutoffs: an adaptive softmax, for which `forward` computes the targets' probabilities alone.
     """
 
     def __init__(self, rnn: RNN, spec: Spec) -> None:
@@ -46,13 +52,12 @@ class AWDModel(SequenceModel):
             )
         if rnn.dropout:
             raise ValueError("the dropout between layers is task.dropout_hidden here: leave model.dropout at 0")
-        readout = self.readout
-        assert isinstance(readout, nn.Linear)
         nn.init.uniform_(self.vectors, -0.1, 0.1)
-        nn.init.uniform_(readout.weight, -0.1, 0.1)
-        nn.init.zeros_(readout.bias)
+        if isinstance(self.readout, nn.Linear):
+            nn.init.uniform_(self.readout.weight, -0.1, 0.1)
+            nn.init.zeros_(self.readout.bias)
         if self.awd.tied:
-            readout.weight = self.vectors
+            self.readout.weight = self.vectors
         rnn.between = LockedDropout(self.awd.hidden)
         self.drop_input, self.drop_output = LockedDropout(self.awd.input), LockedDropout(self.awd.output)
         for cell in rnn.layers:
@@ -65,11 +70,56 @@ class AWDModel(SequenceModel):
             if cell.weight_hh is not None:
                 cell.weight_hh.requires_grad_(self.awd.recurrent == "trained")
 
+    def make_readout(self, width: int, spec: Spec) -> nn.Module:
+        """A linear layer, or an adaptive softmax. Raises ValueError for cutoffs that do not fit."""
+        assert spec.awd is not None
+        cutoffs, words = spec.awd.cutoffs, spec.output_size
+        if cutoffs is None:
+            return super().make_readout(width, spec)
+        if not cutoffs or sorted({*cutoffs, 0, words}) != [0, *cutoffs, words]:
+            raise ValueError(
+                f"task.cutoffs must be numbers that rise, above 0 and below the {words} words, not {list(cutoffs)}"
+            )
+        if width < 4 ** len(cutoffs):
+            raise ValueError(
+                f"each cluster of the softmax reads a quarter of the units of the one before it: {width} are too few "
+                f"for {len(cutoffs)}; give model.hidden_size={4 ** len(cutoffs)} or more, or fewer task.cutoffs"
+            )
+        return nn.AdaptiveLogSoftmaxWithLoss(width, words, cutoffs)
+
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch of words (S, B), from the given state or from zeros."""
         x = F.embedding(batch.x, self.vectors)
         if self.training and self.awd.embedding:
             x = x * F.dropout(x.new_ones(len(self.vectors), 1), self.awd.embedding)[batch.x]
-        raw, after = self.rnn(self.drop_input(x), state)
+        raw, after = run_with_resets(self.rnn, self.drop_input(x), state, batch.reset)
         dropped = self.drop_output(raw)
-        return Output(self.readout(dropped), after, raw, dropped)
+        if self.awd.cutoffs is None:
+            return Output(self.readout(dropped), after, raw, dropped)
+        log_p = self.readout(dropped.flatten(0, 1), batch.target.flatten()).output
+        return Output(log_p.view_as(batch.target), after, raw, dropped)
+
+
+def run_with_resets(rnn: RNN, x: Tensor, state: State, reset: Tensor | None) -> tuple[Tensor, State]:
+    """`rnn(x, state)` where some sequences begin again, with the initial state, before some steps.
+
+    reset: (S, B), where; None for nowhere. Each layer runs from one step with a reset to the next. Masks of dropout
+    between the layers are those of the whole sequence; recurrent weights are dropped anew in each run.
+    """
+    if reset is None or not (steps := reset.any(1).nonzero().flatten().tolist()):
+        return rnn(x, state)
+    run = functools.partial(engine.run, rnn.engine)
+    states = [None] * rnn.num_layers if state is None else rnn.split_state(state)
+    after = []
+    for k, (cell, layer) in enumerate(zip(rnn.layers, states, strict=True)):
+        x = rnn.between(x) if k else x
+        outputs = []
+        for first, end in itertools.pairwise(sorted({0, *steps, len(x)})):
+            if layer is not None:
+                again, initial = reset[first].unsqueeze(1), cell.initial_state(x.shape[1])
+                layer = cell.State(*(torch.where(again, *fields) for fields in zip(initial, layer, strict=True)))
+            output, layer = cell(x[first:end], layer, None, None, run)
+            outputs.append(output)
+        x = torch.cat(outputs)
+        after.append(layer)
+    return x, rnn.join_state(after)

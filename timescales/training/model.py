@@ -20,7 +20,8 @@ State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
 
 class Output(NamedTuple):
-    """logits: (S, B, C) or, for a task that reads the final state, (B, C); state: the RNN's;
+    """logits: (S, B, C) or, for a task that reads the final state, (B, C); of an adaptive softmax the logarithms of the
+    targets' probabilities, (S, B); state: the RNN's;
     raw, dropped: the last layer's output (S, B, H) without and with dropout, which `AWDModel` alone gives, for the word
     task's penalty."""
 
@@ -67,13 +68,17 @@ class SequenceModel(nn.Module):
         widths = [rnn.hidden_size, *sizes]
         layers = [(Linear(*pair), nn.ReLU(), nn.Dropout(head_dropout)) for pair in itertools.pairwise(widths)]
         self.head: nn.Module = nn.Sequential(*itertools.chain(*layers)) if layers else nn.Identity()
-        self.readout = Linear(widths[-1], spec.output_size)
+        self.readout: Any = self.make_readout(widths[-1], spec)
         if isinstance(spec.embedding, int):
             self.vectors = nn.Parameter(torch.randn(spec.input_size, spec.embedding))
         elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
             self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec, self.gap_input = spec, gap_input
         self.blocks = ResidualBlocks(rnn, spec.width + gap_input) if block == "residual" else None
+
+    def make_readout(self, width: int, spec: Spec) -> nn.Module:
+        """The last layer, which reads `width` numbers a step."""
+        return Linear(width, spec.output_size)
 
     def forward(self, batch: Batch, state: State = None) -> Output:
         """Logits for a batch, from the given state or from zeros."""

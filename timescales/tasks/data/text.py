@@ -1,8 +1,9 @@
-"""Corpora for language modelling as integers: Penn Treebank by words and by characters, WikiText-2, text8."""
+"""Corpora for language modelling as integers: Penn Treebank by words and characters, WikiText-2 and -103, text8."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import zipfile
 from collections.abc import Sequence
@@ -43,10 +44,11 @@ class Text(NamedTuple):
 
 
 def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
-    """A corpus by words, int32: "ptb", "wt2" or "markov_ptb". Words are separated by white space, lines end in `<eos>`.
+    """A corpus by words, int32: "ptb", "wt2", "wt103" or "markov_ptb".
 
-    The vocabulary is that of all three splits, in the order in which words first occur (Merity et al. 2018, authors'
-    code). "markov_ptb" has the length and vocabulary of PTB, and is drawn by `markov` from its training split.
+    Words are separated by white space, lines end in `<eos>`. The vocabulary is that of all three splits, in the order
+    in which words first occur (Merity et al. 2018, authors' code). "markov_ptb" has the length and vocabulary of
+    PTB, and is drawn by `markov` from its training split.
     root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
     downloaded, and ValueError if the size or content differs from the real corpus, unless allow_partial.
     """
@@ -60,6 +62,23 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
         splits = cached("markov", key, lambda: _markov(splits, content["symbols"].index(EOS)))["splits"]
     train, valid, test = splits
     return Text(train, valid, test, content["symbols"], partial)
+
+
+def article_begins(tokens: Tensor, symbols: Sequence[str]) -> Tensor:
+    """Where an article begins, (N,) bool: at the first word of each line of the form `= Title =`, as in WikiText.
+
+    tokens: a text (N,). symbols: its vocabulary. Lines with more signs, `= = Section = =`, begin none.
+    """
+    begins = torch.zeros_like(tokens, dtype=torch.bool)
+    if "=" not in symbols:
+        return begins
+    ends = (tokens == symbols.index(EOS)).nonzero().flatten()
+    firsts = torch.cat([ends.new_zeros(1), ends[:-1] + 1])[: len(ends)]
+    long_enough = ends - firsts >= 3
+    firsts, ends = firsts[long_enough], ends[long_enough]
+    sign = tokens == symbols.index("=")
+    begins[firsts[sign[firsts] & ~sign[firsts + 1] & ~sign[ends - 2] & sign[ends - 1]]] = True
+    return begins
 
 
 def _words(path: Path) -> dict[str, Any]:
@@ -208,10 +227,10 @@ def _download_ptb(base: Path) -> None:
         _write(base / "ptb" / f"ptb.{name}.txt", rows)
 
 
-def _download_wikitext2(base: Path) -> None:
-    splits = _rows("Salesforce/wikitext", "wikitext-2-v1")
+def _download_wikitext(base: Path, folder: str) -> None:
+    splits = _rows("Salesforce/wikitext", f"{folder}-v1")
     for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):
-        _write(base / "wikitext-2" / f"wiki.{name}.tokens", rows)
+        _write(base / folder / f"wiki.{name}.tokens", rows)
 
 
 def _download_text8(base: Path) -> None:
@@ -244,7 +263,21 @@ WIKITEXT2 = Corpus(
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(path)),
     url=f"{HUB}/Salesforce/wikitext",
-    download=_download_wikitext2,
+    download=functools.partial(_download_wikitext, folder="wikitext-2"),
+)
+WIKITEXT103 = Corpus(
+    name="wt103",
+    title="WikiText-103",
+    patterns=("wikitext-103*/**/wiki.train.tokens", "wikitext-103*/**/train.txt"),
+    counts={
+        "words in train": 103_227_021,
+        "words in valid": 217_646,
+        "words in test": 245_569,
+        "types": 267_735,
+    },
+    count=lambda path: _count("words", **_words(path)),
+    url=f"{HUB}/Salesforce/wikitext",
+    download=functools.partial(_download_wikitext, folder="wikitext-103"),
 )
 TEXT8 = Corpus(
     name="text8",
@@ -255,5 +288,5 @@ TEXT8 = Corpus(
     url=f"{HUB}/afmck/text8",
     download=_download_text8,
 )
-WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2)}
+WORDS = {corpus.name: corpus for corpus in (PTB, WIKITEXT2, WIKITEXT103)}
 OF_WORDS = (*WORDS, "markov_ptb")  # the corpora of `words`

@@ -1,0 +1,202 @@
+"""The language model of WikiText-103: the adaptive softmax, a state that begins anew with each article."""
+
+import copy
+import itertools
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+import trainings
+from language import model_for, wikitext103, words
+
+from timescales import GRU, LSTM, PLSTM
+from timescales.analysis import bins, cold_start, routing
+from timescales.analysis.study import NotMadeFor
+from timescales.config.schema import LoopSettings
+from timescales.tasks import AWD, Spec
+from timescales.training import loop
+from timescales.training.awd import AWDModel, run_with_resets
+from timescales.training.model import detached
+
+NO_DROPOUT = {"dropout_embedding": 0.0}
+
+
+def log_softmax(x):
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def reference(readout, hidden, targets, cutoffs):
+    """The logarithm of each target's probability: that of its cluster times that within the cluster."""
+    head = log_softmax(hidden @ readout.head.weight.detach().numpy().T)
+    ends = [*cutoffs, readout.n_classes]
+    found = []
+    for row, (h, target) in enumerate(zip(hidden, targets, strict=True)):
+        if target < cutoffs[0]:
+            found.append(head[row, target])
+            continue
+        cluster = max(k for k, first in enumerate(cutoffs) if target >= first)
+        narrow, wide = (layer.weight.detach().numpy() for layer in readout.tail[cluster])
+        inside = log_softmax(h @ narrow.T @ wide.T)
+        assert len(inside) == ends[cluster + 1] - ends[cluster]
+        found.append(head[row, cutoffs[0] + cluster] + inside[target - cutoffs[cluster]])
+    return np.array(found)
+
+
+def test_the_loss_is_that_of_an_adaptive_softmax(text_root):
+    task = wikitext103(text_root, cutoffs=(10, 30), **NO_DROPOUT)
+    model = model_for(task, hidden=16).double()
+    batch = next(task.batches("train"))
+    output = model(batch)
+    hidden = output.raw.detach().flatten(0, 1).numpy()
+    expected = reference(model.readout, hidden, batch.target.flatten().tolist(), (10, 30))
+    assert output.logits.shape == batch.target.shape
+    np.testing.assert_allclose(output.logits.detach().flatten().numpy(), expected, rtol=1e-12)
+    assert task.loss(output.logits, batch).item() == pytest.approx(-expected.mean(), rel=1e-12)
+    total = model.readout.log_prob(output.raw.detach().flatten(0, 1)).exp().sum(-1)
+    torch.testing.assert_close(total, torch.ones_like(total))
+    sums = task.metrics(output.logits, batch)
+    assert (sums["loss"][0].item(), sums["loss"][1]) == (pytest.approx(-expected.sum()), batch.target.numel())
+    assert {0, 1, 2} == {sum(target >= first for first in (10, 30)) for target in batch.target.flatten().tolist()}
+
+
+def articles(batch, k):
+    """The parts of sequence k between resets, as (first, end)."""
+    ends = [0, *batch.reset[:, k].nonzero().flatten().tolist(), len(batch.x)]
+    return [(first, end) for first, end in itertools.pairwise(ends) if end > first]
+
+
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("kind", [LSTM, PLSTM, GRU])
+def test_a_reset_is_as_if_each_article_was_read_by_itself(text_root, kind, engine):
+    """Forward and backward, with two layers, from zeros and from a carried state."""
+    task = wikitext103(text_root, length=60, **NO_DROPOUT)
+    model = model_for(task, kind, hidden=6, layers=2, engine=engine).double()
+    alone = copy.deepcopy(model)
+    first, second = list(task.batches("train"))[:2]
+    assert sum(batch.reset.sum() for batch in (first, second)) > 3
+    state = None
+    for batch in (first, second):
+        before = state
+        output = model(batch, state)
+        task.loss(output.logits, batch).backward()
+        state = detached(output.state)
+        losses = []
+        for k in range(batch.x.shape[1]):
+            for start, end in articles(batch, k):
+                x = alone.vectors[batch.x[start:end, k : k + 1]]
+                own = None
+                if start == 0 and before is not None and not batch.reset[0, k]:
+                    own = [type(s)(*(v[k : k + 1] for v in s)) for s in alone.rnn.split_state(before)]
+                read, after = alone.rnn(x, own)
+                torch.testing.assert_close(output.raw[start:end, k : k + 1], read, rtol=1e-10, atol=1e-12)
+                log_p = alone.readout(read[:, 0], batch.target[start:end, k]).output
+                losses.append(-log_p.sum())
+            ends = [s.h[k : k + 1] for s in model.rnn.split_state(output.state)]
+            for h, s in zip(ends, alone.rnn.split_state(after), strict=True):
+                torch.testing.assert_close(h, s.h, rtol=1e-10, atol=1e-12)
+        (torch.stack(losses).sum() / batch.target.numel()).backward()
+        for (name, p), other in zip(model.named_parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+
+
+def test_dropout_between_layers_has_one_mask_for_a_window_with_resets(text_root):
+    task = wikitext103(text_root, dropout_hidden=0.5, **NO_DROPOUT)
+    model = model_for(task, layers=2)
+    read = []
+    model.rnn.between.register_forward_hook(lambda module, inputs, output: read.append(output == 0))
+    batch = next(batch for batch in task.batches("train") if batch.reset[1:].any())
+    model(batch)
+    (dropped,) = read
+    assert all(torch.equal(step, dropped[0]) for step in dropped)
+    assert dropped.any()
+
+
+def test_without_resets_it_is_the_rnn_itself(text_root):
+    model = model_for(wikitext103(text_root))
+    x = torch.randn(5, 3, 8)
+    nowhere = torch.zeros(5, 3, dtype=torch.bool)
+    for reset in (None, nowhere):
+        assert torch.equal(run_with_resets(model.rnn, x, None, reset)[0], model.rnn(x)[0])
+    at_once = nowhere.clone()
+    at_once[0] = True
+    state = model.rnn(x)[1]
+    torch.testing.assert_close(run_with_resets(model.rnn, x, state, at_once)[0], model.rnn(x)[0])
+
+
+@pytest.mark.parametrize("stops", [(3, 25, 40)])
+def test_interrupted_and_resumed_is_bitwise_equal(text_root, tmp_path, stops):
+    settings = LoopSettings(max_epochs=3, log_every=4, eval_every=7, checkpoint_every=1e9, clip_norm=0.1)
+
+    def fit(place, stop=None):
+        def log(values, step):
+            if step == stop:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        task = wikitext103(text_root)
+        model = model_for(task, PLSTM)
+        return trainings.fit(model, task, torch.optim.Adam(model.parameters(), lr=1e-2), log, settings, place)
+
+    whole = fit(tmp_path / "whole")
+    assert whole.progress.curve[-1]["valid/perplexity"] < whole.progress.curve[0]["valid/perplexity"]
+    for stop in stops:
+        with pytest.raises(KeyboardInterrupt):
+            fit(tmp_path / "parts", stop)
+    resumed = fit(tmp_path / "parts")
+    assert resumed.progress.curve == whole.progress.curve
+    assert trainings.same_weights(whole.model, resumed.model)
+
+
+def test_losses_of_single_words(text_root):
+    task = wikitext103(text_root)
+    model = model_for(task).double()
+    losses, targets = bins.token_losses(model, task)
+    assert torch.equal(targets, task.tokens["test"][1:].long())
+    assert losses.mean().item() == pytest.approx(loop.evaluate(model, task, "test")["loss"], rel=1e-12)
+    assert set(bins.measure(model, task)) > {"all", "train/all"}
+    plain = words(text_root)
+    batch = next(plain.batches("test"))
+    logits = model_for(plain)(batch).logits
+    assert plain.losses(logits, batch).mean().item() == pytest.approx(plain.loss(logits, batch).item(), rel=1e-6)
+
+
+def test_analyses_that_need_all_logits_refuse_it(text_root):
+    task = wikitext103(text_root)
+    model = model_for(task)
+    for analysis in (lambda: routing.rows_of(model, task), lambda: cold_start.starts(model, task)):
+        with pytest.raises(NotMadeFor, match="not for an adaptive one"):
+            analysis()
+
+
+def test_parameters_at_paper_size():
+    """50.3 million weights in the cell, 274 million in the embedding, a tenth of a full softmax's in the readout."""
+    awd = AWD(0.3, 0.0, 0.0, 0.0, 0.0, tied=False, cutoffs=(10_000, 20_000, 200_000))
+    spec = Spec("tokens", 267_735, 267_735, "all", 128, embedding=1024, awd=awd)
+    with torch.device("meta"):
+        model = AWDModel(LSTM(1024, 3072), spec)
+    assert sum(p.numel() for p in model.rnn.parameters()) == 4 * 3072 * (1024 + 3072) + 2 * 4 * 3072 == 50_356_224
+    assert model.vectors.numel() == 274_160_640
+    head = 3072 * (10_000 + 3)
+    tails = [3072 * 768 + 768 * 10_000, 3072 * 192 + 192 * 180_000, 3072 * 48 + 48 * 67_735]
+    assert sum(p.numel() for p in model.readout.parameters()) == head + sum(tails) == 79_317_072
+
+
+@pytest.mark.parametrize(
+    ("more", "hidden", "fix"),
+    [
+        ({"cutoffs": (30, 10)}, 16, "task.cutoffs must be numbers that rise, above 0 and below the 41 words"),
+        ({"cutoffs": (10, 41)}, 16, "below the 41 words"),
+        ({"cutoffs": (0, 10)}, 16, "above 0"),
+        ({"cutoffs": ()}, 16, "task.cutoffs must be"),
+        ({"cutoffs": (10, 10)}, 16, "that rise"),
+        (
+            {"cutoffs": (10, 30)},
+            15,
+            r"15 are too few for 2; give model\.hidden_size=16 or more, or fewer task\.cutoffs",
+        ),
+    ],
+)
+def test_a_softmax_that_does_not_fit_names_the_fix(text_root, more, hidden, fix):
+    with pytest.raises(ValueError, match=fix):
+        model_for(wikitext103(text_root, **more), hidden=hidden)
