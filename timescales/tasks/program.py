@@ -137,8 +137,8 @@ class Program(Task):
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
         training = split == "train"
         generator, n = self.generator(split, epoch if training else 0, step), end - first
-        hardest = torch.tensor(self.level if training else (self.length, self.nesting))
-        size = hardest.unsqueeze(1).expand(2, n)
+        level = torch.tensor(self.level if training else (self.length, self.nesting))
+        size = level.unsqueeze(1).expand(2, n)
         if training and self.strategy in ("mix", "combine"):
             size = 1 + (torch.rand(2, n, generator=generator, dtype=torch.float64) * size).long()
         program, answer = self.written(draw(size[0], size[1], self.forms, generator))
