@@ -188,3 +188,10 @@ def test_engines_with_kernels_refuse(name, recwarn):
     with pytest.raises(ValueError, match=f"the {name} engine cannot run here: .*{reason}.*; use engine=") as raised:
         engines.pick(name, rnn.layers[0], torch.zeros(2, B, I))
     assert "\n" not in str(raised.value)
+
+
+def test_recurrent_weights_that_are_not_there_cannot_be_dropped():
+    cell = RMCCell(3, 8)
+    cell.weight_drop = 0.5
+    with pytest.raises(ValueError, match="RMCCell has no recurrent weights to drop: set its weight_drop to 0"):
+        timescales.RNN([cell])(torch.randn(4, 2, 3))

@@ -360,3 +360,21 @@ def test_the_claims_of_a_table_are_two_families_of_tests():
     assert [v.word for v in both] == ["in order", "in order", "holds"]
     assert [v.p_for.corrected for v in both[:2]] == pytest.approx([2 * p, 2 * p])
     assert both[2].p_for is None  # no test, and no part of the family
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"),
+    [
+        ([0.930, 0.931, 0.932], "holds"),  # better by more than the tolerance, which refutes "~"
+        ([0.8990, 0.9000, 0.9010], "holds"),
+        ([0.8960, 0.8970, 0.9000], "not shown"),
+        ([0.880, 0.881, 0.882], "refuted"),
+    ],
+)
+def test_at_least_as_good_goes_by_the_tolerance_in_one_direction(ours, word):
+    """The tolerance of the table is .5 points."""
+    found = rows(ours) + rows([0.900, 0.901, 0.902], "lstm")
+    assert judge("plstm >= lstm", TABLE, found).verdict == word
+    if word != "not shown":
+        lower = [{**row, **{k: -v for k, v in row.items() if k == "last test/accuracy"}} for row in found]
+        assert judge({"claim": "plstm >= lstm", "better": "lower"}, TABLE, lower).verdict == word

@@ -133,7 +133,7 @@ CLAIMS = [
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
-    (ALIKE | {"times": 2}, "'plstm ~ lstm' says no difference: leave out times"),
+    (ALIKE | {"times": 2}, "'plstm ~ lstm' goes by a tolerance: leave out times"),
     (GREATER | {"quote": "pLSTM wins"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),

@@ -78,7 +78,7 @@ def test_every_claim_can_be_judged(name, profile):
 
 def printed_part(table):
     """The table with those of its claims alone that are about what its cells print, run by run."""
-    printed = {cell.metric for cell in table.cells if not cell.compute}
+    printed = {cell.metric for cell in table.cells if cell.value is not None and not cell.compute}
     of_cells = [claim for claim in table.claims if {claim.metric, claim.than or claim.metric} <= printed]
     return replace(table, claims=tuple(of_cells))
 

@@ -41,7 +41,7 @@ from timescales.papers.significance import (
     two_one_sided,
     welch,
 )
-from timescales.papers.table import FAILING, Claim, Row
+from timescales.papers.table import FAILING, WITHIN, Claim, Row
 from timescales.papers.verdict import (
     ClaimResult,
     Comparison,
@@ -169,7 +169,7 @@ def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequ
     if claim.reduce == "max" and (first.n, second.n) == tuple(map(len, wanted)):  # all that there will be
         n = max(n, claim.n_min)
     numbers = Comparison(first.side, second.side, first.diverged + second.diverged)
-    word = Word.NOT_SHOWN if claim.sign == "~" else _order(claim, first, second)
+    word = Word.NOT_SHOWN if claim.sign in WITHIN else _order(claim, first, second)
     return Ruling(word, *_ps(claim, first, second), numbers, n)
 
 
@@ -215,7 +215,9 @@ def _ps(claim: Claim, first: Values, second: Values) -> Ps:
         p_for, p_against = two_one_sided(test, claim.tolerance), beyond(test, claim.tolerance)
         unsure = first.diverged + second.diverged, first.diverged + second.diverged
     else:
-        p_for, p_against = test(0.0, better), test(0.0, worse)
+        margin = claim.tolerance if claim.sign == ">=" else 0.0
+        shift = margin if claim.higher else -margin
+        p_for, p_against = test(shift, better), test(shift, worse)
         unsure = first.diverged, second.diverged
     if single_runs(first, second):  # they know nothing of seeds
         p_against = None

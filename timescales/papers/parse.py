@@ -18,6 +18,7 @@ from timescales.papers.table import (
     FAILING,
     SELECTS,
     SIZES,
+    WITHIN,
     Assumption,
     Cell,
     Cited,
@@ -283,7 +284,7 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     """Sides, sign and place of a claim's line. Raises ConfigError for a line that is no claim."""
     text, _, place = line.partition("@")
     failing = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text)
-    parts = re.split(r"\s([>~])\s", text)
+    parts = re.split(r"\s(>=|[>~])\s", text)
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
@@ -323,10 +324,10 @@ def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     source = {"claim", "quote", "at", "hypothesis", "dated", "ours"}
     if claim.sign in FAILING and (more := sorted(told.keys() - source)):
         return f"goes by the table's success alone: leave out {', '.join(more)}"
-    if claim.sign == "~" and "times" in told:
-        return "says no difference: leave out times"
+    if claim.sign in WITHIN and "times" in told:
+        return "goes by a tolerance: leave out times"
     if claim.sign == ">" and "tolerance" in told:
         return "is decided by a test: leave out tolerance"
-    if claim.sign == "~" and "metric" in told and "tolerance" not in told:
+    if claim.sign in WITHIN and "metric" in told and "tolerance" not in told:
         return "has a metric of its own: say in its unit which difference is none, tolerance: ..."
     return None

@@ -31,6 +31,7 @@ Where = Mapping[str, Any]  # which runs: settings, each with its value or a list
 # - "curve": a list of points, if the run lies in runs/; "blocks": the text of its blocks.csv, or None.
 Row = Mapping[str, Any]
 SIZES = {"paper": None, "tiny": "tiny"}  # a table's sizes (tiny: its small-scale version), each with its profile=
+WITHIN = ("~", ">=")  # the signs that go by the tolerance
 FAILING = ("fails", "never fails")  # the signs of a claim about the success of one side
 
 
@@ -159,8 +160,8 @@ class Claim(Measure):
     """A conclusion of a paper in one line, or in a mapping {claim: the line, and other keys}.
 
     "plstm > lstm @ task=pmnist": each side names settings of runs, and a bare word is a model. `>` is "better than",
-    `~` "no different from" (within the tolerance). Settings after `@` are those of both sides. "lstm fails" (more
-    than half of its runs) and "plstm never fails" are about the table's `success`.
+    `~` "no different from" and `>=` "not worse than", both within the tolerance. Settings after `@` are those of both
+    sides. "lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`.
 
     A claim says where it comes from: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
     """
@@ -172,7 +173,7 @@ class Claim(Measure):
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
     at: str = ""  # where they stand: paper, and section, caption or appendix
-    # Why we expect it, and what would refute it; written before the first run of its table, on the day of `dated`.
+    # Why we expect it, and what would refute it; written before the first run of a side, on the day of `dated`.
     hypothesis: str = ""
     dated: str = ""  # "2026-11-25"
     ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the table
@@ -182,7 +183,7 @@ class Claim(Measure):
     failures: bool = field(default=False, metadata={"yaml": Literal["count"]})
     # Read from the line:
     sides: tuple[Where, ...] = ()  # one if the sign is "fails" or "never fails", else two
-    sign: Literal[">", "~", "fails", "never fails"] = ">"
+    sign: Literal[">", ">=", "~", "fails", "never fails"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
 

@@ -59,7 +59,7 @@ class Program(Task):
     The answer is the value modulo 10^(length + 1), at least 0, without leading zeros.
 
     Input: one-hot vectors of 28 characters, (S, B, 28), zeros at the steps of the answer. Programs of a batch end at
-    the same step: shorter ones are padded at the front, with mask 0, so that the state is zero where they begin. The
+    the same step: shorter ones are padded at the front, with mask 0, so that they begin in the first state. The
     mask is also 0 after the end of an answer. Output: ten digits at every step. Loss: cross-entropy, the mean over the
     digits of all answers. Metrics: accuracy, the share of correct digits; sequence_accuracy, the share of answers
     without an error.

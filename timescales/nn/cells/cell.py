@@ -185,7 +185,7 @@ class Cell(nn.Module):
             state = self.initial_state(*x.shape[1:-1])
         weights = self.weights()
         # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
-        if weights.hh is not None:
+        if weights.hh is not None and weights.hh.shape[-2]:
             weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
         elif self.weight_drop:
             raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")
