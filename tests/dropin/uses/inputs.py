@@ -9,7 +9,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from uses.registry import (
     BOUNDED,
-    NO_EXPONENTIAL,
+    ELEMENTWISE,
     NOT_RUN,
     B,
     Differs,
@@ -181,7 +181,7 @@ def sparse(layer: Layer) -> None:
     "the gradient of the output is sparse",
     torch=Refused("Sparse", torchs=True),
     eager=Refused("Sparse", torchs=True),
-    only=NO_EXPONENTIAL,
+    only=ELEMENTWISE,
 )
 def sparse_gradient(layer: Layer) -> None:
     rnn, direction = layer.make(), data(S, B, H).relu()

@@ -14,7 +14,7 @@ import torch
 from torch import multiprocessing
 
 from uses.registry import (
-    NO_EXPONENTIAL,
+    ELEMENTWISE,
     NOT_RUN,
     Layer,
     Refused,
@@ -138,7 +138,7 @@ def fsdp_reset(layer: Layer) -> None:
 @use(
     "weights distributed as `DTensor` (`distribute_module`): results as without",
     torch=Refused("mixed torch.Tensor and DTensor"),
-    only=NO_EXPONENTIAL,
+    only=ELEMENTWISE,
 )
 def dtensor(layer: Layer) -> None:
     in_processes("dtensor", layer)

@@ -165,7 +165,8 @@ BOUNDED = frozenset(KINDS) - {
     "MinLSTM",
     "LRU",
 }  # the layers whose output is between -1 and 1
-NO_EXPONENTIAL = frozenset(KINDS) - {"ExpRNN"}  # the layers that compute no exponential of a matrix
+# The layers whose step is elementwise but for its two products: no exponential of a matrix, no attention.
+ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "RMC"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class
 
 USES: list[Use] = []
