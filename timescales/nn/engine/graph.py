@@ -15,9 +15,9 @@ each field of the state, and H more for the gradients of the outputs in a graph;
 in a GRU, counts twice. For a pLSTM with 3 gates these are 7 H: the copy task with T = 200 (220 x 128 x 128) needs
 102 MB.
 
-A cell without recurrent weights whose step is affine in the state (affine.py) needs no loop over the steps: it is a
-scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each group of fields forward, and 3
-backward, whatever the number of steps.
+A cell without recurrent weights whose step is affine in the state, with factors between -1 and 1 (affine.py), needs no
+loop over the steps: it is a scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each
+group of fields forward, and 3 backward, whatever the number of steps.
 
 loops.py has the loops over the steps, buffers.py their memory, programs.py the CUDA graphs.
 """
