@@ -230,6 +230,17 @@ def test_which_factors_are_known_to_be_small(name, timed):
     assert isinstance(found, str) != expected
 
 
+def test_a_scan_and_single_steps_with_equal_expressions_have_a_trial_each(monkeypatch):
+    monkeypatch.setattr(graph, "_trials", {})
+    tried = []
+    monkeypatch.setattr(graph, "_trial", lambda cell, found, device: tried.append(affine(found) is not None))
+    cells = [Factor(3, 4, function=FACTORS[name][0]) for name in ("p", "sigmoid", "tanh")]
+    for cell in cells:
+        graph.trial(cell, of_cell(cell, False), torch.device("cpu"))
+    assert len({emit_triton.code(of_cell(cell, False)) for cell in cells[:2]}) == 1
+    assert tried[:2] == [False, True]
+
+
 @pytest.mark.parametrize("timed", [False, True])
 @pytest.mark.parametrize("kind", [*KINDS, "lstm", "plstm", "gru", "mts", "odd", "adversarial"])
 def test_bounds_hold(kind, timed):
