@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 from generated_code import CELLS, FOLDER, code
+from scan_cells import Growing
 
 import timescales
 from timescales.nn.cells import LSTMCell
@@ -89,3 +90,11 @@ def test_why_an_engine_cannot_run(capsys):
 def test_scan_cells_keep_no_pre_activations(kind, line, capsys):
     timescales.explain(getattr(timescales, kind)(10, 128))
     assert f"Kept for backward, for each step and sequence: {line}" in capsys.readouterr().out.splitlines()
+
+
+def test_how_the_graph_engine_runs_a_scan_cell(capsys):
+    timescales.explain(timescales.LRU(10, 128))
+    assert "\nThe graph engine runs it as a scan over time in chunks\n" in capsys.readouterr().out
+    timescales.explain(Growing(1, 2))
+    line = "The graph engine runs it step by step, since the factor of h in the new h is not known to lie"
+    assert line in capsys.readouterr().out

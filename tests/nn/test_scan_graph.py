@@ -10,12 +10,15 @@ import cell_models
 import pytest
 import torch
 from engine_cases import TOLERANCE, batched_seeds, close, compare, gradient, some_state
+from scan_cells import NO_SCANS, Clock, Factor, Growing, Late
 from torch import Tensor
+from torch.nn.functional import softplus
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import buffers, emit_scan, emit_triton, graph, loops, scan
-from timescales.nn.engine.affine import affine
+from timescales.nn.engine import buffers, emit_scan, emit_triton, graph, loops, scalar, scan
+from timescales.nn.engine.affine import affine, affine_or_reason
+from timescales.nn.engine.bounds import bounds
 from timescales.nn.engine.equations import of_cell
 
 KINDS = ("mingru", "minlstm", "plscan", "plscan_fixed_p", "lru")
@@ -136,7 +139,7 @@ class Bent(Scan):
 
 
 class Detached(Scan):
-    """Linear in h, but its gradients say otherwise."""
+    """Linear in h, but its gradient is 0."""
 
     def step(self, gx, gh, state, dt=1.0):
         f, u = gx.chunk(2, -1)
@@ -153,7 +156,9 @@ class Crossed(Scan):
         return self.State(h, 0.3 * state.h + 0.5 * state.n * torch.exp(-f * dt) - u * u)
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(Bent, None), (Detached, None), (Crossed, [(0, 1)])])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(Bent, None), (Detached, [(0,), (1,)]), (Crossed, [(0, 1)]), (Late, [(1,), (0,)])]
+)
 def test_cells_of_ones_own(kind, expected, monkeypatch):
     """What is no scan runs step by step, as before."""
     monkeypatch.setattr(buffers, "CHUNK", 3)
@@ -162,6 +167,98 @@ def test_cells_of_ones_own(kind, expected, monkeypatch):
     x, dt, mask = torch.randn(11, 2, 3), torch.rand(11, 2), torch.rand(11, 2) < 0.7
     for d, m in itertools.product((None, dt), (None, mask)):
         compare("graph", model, x, some_state(model, 2), d, m)
+
+
+@pytest.mark.parametrize("kind", NO_SCANS)
+def test_what_is_no_scan(kind, monkeypatch):
+    """Conditions on the state that no small state meets, and factors above 1: step by step, as the eager engine."""
+    monkeypatch.setattr(buffers, "CHUNK", 4)
+    cell = kind(3, 6)
+    assert affine_or_reason(of_cell(cell, False)) == NO_SCANS[kind]
+    model = timescales.RNN([cell])
+    state = [cell.State(*(8.0 * v for v in some_state(model, 2)[0]))]
+    compare("graph", model, torch.randn(14, 2, 3), state, None, torch.rand(14, 2) < 0.7)
+
+
+def test_a_clock_counts_modulo_10():
+    model = timescales.RNN([Clock(3, 2)], engine="graph")
+    _, last = model(torch.randn(137, 1, 3))
+    assert model.split_state(last)[0].n.tolist() == [[7.0, 7.0]]
+
+
+def test_factors_above_1_do_not_overflow():
+    """The state is 0 up to the last of 300 steps, and there it is the input; backward in the reverse order."""
+    model = timescales.RNN([Growing(1, 2)], engine="graph")
+    with torch.no_grad():
+        model.layers[0].weight_ih.fill_(1.0)
+        model.layers[0].bias.zero_()
+    x = torch.zeros(300, 1, 1)
+    x[-1] = 3.0
+    x.requires_grad_()
+    output, _ = model(x)
+    assert output[:, 0, 0].tolist() == [0.0] * 299 + [3.0]
+    output[0].sum().backward()
+    assert x.grad[:, 0, 0].tolist() == [2.0] + [0.0] * 299
+
+
+# Functions of a parameter, and of dt where it is given; whether they lie between -1 and 1.
+FACTORS = {
+    "p": (lambda p, dt: p, False),
+    "sigmoid": (lambda p, dt: p.sigmoid(), True),
+    "tanh": (lambda p, dt: -p.tanh(), True),
+    "clamp": (lambda p, dt: p.clamp(-1, 1), True),
+    "clamp_max": (lambda p, dt: p.clamp(max=1), False),
+    "exp": (lambda p, dt: (-p.exp() * dt).exp(), True),
+    "growth": (lambda p, dt: (p.exp() * dt).exp(), False),
+    "softplus": (lambda p, dt: (-softplus(p) * dt).exp(), True),
+    "power": (lambda p, dt: p.sigmoid() ** dt, True),
+    "fraction": (lambda p, dt: 1 / (1 + p**2), True),
+    "pole": (lambda p, dt: 1 / (p - 1), False),
+    "complement": (lambda p, dt: 1 - p.sigmoid(), True),
+    "twice": (lambda p, dt: 2 * p.sigmoid(), False),
+    "largest": (lambda p, dt: p.max().expand_as(p), False),
+    "constant": (lambda p, dt: -1.0, True),
+    "above": (lambda p, dt: 1.01, False),
+}
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("name", FACTORS)
+def test_which_factors_are_known_to_be_small(name, timed):
+    function, expected = FACTORS[name]
+    found = affine_or_reason(of_cell(Factor(3, 4, function=function), timed))
+    assert isinstance(found, str) != expected
+
+
+def test_a_scan_and_single_steps_with_equal_expressions_have_a_trial_each(monkeypatch):
+    monkeypatch.setattr(graph, "_trials", {})
+    tried = []
+    monkeypatch.setattr(graph, "_trial", lambda cell, found, device: tried.append(affine(found) is not None))
+    cells = [Factor(3, 4, function=FACTORS[name][0]) for name in ("p", "sigmoid", "tanh")]
+    for cell in cells:
+        graph.trial(cell, of_cell(cell, False), torch.device("cpu"))
+    assert len({emit_triton.code(of_cell(cell, False)) for cell in cells[:2]}) == 1
+    assert tried[:2] == [False, True]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("kind", [*KINDS, "lstm", "plstm", "gru", "mts", "odd", "adversarial"])
+def test_bounds_hold(kind, timed):
+    """Of every expression of a cell, forward and backward, for random inputs."""
+    cell = cell_models.model(kind, 3, 4).layers[0]
+    e = of_cell(cell, timed)
+    vectors = dict(zip(e.vectors, e.vector_values(cell, cell.weight_ih), strict=True))
+    nodes = [node for node in scalar.in_order([*e.new, *e.backward]) if not node.is_boolean]
+    inputs = {node: 8.0 * torch.randn(500, 4) for node in nodes if not node.args and node.op != "constant"}
+    inputs |= {node: vectors[node.value].detach() for node in inputs if node.op == "vector"}
+    inputs |= {node: inputs[node].abs() for node in inputs if node.op == "dt"}
+    inputs |= {node: torch.rand(500, 4) for node in inputs if node.op == "noise"}
+    found = bounds(e, nodes)
+    for node, value in zip(nodes, scalar.evaluate(nodes, inputs), strict=True):
+        low, high = found[node]
+        ok = (value >= low - 1e-6) & (value <= high + 1e-6) | value.isnan()
+        assert bool(ok.all()), (node, low, high)
+    assert sum(found[node] != (-float("inf"), float("inf")) for node in nodes) >= 2
 
 
 @pytest.mark.parametrize("broken", ["local_forward", "carry", "final_backward"])

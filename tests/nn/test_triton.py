@@ -24,8 +24,9 @@ from engine_cases import (
     evaluate,
     some_state,
 )
+from scan_cells import NO_SCANS, Late
 
-from timescales import GatedRNN
+from timescales import RNN, GatedRNN
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -128,6 +129,15 @@ def test_scans_in_chunks_equal_eager(name, monkeypatch):
         compare("graph", model, x, some_state(model, B) if k % 2 else None, d, m, last=k in (1, 2))
     assert {"local_forward0", "final_forward0", "local_backward", "final_backward"} <= set(launched)
     assert loops.passes_of(None) is emit_scan
+
+
+@inside
+@pytest.mark.parametrize("kind", [*NO_SCANS, Late])
+def test_conditions_on_the_state_equal_eager(kind):
+    cell = kind(2, 5)
+    model = RNN([cell])
+    state = [cell.State(*(8.0 * v for v in some_state(model, 2)[0]))]
+    compare("graph", model, torch.randn(9, 2, 2), state, None, torch.rand(9, 2) < 0.7)
 
 
 BATCHED = ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4", "gated_gru_um_4", "exprnn", "odd", "adversarial"]

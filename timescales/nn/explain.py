@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from timescales.nn import engine
 from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.affine import affine_or_reason
 from timescales.nn.engine.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
@@ -50,6 +51,10 @@ def _lines(cell: Cell, dt: bool) -> list[str]:
     if equations is not None:
         lines += _equations(cell, equations)
         lines += ["", *_memory(cell, equations)]
+        if equations.is_scan:
+            reason = affine_or_reason(equations)
+            how = f"step by step, since {reason}" if isinstance(reason, str) else "as a scan over time in chunks"
+            lines.append(f"The graph engine runs it {how}")
     lines += ["", "Engines here, in float32, for engine=...", *_engines(cell, dt)]
     if equations is not None:
         lines += ["", "Generated code of a step and its gradients", *_indented(cell_code(equations).splitlines())]

@@ -3,24 +3,27 @@
     s' = a s + b        a matrix a and a vector b for each unit, from the input and from fields that are known already
 
 The fields of the state form components: fields that depend on each other are one component (the real and the imaginary
-part of an LRU), and a component may depend on earlier ones in any way (the c of a power-law scan on the age). The
-matrix of a component is a part of the step's Jacobian, which the recorded gradients contain.
+part of an LRU), and a component may depend on earlier ones in any way (the c of a power-law scan on the age). a and b
+are read from the expressions of the new state. The gradients of the state have a matrix of their own, the step's
+Jacobian, which is read from the recorded gradients: detach makes it differ from a.
+
+A chunk's map is a product of up to 64 matrices. It must not overflow where the state does not: so a cell is a scan only
+if the bounds of its factors (bounds.py) lie between -1 and 1.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-import torch
-
-from timescales.nn.engine.equations import Equations, substitute
-from timescales.nn.engine.scalar import Graph, Node, evaluate, in_order
+from timescales.nn.engine.bounds import bounds_by_case
+from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.scalar import Graph, Node, in_order
 
 Matrix = tuple[tuple[Node | None, ...], ...]  # None is 0
-SAMPLES = 64  # random numbers for each input, with which the expressions are checked
-TOLERANCE = 1e-9  # in float64
+Terms = dict[Node | None, Node]  # of an affine expression: the factor of each variable, and what is added, by None
+MOST = 3  # fields of a component: 3 factors of 1 in a row are at most 3^64 in a chunk, which float32 has
 
 
 class Component(NamedTuple):
@@ -43,74 +46,102 @@ class Affine(NamedTuple):
     jacobian: Matrix
 
 
-class NotLinear(Exception):
-    """An expression is not linear in the gradients of the state."""
+class NotAffine(Exception):
+    """A step is no scan, for this reason."""
 
 
-_known: weakref.WeakKeyDictionary[Graph, Affine | None] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Graph, Affine | str] = weakref.WeakKeyDictionary()
 
 
 def affine(e: Equations) -> Affine | None:
-    """The affine maps of a cell without recurrent product; None if its step is not affine, or has such a product."""
+    """The affine maps of a cell without recurrent product; None if its step is no scan, or has such a product."""
+    found = affine_or_reason(e)
+    return None if isinstance(found, str) else found
+
+
+def affine_or_reason(e: Equations) -> Affine | str:
+    """The affine maps of a cell's step, or the reason why it is no scan over time."""
     if e.graph not in _known:
-        _known[e.graph] = _affine(e) if e.is_scan else None
+        try:
+            _known[e.graph] = _affine(e)
+        except NotAffine as error:
+            _known[e.graph] = str(error)
     return _known[e.graph]
 
 
-def _affine(e: Equations) -> Affine | None:
-    try:
-        by_state = [_coefficients(e, node) for node in e.d_state]
-    except NotLinear:
-        return None
-    numbers = range(len(e.fields))
-    jacobian = tuple(tuple(by_state[j].get(i) for j in numbers) for i in numbers)
-    components = []
-    for fields in _in_order_of_need(e):
-        own = {e.graph.input("state", k) for k in fields}
-        matrix = tuple(tuple(jacobian[i][j] for j in fields) for i in fields)
-        if any(own & set(in_order([entry])) for row in matrix for entry in row if entry is not None):
-            return None
-        zero = dict.fromkeys(own, e.graph.constant(0.0))
-        components.append(Component(fields, matrix, tuple(substitute(e.graph, [e.new[i] for i in fields], zero))))
-    found = Affine(tuple(components), jacobian)
-    return found if _holds(e, found) else None
+def _affine(e: Equations) -> Affine:
+    if not e.is_scan:
+        raise NotAffine("a step has a product over the units")
+    jacobian = _jacobian(e)
+    components = [_component(e, fields) for fields in _in_order_of_need(e, jacobian)]
+    for component in components:
+        _check_factors(e, component, jacobian)
+    return Affine(tuple(components), jacobian)
 
 
-def _coefficients(e: Equations, result: Node) -> dict[int, Node]:
-    """The factors of the gradients d_state in an expression that is linear in them, by field. 0 is left out."""
-    graph, known = e.graph, dict[Node, dict[int, Node]]()
+def _jacobian(e: Equations) -> Matrix:
+    """What the gradients of the state before are multiplied with, from those of the new one."""
+    after = [e.graph.input("d_state", i) for i in range(len(e.fields))]
+    columns = []
+    for field, node in zip(e.fields, e.d_state, strict=True):
+        found = _terms(node, after)
+        if found is None or None in found:
+            raise NotAffine(f"the gradient of {field} is not linear in the gradients of the new state")
+        columns.append([found.get(d) for d in after])
+    return tuple(zip(*columns, strict=True))
+
+
+def _component(e: Equations, fields: tuple[int, ...]) -> Component:
+    own = [e.graph.input("state", k) for k in fields]
+    rows, drive = [], []
+    for k in fields:
+        found = _terms(e.new[k], own)
+        if found is None:
+            raise NotAffine(f"the new {e.fields[k]} is not affine in {' and '.join(e.fields[j] for j in fields)}")
+        rows.append(tuple(found.get(state) for state in own))
+        drive.append(found.get(None, e.graph.constant(0.0)))
+    return Component(fields, tuple(rows), tuple(drive))
+
+
+def _check_factors(e: Equations, component: Component, jacobian: Matrix) -> None:
+    """Raise NotAffine if a product of the factors of many steps may overflow, forward or backward."""
+    fields = component.fields
+    if len(fields) > MOST:
+        raise NotAffine(f"more than {MOST} fields depend on each other: {', '.join(e.fields[k] for k in fields)}")
+    backward = tuple(tuple(jacobian[i][j] for j in fields) for i in fields)
+    for i, j, node in (*entries(component.matrix), *entries(backward)):
+        low, high = bounds_by_case(e, node)
+        if not -1.0 <= low <= high <= 1.0:
+            before, new = e.fields[fields[j]], e.fields[fields[i]]
+            raise NotAffine(f"the factor of {before} in the new {new} is not known to lie between -1 and 1")
+
+
+def _terms(result: Node, variables: Container[Node]) -> Terms | None:
+    """The terms of an expression that is affine in the variables; None if it is not. Terms that are 0 are left out."""
+    graph, known = result.graph, dict[Node, Terms]()
     for node in in_order([result]):
         parts = [known[a] for a in node.args]
-        if node.op == "d_state":
-            known[node] = {node.value[0]: graph.constant(1.0)}
-        elif not any(parts):
-            known[node] = {}
+        varies = [any(key is not None for key in part) for part in parts]
+        if node in variables:
+            known[node] = {node: graph.constant(1.0)}
+        elif not any(varies):
+            known[node] = {} if node.op == "constant" and node.value == 0.0 else {None: node}
         elif node.op == "neg":
             known[node] = {k: -v for k, v in parts[0].items()}
         elif node.op in ("add", "sub"):
-            if any(not part and not _is_zero(a) for part, a in zip(parts, node.args, strict=True)):
-                raise NotLinear
             known[node] = {k: _joined(node.op, parts[0].get(k), parts[1].get(k)) for k in parts[0] | parts[1]}
-        elif node.op == "mul" and not all(parts):
-            linear, factor = (parts[0], node.args[1]) if parts[0] else (parts[1], node.args[0])
-            known[node] = {k: v * factor for k, v in linear.items()}
-        elif node.op == "div" and not parts[1]:
+        elif node.op == "mul" and not all(varies):
+            affine, factor = (parts[0], node.args[1]) if varies[0] else (parts[1], node.args[0])
+            known[node] = {k: v * factor for k, v in affine.items()}
+        elif node.op == "div" and not varies[1]:
             known[node] = {k: v / node.args[1] for k, v in parts[0].items()}
-        elif node.op == "select" and not parts[0]:
-            if any(not part and not _is_zero(a) for part, a in zip(parts[1:], node.args[1:], strict=True)):
-                raise NotLinear
+        elif node.op == "select" and not varies[0]:
             zero = graph.constant(0.0)
             yes, no = parts[1:]
             known[node] = {k: graph("select", node.args[0], yes.get(k, zero), no.get(k, zero)) for k in yes | no}
         else:
-            raise NotLinear
-    if not known[result] and not _is_zero(result):
-        raise NotLinear
+            return None
     return known[result]
-
-
-def _is_zero(node: Node) -> bool:
-    return node.op == "constant" and node.value == 0.0
 
 
 def _joined(op: str, a: Node | None, b: Node | None) -> Node:
@@ -123,10 +154,11 @@ def _joined(op: str, a: Node | None, b: Node | None) -> Node:
     return b if op == "add" else -b
 
 
-def _in_order_of_need(e: Equations) -> list[tuple[int, ...]]:
-    """The components: fields that need each other, after those that they need."""
+def _in_order_of_need(e: Equations, jacobian: Matrix) -> list[tuple[int, ...]]:
+    """The components: fields that need each other, in value or gradient, after those that they need."""
     numbers = range(len(e.fields))
     needs = [{node.value[0] for node in in_order([new]) if node.op == "state"} for new in e.new]
+    needs = [own.union(j for j in numbers if row[j] is not None) for own, row in zip(needs, jacobian, strict=True)]
     for _ in numbers:  # what the needed ones need
         needs = [own.union(*(needs[k] for k in own)) for own in needs]
     groups = {tuple(j for j in numbers if j == i or (j in needs[i] and i in needs[j])) for i in numbers}
@@ -137,27 +169,6 @@ def _in_order_of_need(e: Equations) -> list[tuple[int, ...]]:
         ordered.append(ready)
         groups.remove(ready)
     return ordered
-
-
-def _holds(e: Equations, found: Affine) -> bool:
-    """Whether a s + b is the new state, for random numbers: detach and others give a state another gradient."""
-    results = [*e.new, *e.backward]
-    random = torch.Generator().manual_seed(0)
-    inputs = {
-        node: torch.rand(SAMPLES, generator=random, dtype=torch.float64)
-        for node in in_order([*results, *(n for c in found.components for n in c.drive)])
-        if not node.args and node.op != "constant"
-    }
-    for component in found.components:
-        states = [inputs.get(e.graph.input("state", j), torch.zeros(())) for j in component.fields]
-        for i, row, drive in zip(component.fields, component.matrix, component.drive, strict=True):
-            value, total = evaluate([e.new[i], drive], inputs)
-            for entry, state in zip(row, states, strict=True):
-                if entry is not None:
-                    total = total + evaluate([entry], inputs)[0] * state
-            if not bool(((total - value).abs() <= TOLERANCE * (1.0 + value.abs())).all()):
-                return False
-    return True
 
 
 def entries(matrix: Matrix) -> Sequence[tuple[int, int, Node]]:

@@ -15,9 +15,9 @@ each field of the state, and H more for the gradients of the outputs in a graph;
 in a GRU, counts twice. For a pLSTM with 3 gates these are 7 H: the copy task with T = 200 (220 x 128 x 128) needs
 102 MB.
 
-A cell without recurrent weights whose step is affine in the state (affine.py) needs no loop over the steps: it is a
-scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each group of fields forward, and 3
-backward, whatever the number of steps.
+A cell without recurrent weights whose step is affine in the state, with factors between -1 and 1 (affine.py), needs no
+loop over the steps: it is a scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each
+group of fields forward, and 3 backward, whatever the number of steps.
 
 loops.py has the loops over the steps, buffers.py their memory, programs.py the CUDA graphs.
 """
@@ -36,6 +36,7 @@ from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels
+from timescales.nn.engine.affine import affine
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import check_backward, no_jvp, saved_tensors_have_hooks
@@ -60,7 +61,12 @@ def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False) -> str | None
     return trial(cell, found, x.device) if x.is_cuda else None
 
 
-_trials: dict[tuple[type[Cell], str, torch.device], str | None] = {}
+def _code(found: Equations) -> tuple[str, bool]:
+    """The kernels of a cell, and whether they are run as a scan, which may depend on what the vectors are."""
+    return emit_triton.code(found), affine(found) is not None
+
+
+_trials: dict[tuple[type[Cell], tuple[str, bool], torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -70,7 +76,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = type(cell), emit_triton.code(found), device
+    key = type(cell), _code(found), device
     if key not in _trials:
         _trials[key] = _trial(cell, found, device)
     return _trials[key]
@@ -346,8 +352,8 @@ def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
 
     key: tuple[Any, ...] = ()
     if plan.pool is not None:
-        code = emit_triton.code(plan.equations)
-        key = (code, *sizes, H, dt is None, mask is None, plan.time_gradient, *programs.settings(x.device))
+        given = (dt is None, mask is None, plan.time_gradient)
+        key = (*_code(plan.equations), *sizes, H, *given, *programs.settings(x.device))
     lease = programs.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
     _project(b, inputs)
