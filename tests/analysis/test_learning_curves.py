@@ -99,7 +99,7 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
     ],
 )
 def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
-    loaded = [load(ROOT / "results" / "parked" / run, None) for run in runs]
+    loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
     path, _ = study.write(
         analysis.compare_runs(loaded, "learning_curves", printed=printed.printed), tmp_path, "learning_curves"
     )

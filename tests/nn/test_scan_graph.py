@@ -86,7 +86,7 @@ def test_a_long_product_of_small_gates_is_zero_and_no_more():
 
 
 def test_passes_of_a_call(monkeypatch):
-    """Each pass once, whatever the number of steps; a field that is written anew needs no chunks without a mask."""
+    """Each pass once, whatever the number of steps; a field that is overwritten needs no chunks without a mask."""
     called = []
     for name in ("local_forward", "final_forward", "local_backward", "final_backward", "carry"):
         real = getattr(scan, name)

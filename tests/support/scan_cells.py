@@ -43,7 +43,7 @@ class Divided(OneField):
 
 
 class Clock(Cell):
-    """n counts the steps up to 10 and begins anew."""
+    """n counts the steps up to 10 and restarts."""
 
     gates = ("cell",)
     recurrent = False

@@ -320,7 +320,7 @@ def test_naive_and_combine_grow_length_first_then_nesting():
 
 
 def test_a_loss_that_rises_keeps_the_level():
-    """By 5 % of its mean a validation, over the last ten at most; the count goes on, and starts anew at each level."""
+    """By 5 % of its mean a validation, over the last ten at most; the count goes on, and restarts at each level."""
     task = Program(length=9, nesting=2, strategy="naive", tries=10)
     rising = [1.0 + 0.1 * k for k in range(10)]  # by .1 a validation, 6.9 % of the mean, 1.45
     slowly = [1.0 + 0.05 * k for k in range(10)]  # 4.1 % of 1.225

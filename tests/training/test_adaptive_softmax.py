@@ -1,4 +1,4 @@
-"""The language model of WikiText-103: the adaptive softmax, a state that begins anew with each article."""
+"""The language model of WikiText-103: the adaptive softmax, a state that restarts with each article."""
 
 import copy
 import itertools

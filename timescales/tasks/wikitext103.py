@@ -1,4 +1,4 @@
-"""WikiText-103 by words: a large vocabulary, an adaptive softmax, and a state that begins anew with each article."""
+"""WikiText-103 by words: a large vocabulary, an adaptive softmax, and a state that restarts with each article."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def run_with_resets(rnn: RNN, x: Tensor, state: State, reset: Tensor | None) -> 
     """`rnn(x, state)` where some sequences begin again, with the initial state, before some steps.
 
     reset: (S, B), where; None for nowhere. Each layer runs from one step with a reset to the next. Masks of dropout
-    between the layers are those of the whole sequence; recurrent weights are dropped anew in each run.
+    between the layers are those of the whole sequence; recurrent weights get a new mask in each run.
     """
     if reset is None or not (steps := reset.any(1).nonzero().flatten().tolist()):
         return rnn(x, state)

@@ -42,7 +42,7 @@ def place(rnn: nn.Module) -> tuple[nn.Module, str]:
 
 
 def reshaped(layer: Layer, shape, remove) -> None:
-    """Two steps with weights that `shape` computes anew in each pass; then `remove` makes them permanent."""
+    """Two steps with weights that `shape` computes again in each pass; then `remove` makes them permanent."""
     rnn, x = layer.make(), data()
     cell, name = place(rnn)
     before = rnn(x)[0].detach()

@@ -1,9 +1,9 @@
 """The fused engine: the time loop of any cell on the CPU in C++, as one autograd function.
 
 Its code is generated from `Cell.step`: the equations of a step are traced (trace.py, equations.py), written as C++
-(emit_cpp.py) and compiled into the loop (loop.cpp, or scan.cpp for a cell without recurrent weights; library.py).
-Before a cell's library is used, a small sequence through it is compared with the eager engine (trial.py). The engine
-needs float32 on the CPU and a C++ compiler.
+(emit_cpp.py) and compiled into the loop: loop.cpp, or scan.cpp for a cell without recurrent weights
+(shared_library.py). Before a cell's library is used, a small sequence through it is compared with the eager engine
+(trial.py). The engine needs float32 on the CPU and a C++ compiler.
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_cpp, equations, library, trial
+from timescales.nn.engine import eager, emit_cpp, equations, shared_library, trial
 from timescales.nn.engine.compiler import BuildError
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import (
@@ -31,7 +31,7 @@ from timescales.nn.engine.kernel import (
     no_jvp,
     saved_tensors_have_hooks,
 )
-from timescales.nn.engine.library import Problem
+from timescales.nn.engine.shared_library import Problem
 from timescales.nn.engine.workspace import Workspace
 
 
@@ -64,7 +64,7 @@ _tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code
 def _new_program(cell: Cell, found: Equations) -> Program | str:
     code = emit_cpp.cell_code(found)
     try:
-        program = Program(found, library.load(code, type(cell).__name__, found.is_scan))
+        program = Program(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
     key = code, found.hoisted.description()

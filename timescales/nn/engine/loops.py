@@ -71,7 +71,7 @@ def scan_forward(b: Buffers) -> None:
     for c, component in enumerate(b.affine.components):
         for i, field in enumerate(component.fields):
             b.starts[i, :, 0].copy_(b.states[field][:, 0])
-        # Without a mask, fields that are written anew at each step need no state before a chunk.
+        # Without a mask, fields that each step overwrites need no state before a chunk.
         if b.chunks > 1 and not (component.is_memoryless and b.mask is None):
             passes.local_forward(b, c)
             passes.carry(b, len(component.fields), backward=False)

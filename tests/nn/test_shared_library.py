@@ -13,7 +13,7 @@ import torch
 
 from timescales import LSTM, PLSTM
 from timescales.nn.engine import compiler as compilers
-from timescales.nn.engine import library
+from timescales.nn.engine import shared_library
 
 RUN = """
 import sys
@@ -57,7 +57,11 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     empty = hashlib.sha256(b"").digest()
     monkeypatch.setattr(compilers, "write_library", lambda file, compiler, arguments: file.write_bytes(empty))
     (tmp_path / "other.cpp").touch()
-    names = [library.build("code", "Mine"), library.build("code", "Mine"), library.build("other code", "Mine")]
+    names = [
+        shared_library.build("code", "Mine"),
+        shared_library.build("code", "Mine"),
+        shared_library.build("other code", "Mine"),
+    ]
     changes = {
         "FLAGS": ("-O2",),
         "processor": lambda: "another",
@@ -66,9 +70,9 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     for name, value in changes.items():
         with monkeypatch.context() as changed:
             changed.setattr(compilers, name, value)
-            names.append(library.build("code", "Mine"))
-    monkeypatch.setattr(library, "LOOP", tmp_path / "other.cpp")
-    names.append(library.build("code", "Mine"))
+            names.append(shared_library.build("code", "Mine"))
+    monkeypatch.setattr(shared_library, "LOOP", tmp_path / "other.cpp")
+    names.append(shared_library.build("code", "Mine"))
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6]
 
 
@@ -109,7 +113,7 @@ def test_fused_by_name_says_why_it_cannot(monkeypatch):
         raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")
 
     monkeypatch.setattr(compilers, "find_compiler", no_compiler)
-    monkeypatch.setattr(library, "_loaded", {})
+    monkeypatch.setattr(shared_library, "_loaded", {})
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower: no C.. compiler found"):
