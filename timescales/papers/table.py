@@ -239,7 +239,7 @@ class Figure:
     """A panel of figure.png."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("kind", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale")
-    kind: Literal["cells", "curves", "line", "probe"]
+    kind: Literal["cells", "curves", "line", "probe", "times"]
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
     probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number

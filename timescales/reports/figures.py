@@ -62,11 +62,12 @@ def _panels(report: Report) -> Iterator[Panel]:
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
-    """Of a panel, in inches; of cells it depends on how many lines there are."""
-    drawn = {panel.size for panel in shown if panel.figure.kind == "cells"}
-    cells = len(report.table.cells) if "paper" in drawn else 0
-    lines = max(cells, len({group(row["axes"]) for row in report.rows["tiny"]}))
-    return 0.26 * lines + 1.8 if drawn else 4.2
+    """Of a panel, in inches; it depends on how many lines of text stand beside it."""
+    sizes = {panel.size for panel in shown if panel.figure.kind in ("cells", "times")}
+    lines = [len({group(row["axes"]) for row in report.rows[size]}) for size in sizes | {"tiny"}]
+    if any(panel.size == "paper" and panel.figure.kind == "cells" for panel in shown):
+        lines.append(len(report.table.cells))
+    return 0.26 * max(lines) + 1.8 if sizes else 4.2
 
 
 def _title(panel: Panel) -> str:
@@ -211,4 +212,41 @@ def _probe(ax: Any, panel: Panel) -> None:
     _legend(ax)
 
 
-KINDS: dict[str, Callable[[Any, Panel], None]] = {"cells": _cells, "curves": _curves, "line": _line, "probe": _probe}
+def _times(ax: Any, panel: Panel) -> None:
+    """T_1/e of each run's units: the median as a dot, a line from the 10 % to the 90 % quantile."""
+    prefix = "probe/one_over_e/"
+    labels = []
+    for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
+        measured = [row for row in rows if row.get(f"{prefix}zero_input/median") is not None]
+        if not measured:
+            continue
+        for k, row in enumerate(measured):
+            y = len(labels) + 0.6 * ((k + 0.5) / len(measured) - 0.5)
+            shade = colour(row["axes"])
+            low, median, high = (row.get(f"{prefix}{name}") for name in ("q10", "median", "q90"))
+            # A quantile beyond the longest lag in the data is not in the record: the line ends in an arrow.
+            known = [value for value in (low, median, high) if value is not None]
+            ax.plot([*known[:1], *known[-1:]], [y] * min(2, 2 * len(known)), "-", color=shade, lw=1.5)
+            if known and high is None:
+                ax.plot(known[-1], y, ">", color=shade, ms=5)
+            if median is not None:
+                ax.plot(median, y, "o", color=shade, ms=4)
+            ax.plot(row[f"{prefix}zero_input/median"], y, "d", mfc="white", color=shade, ms=4, zorder=3)
+        labels.append(label)
+    ax.set_yticks(range(len(labels)), labels, fontsize=8)
+    ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))
+    ax.set_xlabel(
+        "$T_{1/e}$ (steps): dots are medians, lines reach from the 10 % to the 90 % quantile, an arrow is beyond the "
+        "data\nopen diamonds: the median at zero input",
+        fontsize=9,
+    )
+    ax.grid(axis="y", color="#eeeeee")
+
+
+KINDS: dict[str, Callable[[Any, Panel], None]] = {
+    "cells": _cells,
+    "curves": _curves,
+    "line": _line,
+    "probe": _probe,
+    "times": _times,
+}
