@@ -74,6 +74,8 @@ def _title(panel: Panel) -> str:
     metric = panel.table.metric
     other = f": {metric}" if is_steps(metric) and metric != panel.report.table.metric else ""
     size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
+    if panel.figure.kind == "times":
+        return f"How long units keep what they have written\n{size}"
     return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
 
 
@@ -236,8 +238,8 @@ def _times(ax: Any, panel: Panel) -> None:
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
     ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))
     ax.set_xlabel(
-        "$T_{1/e}$ (steps): dots are medians, lines reach from the 10 % to the 90 % quantile, an arrow is beyond the "
-        "data\nopen diamonds: the median at zero input",
+        "$T_{1/e}$ of a run's units (steps)\ndots: median; lines: 10 % to 90 % quantile\n"
+        "arrow: beyond the longest lag in the data\nopen diamonds: the median at zero input",
         fontsize=9,
     )
     ax.grid(axis="y", color="#eeeeee")
