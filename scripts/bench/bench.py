@@ -180,10 +180,15 @@ def layer_jobs(quick: bool) -> Iterator[Job]:
 
 
 def gate_jobs(quick: bool) -> Iterator[Job]:
-    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks."""
+    """Every gate of Gu et al. in an LSTM and a GRU, and the other cells, each on the engine that `auto` picks.
+
+    The cells with a fixed place in the papers also at the size of sequential MNIST.
+    """
     gates = [f"{core} {gate}" for core in ("lstm", "gru") for gate in MECHANISMS]
     variants = (UNIT, "nn.GRU", "fused LSTM", *gates, *OTHER_CELLS)
     yield Job("gates", "A", CONFIGS["A"], variants, seconds=10 if quick else 60)
+    if not quick:
+        yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), seconds=30)
 
 
 SCANS = ("minGRU", "minLSTM", "PLScan", "LRU")
