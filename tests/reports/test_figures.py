@@ -95,3 +95,19 @@ def test_pictures_that_committed_reports_show_are_there():
     pages = [path for path in (ROOT / "results").glob("*/table.md") if "(figure.png)" in path.read_text()]
     assert len(pages) >= 20
     assert [path.parent.name for path in pages if not (path.parent / "figure.png").is_file()] == []
+
+
+def test_times_of_units_beyond_the_data_end_in_an_arrow():
+    from matplotlib.figure import Figure
+
+    found = [*rows([0.5], model="plstm"), *rows([0.6], model="lstm"), *rows([0.7], model="ur")]
+    name = "probe/one_over_e/"
+    found[0] |= {f"{name}q10": 1.0, f"{name}median": 4.0, f"{name}q90": 20.0, f"{name}zero_input/median": 5.0}
+    found[1] |= {f"{name}q10": 2.0, f"{name}median": None, f"{name}q90": None, f"{name}zero_input/median": 90.0}
+    of = report_of({**TABLE, "figure": {"kind": "times"}}, {"paper": found, "tiny": []})
+    ax = Figure().subplots()
+    figures.KINDS["times"](ax, figures.Panel(of, "paper", of.table, *of.table.figure))
+    drawn = [(line.get_marker(), *map(float, line.get_xdata())) for line in ax.lines]
+    known = [("None", 1.0, 20.0), ("o", 4.0), ("d", 5.0)]
+    assert drawn == [*known, ("None", 2.0, 2.0), (">", 2.0), ("d", 90.0)]
+    assert len(ax.get_yticklabels()) == 2, "ur was not measured"
