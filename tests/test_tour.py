@@ -55,6 +55,18 @@ def test_blocks_share_names_and_print_what_the_page_shows(tmp_path, monkeypatch)
         tour.run(tour.Block("bash", "python scripts/tour.py --no-such-option", None), names)
 
 
+def test_a_page_that_shows_something_else_fails(tmp_path, monkeypatch, capsys):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(tour, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["tour.py"])
+    page.write_text(PAGE.replace("x is 6\n", "x is 7\n"))  # a number
+    tour.main()
+    assert "    x is 6\n" in capsys.readouterr().out
+    page.write_text(PAGE.replace("x is 6\n", "y is 6\n"))
+    with pytest.raises(SystemExit, match="shows something else:\ny is 6"):
+        tour.main()
+
+
 @pytest.mark.parametrize(
     ("printed", "shown", "same"),
     [
