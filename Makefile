@@ -5,7 +5,7 @@ MINUTES ?= 9
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ help: ## list the targets
 
 demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a CPU
 	$(PY) scripts/demo.py
+
+tour: .venv/installed ## run docs/tour.md: train three models, write a gate, judge a claim: one to two minutes on a CPU
+	$(PY) scripts/tour.py
 
 tutorial: .venv/installed ## run the tutorial, from a first run to your own gate and table: one minute, writes to runs/
 	$(PY) docs/tutorial/tutorial.py

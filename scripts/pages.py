@@ -33,6 +33,8 @@ import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
+from timescales.papers.table import Grid  # noqa: E402
+from timescales.reports import cards  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 
 DOCS = ROOT / "docs"
@@ -136,7 +138,7 @@ def model_blocks(name: str) -> dict[str, Callable[[], str]]:
     return {
         "reference": lambda: reference(CELLS[name]),
         "settings": lambda: settings(CONF / "model" / f"{name}.yaml", "model"),
-        "tables": lambda: tables(lambda runs: in_model(name, runs)),
+        "tables": lambda: tables(lambda runs: name in cards.models(runs)),
         "speed": lambda: speed(name),
     }
 
@@ -148,7 +150,7 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
         "facts": lambda: facts(name),
         "settings": lambda: settings(CONF / "task" / f"{name}.yaml", "task"),
         "recipes": lambda: recipes(name),
-        "tables": lambda: tables(lambda runs: name in values(runs, "task")),
+        "tables": lambda: tables(lambda runs: name in cards.values(runs, "task")),
     }
 
 
@@ -291,11 +293,11 @@ def _written(value: Any) -> str:
     return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else _rate(str(value))
 
 
-def tables(fits: Callable[[list[dict[str, Any]]], bool]) -> str:
+def tables(fits: Callable[[list[Grid]], bool]) -> str:
     """The tables some of whose runs fit, with what they show and where it is printed."""
     body = []
     for table in all_tables():
-        if fits(table["runs"]):
+        if fits([Grid(settings) for settings in table["runs"]]):
             name = table["name"]
             has_page = (ROOT / "results" / name / "table.md").is_file()
             link = f"[{name}](../../results/{name}/table.md)" if has_page else name
@@ -312,17 +314,6 @@ def all_tables() -> list[dict[str, Any]]:
     """The `table` nodes of conf/table, by name."""
     nodes = [OmegaConf.to_container(OmegaConf.load(path)) for path in sorted((CONF / "table").glob("*.yaml"))]
     return [node["table"] for node in nodes if isinstance(node, dict)]
-
-
-def values(runs: list[dict[str, Any]], key: str) -> set[Any]:
-    """The values that a key takes in a table's runs."""
-    found = [run[key] for run in runs if key in run]
-    return {value for entry in found for value in (entry if isinstance(entry, list) else [entry])}
-
-
-def in_model(name: str, runs: list[dict[str, Any]]) -> bool:
-    """Whether a table trains a model; the tables of Gu et al. train UR as `model=gated model.gate=ur`."""
-    return name in values(runs, "model") or (name == "ur" and "ur" in values(runs, "model.gate"))
 
 
 def speed(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Write results/ and what the README shows of it from the records: `python scripts/report.py [TABLE ...]`.
+"""Write results/, docs/papers and parts of the README from the records: `python scripts/report.py [TABLE ...]`.
 
 --check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
 tables of your own: their reports go to FOLDER/results/.
@@ -19,7 +19,7 @@ from timescales import files, paths  # noqa: E402
 from timescales.config import compose, folders, identity  # noqa: E402
 from timescales.config.compose import Composer  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.reports import markdown, readme, report, write  # noqa: E402
+from timescales.reports import cards, markdown, readme, report, write  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -77,11 +77,13 @@ def write_table(found: Report, composer: Composer | None) -> None:
 
 
 def write_pages(reports: Sequence[Report]) -> None:
-    """Write the index of all tables, and the README's parts."""
+    """Write the index of all tables, the pages of the papers, and the README's parts."""
     files.write_atomic(paths.RESULTS / "README.md", markdown.index(reports).encode())
     readme.draw(readme.pictured(reports))
     readme.write(readme.parts(reports))
-    print(f"written: {paths.RESULTS.relative_to(ROOT)}/README.md, {readme.README.name}")
+    for path, text in cards.pages(reports).items():
+        files.write_atomic(path, text.encode())
+    print(f"written: results/README.md, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
 
 
 def publish(found: Report, composer: Composer) -> None:
@@ -106,6 +108,7 @@ def check(reports: Sequence[Report], whole: bool) -> None:
             wrong.append("results/README.md")
         if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
             wrong.append("README.md")
+        wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]
     if wrong:
         sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
     print(f"{len(reports)} reports are what their runs give")

@@ -137,7 +137,7 @@ def test_the_price_of_what_is_open(tmp_path):
     assert price({"model": "lstm"}) == "3 runs not timed"
     assert price({}) == "1 run: 10 min, 3 runs not timed"
     old = gather.open_runs(planned(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
-    assert [axes["seed"] for axes, _ in old if axes["model"] == "plstm"] == [0, 2]  # of older code: open again
+    assert [run.axes["seed"] for run in old if run.axes["model"] == "plstm"] == [0, 2]  # of older code: open again
     known = gather.open_runs(planned(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
     found = report_of(TABLE, there_are, open_runs=known)
     assert price({}) == "4 runs: 30 h"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from timescales import errors
 from timescales.config import identity
@@ -29,6 +29,14 @@ class Planned:
     def id(self) -> str:
         """The run's identity."""
         return identity.id_of(self.slug)
+
+
+class OpenRun(NamedTuple):
+    """A planned run without a result: its settings, the seconds that it will take if known, its id."""
+
+    axes: dict[str, Any]
+    seconds: float | None
+    id: str
 
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Planned]], list[str]]:
@@ -98,10 +106,8 @@ def _text(path: Path) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
-def open_runs(
-    planned: Sequence[Planned], rows: Sequence[Row], results_dir: Path
-) -> list[tuple[dict[str, Any], float | None]]:
-    """The planned runs that are open: axes, and the seconds they will take if known (`cost.prices`).
+def open_runs(planned: Sequence[Planned], rows: Sequence[Row], results_dir: Path) -> list[OpenRun]:
+    """The planned runs that are open; their seconds are those of `cost.prices`.
 
     Args:
         rows: of those that have ended.
@@ -109,7 +115,7 @@ def open_runs(
     kinds = {run.id: run.kind for run in planned}
     ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
     seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results_dir)
-    return [(run.axes, seconds.get(run.kind)) for run in planned if run.id not in ended]
+    return [OpenRun(run.axes, seconds.get(run.kind), run.id) for run in planned if run.id not in ended]
 
 
 def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs_dir: Path) -> list[str]:

@@ -224,16 +224,22 @@ def _other(result: CellResult) -> str:
     return f"{mean}: {text(result.verdict)}" if mean else ""
 
 
-def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
-    """Every printed value and every claim as a row, for whoever takes a table elsewhere: head and body."""
-    body: list[list[Any]] = []
+def value_rows(report: Report) -> list[list[Any]]:
+    """Every printed value as a row: what, the paper's, ours, n, the verdict and its two p values."""
+    rows: list[list[Any]] = []
     for result in report.cells:
         what = ": ".join(filter(None, [result.cell.label, settings(result.cell.where)]))
         sample = result.sample
         ours = _with_sd(sample.mean, sample.sd)
-        body.append([what, printed(result.cell), ours, sample.n, *_verdict(result.verdict)])
+        rows.append([what, printed(result.cell), ours, sample.n, *_verdict(result.verdict)])
+    return rows
+
+
+def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
+    """Every printed value and every claim as a row, for whoever takes a table elsewhere: head and body."""
+    body = value_rows(report)
     for size, results in (("", report.claims), (" (tiny)", report.small_claims)):
-        body += [[c.claim.text + size, _source(c), numbers(c), c.verdict.n, *_verdict(c.verdict)] for c in results]
+        body += [[c.claim.text + size, source_of(c), numbers(c), c.verdict.n, *_verdict(c.verdict)] for c in results]
     return ["what", "paper", "ours", "n", "verdict", "p for", "p against"], body
 
 
@@ -268,16 +274,16 @@ def _of_ours(results: Sequence[ClaimResult]) -> list[str]:
 def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
     if not results:
         return []
-    told = any(map(_source, results))
+    told = any(map(source_of, results))
     head = ["claim", "verdict", "p for", "p against", "ours", *(["source"] if told else [])]
     body = [
-        [result.claim.text, *_verdict(result.verdict), numbers(result), *([_source(result)] if told else [])]
+        [result.claim.text, *_verdict(result.verdict), numbers(result), *([source_of(result)] if told else [])]
         for result in results
     ]
     return [f"### {title}", "", *grid(head, body), ""]
 
 
-def _source(result: ClaimResult) -> str:
+def source_of(result: ClaimResult) -> str:
     """The paper's words for a claim and their place; what we expected and when; or why we look at it."""
     claim = result.claim
     if claim.quote:
@@ -374,10 +380,11 @@ def outcome_lines(reports: Sequence[Report]) -> list[str]:
         "At paper size": [report.verdict for report in reports],
         "Small-scale version": [report.small_verdict for report in reports],
     }
-    return [f"{size}: {_most_common(verdicts)}." for size, verdicts in sizes.items()]
+    return [f"{size}: {most_common(verdicts)}." for size, verdicts in sizes.items()]
 
 
-def _most_common(verdicts: Sequence[Verdict]) -> str:
+def most_common(verdicts: Sequence[Verdict]) -> str:
+    """How many verdicts have each word, the most frequent first: "8 *open*, 1 *reproduced*"."""
     return ", ".join(f"{n} *{words}*" for words, n in Counter(verdict.word for verdict in verdicts).most_common())
 
 

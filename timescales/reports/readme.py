@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row
-from timescales.papers.verdict import CellResult, Verdict, sum_of
+from timescales.papers.verdict import CellResult, sum_of
 from timescales.reports import markdown
-from timescales.reports.report import Report
+from timescales.reports.report import Report, by_paper
 
 README = paths.ROOT / "README.md"
 PICTURE = "chien_table3"  # the table whose runs the README's picture shows
@@ -117,17 +116,14 @@ def _draw_model(ax: Any, model: str, curves: Sequence[Sequence[tuple[float, floa
 
 def tables(reports: Sequence[Report]) -> str:
     """A row for each paper, and one for our own studies: its tables with their verdicts, in how many runs."""
-    papers: dict[str, list[Report]] = {}
-    for report in reports:
-        papers.setdefault(report.table.paper, []).append(report)
     body = [
         [
-            f"{own[0].table.source.split(',')[0]}: {', '.join(map(_link, own))}",
+            f"[{own[0].table.source.split(',')[0]}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
             f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
             markdown.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
-            *(_words(report.verdict for report in own), _words(r.small_verdict for r in own if r.table.tiny)),
+            *verdicts(own),
         ]
-        for own in papers.values()
+        for paper, own in by_paper(reports).items()
     ]
     return "\n".join(markdown.grid(["tables", "runs", "conclusions and values", "at paper size", "small-scale"], body))
 
@@ -137,9 +133,10 @@ def _link(report: Report) -> str:
     return f"[{name}](results/{name}/table.md)" if report.all_rows else name
 
 
-def _words(verdicts: Iterable[Verdict]) -> str:
-    """How many verdicts have each word, the most frequent first."""
-    return ", ".join(f"{n} *{word}*" for word, n in Counter(verdict.word for verdict in verdicts).most_common())
+def verdicts(reports: Sequence[Report]) -> list[str]:
+    """How many tables have each verdict, at paper size and of their small-scale versions, the most frequent first."""
+    small = [report.small_verdict for report in reports if report.table.tiny]
+    return [markdown.most_common([report.verdict for report in reports]), markdown.most_common(small)]
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")

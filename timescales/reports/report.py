@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from timescales.papers.claims import judge_claims
 from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict, judge_small, judge_table
 from timescales.reports import gather
+from timescales.reports.gather import OpenRun
 from timescales.runs.metrics import is_steps
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
@@ -30,6 +31,13 @@ class Price:
     timed: int  # runs of a kind whose cost is known, and
     seconds: float  # what they take together
     untimed: int  # the other runs
+
+
+def price(runs: Iterable[OpenRun]) -> Price:
+    """What these open runs will take together."""
+    each = [run.seconds for run in runs]
+    timed = [seconds for seconds in each if seconds is not None]
+    return Price(len(timed), sum(timed), len(each) - len(timed))
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Report:
     planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs, also of those in `missing`
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
-    open_runs: Sequence[tuple[dict[str, Any], float | None]] = ()  # axes, and seconds if known
+    open_runs: Sequence[OpenRun] = ()
     dropped: int = 0  # committed runs that are not the table's any more
     kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.cost_key`)
     own: bool = False  # a table in the user's own folder, which make does not know
@@ -135,9 +143,7 @@ class Report:
 
     def price_of(self, where: Where) -> Price:
         """What the open runs with these settings will take on a machine like those that were timed."""
-        each = [seconds for axes, seconds in self.open_runs if matches(axes, where)]
-        timed = [seconds for seconds in each if seconds is not None]
-        return Price(len(timed), sum(timed), len(each) - len(timed))
+        return price(run for run in self.open_runs if matches(run.axes, where))
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """A run's curve."""
@@ -194,6 +200,14 @@ def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None
         own=own,
         unread=gather.unread(table, composed, runs_dir) if runs_dir else [],
     )
+
+
+def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
+    """The reports of each paper's tables, and those of our own studies ("ours")."""
+    papers: dict[str, list[Report]] = {}
+    for report in reports:
+        papers.setdefault(report.table.paper, []).append(report)
+    return papers
 
 
 def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:

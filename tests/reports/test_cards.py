@@ -1,0 +1,103 @@
+"""The page of a paper: what it says of the tables' runs, and when it is out of date."""
+
+import re
+
+import pytest
+from made_up import ORIGIN, TABLE, quoted, report_of, rows
+
+from timescales.config import folders
+from timescales.errors import ConfigError
+from timescales.papers.table import Grid
+from timescales.reports import cards
+from timescales.reports.gather import OpenRun
+
+CITATIONS = """\
+references:
+  - {authors: [{family-names: Somebody}, {family-names: Other}], title: No, year: 2020, notes: ICML}
+  - authors: [{family-names: Made}, {family-names: Up}, {family-names: Name}]
+    title: A gate
+    year: 2021
+    notes: ICML, arXiv 2101.00001
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of the pages, with a list that has marks; CITATION.cff has the made-up paper."""
+    (tmp_path / "CITATION.cff").write_text(CITATIONS)
+    (tmp_path / "README.md").write_text("# Papers\n\n<!-- papers: written by make report -->\n\n<!-- /papers -->\n")
+    monkeypatch.setattr(cards, "CITATIONS", tmp_path / "CITATION.cff")
+    monkeypatch.setattr(cards, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def reports():
+    """Two tables of one paper. The second one has the first one's runs of plstm, and no others."""
+    there = [row | ORIGIN | {"seconds": 3600.0} for row in rows([0.90, 0.91, 0.92]) + rows([0.6] * 3, "lstm")]
+    shared = OpenRun({"model": "gru", "seed": 0}, None, "x")
+    claims = [quoted("plstm > lstm"), quoted("plstm never fails"), {"claim": "lstm never fails", "ours": "to see"}]
+    table = TABLE | {"claims": claims, "success": "valid/accuracy > 0.5", "figure": {"kind": "cells"}}
+    first = report_of(table, {"paper": there, "tiny": []}, open_runs=[shared])
+    cells = [{"where": {"model": "lstm"}, "value": 60.0}, {"where": {"model": "plstm"}, "value": 90.0}]
+    small = TABLE | {"name": "made_second", "cells": cells}
+    timed = [shared._replace(seconds=7200.0), OpenRun({"model": "gru", "seed": 1}, 3600.0, "y")]
+    second = report_of(small, {"paper": there[:3], "tiny": []}, open_runs=timed)
+    return [second, first]
+
+
+def test_what_a_page_says(folder):
+    text = cards.pages(reports())[folder / "made.md"]
+    assert text.startswith("# Made et al. 2021: A gate\n")
+    assert "Made, Up & Name. ICML, [arXiv 2101.00001](https://arxiv.org/abs/2101.00001).\n" in text
+    assert "| conclusions and values | 2 of 2 conclusions hold; " in text
+    assert "![Made up](../../results/made_up/figure.png)" in text
+    assert "make reproduce TABLE=made_up " in text
+    assert "[lstm](../models/lstm.md), [plstm](../models/plstm.md)" in text
+    assert "| tasks | [copy](../tasks/copy.md) |" in text
+    sentence = '| "One is better." (nobody 2021, section 1) | `plstm > lstm` | holds | 91 (n=3) against 60 (n=3) |'
+    assert f"{sentence}\n|  | `plstm never fails` | holds | 0 of 3 runs fail |" in text
+    assert "lstm never fails` | holds | 0 of 3 runs fail |\n|" not in text  # a claim of ours stands in the report
+    assert "| model=plstm | 90.0 | 91 (1) | 3 | compatible |" in text
+    assert "| model=lstm | 60.0 |" not in text
+    assert "1 printed value without runs yet." in text
+
+
+def test_a_run_of_two_tables_is_counted_once(folder):
+    """Six runs have ended, nine by the tables; of the two open ones the shared one has its price from one table."""
+    text = cards.pages(reports())[folder / "made.md"]
+    assert "| runs at paper size | 6 of 8, which took 6.0 h |" in text
+    assert "| missing runs | 2 runs: 3.0 h |" in text
+    assert [int(n) for n in re.findall(r"\| (\d) of 6 \| \d\.0 h \|", text)] == [3, 6]
+
+
+def test_a_page_that_is_out_of_date_is_named(folder):
+    found = reports()
+    assert {path.name for path in cards.stale(found)} == {"made.md", "README.md"}
+    for path, text in cards.pages(found).items():
+        path.write_text(text)
+    assert cards.stale(found) == []
+    assert "| [Made et al. 2021: A gate](made.md) | 2 | 2 of 2 conclusions hold" in (folder / "README.md").read_text()
+    page = folder / "made.md"
+    page.write_text(page.read_text().replace("6.0 h", "7.0 h"))
+    assert cards.stale(found) == [page]
+    page.unlink()
+    assert cards.stale(found) == [page]
+
+
+def test_a_paper_must_be_cited(folder):
+    (folder / "CITATION.cff").write_text(CITATIONS.replace("Made", "Mode"))
+    with pytest.raises(ConfigError, match=r"CITATION.cff: references: none is by made; add the paper of table/made_"):
+        cards.pages(reports())
+
+
+def test_authors_and_models():
+    one, two = ({"authors": [{"family-names": name} for name in names]} for names in ("A", "AB"))
+    assert [cards._authors(entry, most=2) for entry in (one, two)] == ["A", "A & B"]
+    grids = [Grid({"model": ["lstm", "gated"], "model.gate": ["-", "ur"]}), Grid({"model": "lstm"})]
+    assert cards.models(grids) == ["lstm", "gated", "ur"]
+
+
+def test_every_table_stands_on_its_papers_page():
+    for name in folders.choices("table"):
+        text = (cards.FOLDER / f"{name.split('_')[0]}.md").read_text()
+        assert re.search(rf"/{name}/table\.md|`{name}`", text), name
