@@ -219,7 +219,8 @@ def test_the_speed_table_of_the_readme_is_what_was_measured(monkeypatch):
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.name)
 def test_a_script_that_is_run_parses_its_arguments(script):
     text = script.read_text()
-    assert ('if __name__ == "__main__"' in text) == ("ArgumentParser(" in text)
+    parses = "ArgumentParser(" in text or "commands.show_status()" in text
+    assert ('if __name__ == "__main__"' in text) == parses
 
 
 def test_make_help_lists_every_target():
