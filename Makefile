@@ -78,7 +78,7 @@ test-slow: .venv/installed ## run the tests that train for minutes
 test-slurm: .venv/installed ## run a sweep on a real SLURM of one node, which is installed for it (apt, root): 4 minutes
 	$(PY) tests/slurm/sweep.py
 
-test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray and ONNX in an environment of its own (2 GB): 5 minutes
+test-ecosystem: .venv-ecosystem/installed ## run the tests with Lightning, skorch, accelerate, Optuna, Ray, ONNX and trackio in an environment of its own (2 GB): 5 minutes
 	.venv-ecosystem/bin/python -m pytest tests/ecosystem
 
 .venv-ecosystem/installed: pyproject.toml tests/ecosystem/requirements.txt

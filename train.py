@@ -108,7 +108,7 @@ class Job:
 
     def begin(self) -> TrainingRun:
         """Build the model and all that trains it, begin the record, and open the loggers."""
-        from timescales.runs import loggers, wandb_run
+        from timescales.runs import loggers
         from timescales.training import build, outcome
         from timescales.training.run import TrainingRun, resume_step
 
@@ -119,7 +119,7 @@ class Job:
             record.start(directory, self.run_id, self.config, self.restart)
         model, task, optimizer = build.build(config)
         search.check_direction(task.spec.select)
-        wandb_run.check(config["logger"])
+        loggers.check(config["logger"]["name"])
         if start_late:
             record.start(directory, self.run_id, self.config, self.restart)
         settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)

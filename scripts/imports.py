@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("papers",),
     ("reports",),
     ("cli", "sweep", "timescales"),
-    ("__main__",),
+    ("__main__", "commands"),
 )
 SHARED = LAYERS[0]  # may import each other; the picture draws them as one box
 

@@ -1,5 +1,6 @@
 """Write results/, docs/papers and parts of the README from the records: `python scripts/report.py [TABLE ...]`.
 
+Without --check it is the command `timescales-report` of an installation, and writes these pages, too.
 --check compares and writes nothing; --wandb puts the tables at W&B, too. --config-dir FOLDER, as for train.py, is for
 tables of your own: their reports go to FOLDER/results/.
 """
@@ -15,65 +16,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import files, paths  # noqa: E402
-from timescales.config import compose, folders, identity  # noqa: E402
-from timescales.config.compose import Composer  # noqa: E402
-from timescales.errors import ConfigError  # noqa: E402
-from timescales.reports import cards, markdown, readme, report, write  # noqa: E402
+from timescales import commands, files, paths  # noqa: E402
+from timescales.reports import cards, markdown, readme  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", nargs="*", help="names of tables; none: all")
+    commands.add_report_options(parser)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
     )
-    parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
-    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     options = parser.parse_args()
-    own = options.config_dir is not None
-    results = options.config_dir / "results" if own else paths.RESULTS
-    known = folders.choices("table")
-    if own:
-        known = sorted(path.stem for path in (options.config_dir / "table").glob("*.yaml"))
-    with compose.composing() as composer:
-
-        def make(names: Sequence[str]) -> list[Report]:
-            runs = None if options.check else paths.RUNS
-            return [report.make(name, composer, results, runs, own) for name in names]
-
-        try:
-            folders.check_user_folder()
-            reports = make(options.table or known)
-        except ConfigError as error:
-            sys.exit(f"error: {error}")
+    with commands.tables(options) as tables:
         if options.check:
-            check(reports, whole=not (options.table or own))
+            check(tables.reports(runs=None), whole=not tables.named and tables.results == paths.RESULTS)
             return
-        for found in reports:
-            write_table(found, composer if options.wandb else None)
-        if not own:
-            write_pages(make(known) if options.table else reports)
-
-
-def write_table(found: Report, composer: Composer | None) -> None:
-    """Write one report, and say in lines what became of the table; with a composer put it at W&B, too."""
-    from timescales.reports import figures
-
-    if write.write(found):
-        figures.draw(found)
-        if composer is not None:
-            publish(found, composer)
-    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
-    print(f"{found.table.name:24} {paper}; small-scale version: {small}")
-    for line in found.missing:
-        print(f"  cannot run here: {line}")
-    for line in found.unread:
-        print(f"  {line}")
-    if found.dropped:
-        print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
+        reports = tables.reports()
+        commands.write_reports(reports, tables.composer if options.wandb else None)
+        if tables.results == paths.RESULTS:
+            write_pages(tables.reports(tables.known) if tables.named else reports)
 
 
 def write_pages(reports: Sequence[Report]) -> None:
@@ -84,19 +47,6 @@ def write_pages(reports: Sequence[Report]) -> None:
     for path, text in cards.pages(reports).items():
         files.write_atomic(path, text.encode())
     print(f"written: results/README.md, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
-
-
-def publish(found: Report, composer: Composer) -> None:
-    """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
-    from timescales.runs import wandb_run
-
-    shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
-    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
-    summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
-    logger = identity.resolved(composer(["logger=wandb"]))["logger"]
-    name = found.table.name
-    there = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), there, summary)
 
 
 def check(reports: Sequence[Report], whole: bool) -> None:

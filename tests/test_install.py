@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -10,6 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import timescales
+from timescales.config import compose, identity
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = [
@@ -49,8 +54,8 @@ def installed(wheel, tmp_path_factory):
     return folder / "bin"
 
 
-def call(installed, folder, *arguments):
-    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HYDRA_FULL_ERROR")}
+def call(installed, folder, *arguments, **environment):
+    clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "HYDRA_FULL_ERROR")} | environment
     done = subprocess.run(
         [installed / arguments[0], *arguments[1:]], cwd=folder, env=clean, capture_output=True, text=True, check=False
     )
@@ -87,8 +92,11 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
     record = json.loads(path.read_text())
     assert record["status"] == "finished"
     assert record["commit"] is None  # the version says what ran
-    assert record["versions"]["timescales"]
+    assert record["versions"]["timescales"] == timescales.__version__
     assert record["golden"]
+    with compose.composing() as composer:
+        checkout = composer(["model=plstm", "task=copy", "task.T=3", *SMALL])
+    assert record["id"] == identity.identity(checkout)  # the version is no part of it
     for wrong, line in (("task.TT=3", "did you mean task.T?"), ("skip=committed", "which a checkout has")):
         status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)
         assert (status, len(err.strip().splitlines())) == (1, 1), err
@@ -107,3 +115,82 @@ def test_a_sweep_and_a_table(installed, tmp_path):
     assert status == 0, err
     assert len(list(tmp_path.glob("runs/frequency-plstm-*/record.json"))) == 1
     assert not (installed.parent / "results").exists()
+
+
+TABLE = """\
+# @package _global_
+table:
+  name: mine
+  title: a copy task
+  source: nobody
+  runs:
+    - {task: copy, task.T: 3, SIZES, model: [lstm, decay], seed: [0, 1]}
+  metric: test/accuracy
+  select: last
+  better: higher
+  unit: percent
+  n_min: 2
+  tolerance: 1.0
+  cells: []
+  claims:
+    - {claim: "decay > lstm", ours: "to see a verdict"}
+  assumed: {}
+"""
+
+
+def test_a_cell_and_a_table_of_ones_own_and_their_report(installed, tmp_path):
+    own = tmp_path / "own"
+    for name in ("decay.py", "model/decay.yaml"):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "docs" / "tutorial" / name, own / name)
+    (own / "table").mkdir()
+    sizes = ", ".join(override.replace("=", ": ") for override in SMALL[:-2])
+    (own / "table" / "mine.yaml").write_text(TABLE.replace("SIZES", sizes))
+    table = ["--config-dir", str(own), "mine"]
+    status, out, err = call(
+        installed, tmp_path, "timescales-status", *table, "--list", "model=decay", PYTHONPATH=str(own)
+    )
+    assert status == 0, err
+    head, *lines = (line.split() for line in out.splitlines())
+    assert head == ["model", "seed", "state", "directory"]
+    assert [line[:3] for line in lines] == [["decay", "0", "missing"], ["decay", "1", "missing"]]
+    train = ["timescales-train", "--config-dir", str(own), "table=mine", *SMALL[-2:]]
+    status, _, err = call(installed, tmp_path, *train, PYTHONPATH=str(own))
+    assert status == 0, err
+    status, out, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))
+    assert status == 0, err
+    assert out.startswith("mine ")
+    text = (tmp_path / "reports" / "mine" / "table.md").read_text()
+    assert "timescales-train --config-dir FOLDER table=mine" in text
+    assert "decay > lstm" in text
+    assert len((tmp_path / "reports" / "mine" / "runs.csv").read_text().splitlines()) == 1 + 4
+    shutil.rmtree(tmp_path / "runs")  # the report is written again from its own runs.csv
+    status, _, err = call(installed, tmp_path, "timescales-report", *table, "--out", "reports", PYTHONPATH=str(own))
+    assert status == 0, err
+    assert (tmp_path / "reports" / "mine" / "table.md").read_text() == text
+
+
+def test_a_report_of_the_wheel_is_that_of_the_checkout(installed, tmp_path):
+    committed = ROOT / "results" / "chien_table3"
+    shutil.copytree(committed, tmp_path / "results" / "chien_table3")
+    (tmp_path / "results" / "chien_table3" / "table.md").unlink()
+    status, out, err = call(installed, tmp_path, "timescales-report", "chien_table3")
+    assert status == 0, err
+    assert out.startswith("chien_table3 ")
+    commands = re.compile(r"```bash\n.*?```", re.S)
+    text = (tmp_path / "results" / "chien_table3" / "table.md").read_text()
+    assert commands.sub("", text) == commands.sub("", (committed / "table.md").read_text())
+    assert re.search(r"^timescales-train table=chien_table3 +# paper size$", text, re.M)
+    status, out, err = call(installed, tmp_path, "timescales-status", "chien_table3")
+    assert status == 0, err
+    paper = out.splitlines()[1].split()
+    rows = (committed / "runs.csv").read_text().count(",paper,")
+    assert (paper[:3], int(paper[3]) + int(paper[6])) == (["chien_table3", "paper", "0"], rows)
+
+
+def test_a_folder_that_has_no_reports_is_one_line(installed, tmp_path):
+    (tmp_path / "results" / "other").mkdir(parents=True)
+    (tmp_path / "results" / "other" / "runs.csv").write_text("run,score\na,b\n")
+    status, _, err = call(installed, tmp_path, "timescales-report", "chien_table3")
+    path = "results/other/runs.csv"
+    assert (status, err) == (1, f"error: {path} is not a report's: choose another folder of reports, --out FOLDER\n")

@@ -56,9 +56,21 @@ def test_one_module_imports_private_names_of_hydra():
     assert found == ["hydra_internals.py"]
 
 
-def test_one_module_imports_wandb():
-    wandb = {"wandb", "wandb_workspaces"}
-    assert [path.name for path in [*MODULES, ROOT / "train.py"] if wandb & distributions(path)] == ["wandb_run.py"]
+DASHBOARDS = {
+    "wandb_run.py": ("wandb", "wandb_workspaces"),
+    "tensorboard_run.py": ("tensorboard", "torch.utils.tensorboard"),
+    "trackio_run.py": ("trackio",),
+}
+
+
+@pytest.mark.parametrize("module", DASHBOARDS)
+def test_one_module_imports_each_dashboard(module):
+    def uses(path):
+        return any(
+            name == given or name.startswith(f"{given}.") for name in imports(path) for given in DASHBOARDS[module]
+        )
+
+    assert [path.name for path in [*MODULES, *PLUGINS, ROOT / "train.py"] if uses(path)] == [module]
 
 
 LIGHT = ["__init__.py", "cli.py", "sweep.py", "errors.py", "paths.py", "files.py", "config", "papers"]
@@ -69,13 +81,16 @@ LIGHT += ["runs/cost.py"]
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_finished_run_is_skipped_without_heavy_imports(name):
     heavy = {"torch", "wandb", "pandas", "numpy", "matplotlib", "torchvision", "datasets"}
+    heavy |= {"tensorboard", "trackio"}
     for path in [PACKAGE / name] if name.endswith(".py") else (PACKAGE / name).glob("*.py"):
         assert not heavy & distributions(path, at_top=True), path
 
 
 def test_no_module_needs_an_optional_package_when_it_is_imported():
     optional = {"wandb", "datasets", "torchvision", "torchtext", "pandas", "matplotlib", "scipy", "spacy"}
+    optional |= {"tensorboard", "trackio", "huggingface_hub"}
     assert {path.name for path in MODULES if optional & distributions(path, at_top=True)} == set()
+    assert {path.name for path in MODULES if "torch.utils.tensorboard" in imports(path, at_top=True)} == set()
 
 
 def modules_imported_by(folder):
@@ -204,7 +219,8 @@ def test_the_speed_table_of_the_readme_is_what_was_measured(monkeypatch):
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").rglob("*.py")), ids=lambda path: path.name)
 def test_a_script_that_is_run_parses_its_arguments(script):
     text = script.read_text()
-    assert ('if __name__ == "__main__"' in text) == ("ArgumentParser(" in text)
+    parses = "ArgumentParser(" in text or "commands.show_status()" in text
+    assert ('if __name__ == "__main__"' in text) == parses
 
 
 def test_make_help_lists_every_target():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.rnn import *  # noqa: F403
     from timescales.nn.state import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [  # noqa: F405
     "ELSTM",

@@ -12,9 +12,14 @@ RUNS = Path("runs")  # relative: every working directory has its own runs
 RESULTS = ROOT / "results"
 
 
+def in_checkout() -> bool:
+    """Whether this is a checkout, with conf/ and results/ beside the package."""
+    return (ROOT / "conf" / "config.yaml").is_file()
+
+
 def conf() -> Path:
     """The folder of configurations: beside train.py in a checkout, inside the package in an installation."""
-    return next(folder for folder in (ROOT / "conf", PACKAGE / "conf") if (folder / "config.yaml").is_file())
+    return (ROOT if in_checkout() else PACKAGE) / "conf"
 
 
 def user_folders() -> list[Path]:

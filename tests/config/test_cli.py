@@ -27,7 +27,8 @@ try:
     runpy.run_path({str(ROOT / "train.py")!r}, run_name='__main__')
 except SystemExit as leaving:
     assert not leaving.code, leaving.code
-heavy = {{'torch', 'wandb', 'pandas', 'torchvision', 'datasets', 'matplotlib'}} & set(sys.modules)
+heavy = {{'torch', 'wandb', 'tensorboard', 'trackio', 'pandas', 'torchvision', 'datasets', 'matplotlib'}}
+heavy &= set(sys.modules)
 assert not heavy, heavy
 """
     done = subprocess.run(

@@ -111,7 +111,7 @@ def test_a_list_is_of_one_table_that_there_is():
     code, lines = listed("chien_tabel3")
     assert (code, len(lines)) == (1, 1)
     assert "did you mean chien_table3?" in lines[0]
-    assert "python scripts/status.py TABLE --list" in listed()[1][0]
+    assert "--list is for one table: give its name" in listed()[1][0]
 
 
 def test_the_price_of_what_is_open(tmp_path):

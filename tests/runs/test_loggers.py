@@ -15,7 +15,7 @@ import torch
 from quick import QUICK
 
 from timescales.paths import ROOT
-from timescales.runs import loggers, wandb_run
+from timescales.runs import dashboards, loggers, wandb_run
 
 QUICK = [*QUICK, "loop.max_steps=4", "loop.log_every=2"]
 
@@ -311,7 +311,7 @@ def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monk
 
 
 def test_histograms_count_every_unit_in_tenths_of_a_decade():
-    (found,) = wandb_run.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
+    (found,) = dashboards.histograms([torch.tensor([0.0, 0.5, 1.0, 12.5, 99.9, 1e7, math.inf])]).values()
     counts, edges = found
     assert len(edges) == len(counts) + 1
     found = {round(edges[k], 1): count for k, count in enumerate(counts) if count}
@@ -361,6 +361,24 @@ def test_without_wandb_it_says_so_and_writes_csv(train, tmp_path, monkeypatch):
     assert "wandb is not installed, writing curve.csv alone" in outcome.err
     (directory,) = (tmp_path / "runs").iterdir()
     assert (directory / "curve.csv").is_file()
+
+
+@pytest.mark.parametrize("choice", ["tensorboard", "trackio"])
+def test_a_dashboard_that_is_not_installed_is_one_line_before_anything_is_trained(train, tmp_path, monkeypatch, choice):
+    monkeypatch.setitem(sys.modules, choice, None)
+    monkeypatch.delenv("TRACKIO_DIR", raising=False)
+    outcome = train(*QUICK, f"logger={choice}")
+    (line,) = outcome.err.strip().splitlines()
+    assert line.startswith(f"error: logger={choice}: ")
+    assert line.endswith(f"; pip install 'timescales[{choice}]', or logger=csv")
+    assert (outcome.status, list((tmp_path / "runs").glob("*"))) == (1, [])
+
+
+def test_trackio_that_would_send_elsewhere_is_refused(train, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_SPACE_ID", "someone/space")
+    outcome = train(*QUICK, "logger=trackio")
+    line = "error: TRACKIO_SPACE_ID is set, but logger=trackio writes on this machine alone: unset TRACKIO_SPACE_ID"
+    assert outcome.err.strip() == line
 
 
 @pytest.mark.parametrize(("choice", "files"), [("csv", True), ("none", False)])

@@ -17,7 +17,7 @@ from timescales.errors import ConfigError, nearest
 CHOICES = {
     "engine": ("auto", "eager", "fused", "graph", "cudnn"),
     "precision": ("fp32", "tf32"),
-    "logger.name": ("wandb", "csv", "none"),
+    "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
     "force": (True, False, "stale"),
     "skip": ("local", "committed"),
     "profile": (None, "tiny"),
@@ -61,7 +61,7 @@ def _check_keys(cfg: DictConfig) -> None:
         if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:
             inner = OmegaConf.to_container(part, resolve=False)
             assert isinstance(inner, dict)
-            whole = next((key for key, _ in _values({unknown[0]: inner[unknown[0]]})), unknown[0])
+            whole = next((key for key, _ in dotted({unknown[0]: inner[unknown[0]]})), unknown[0])
             raise ConfigError(f"{prefix}{whole}: no such key{nearest(unknown[0], names) or '; leave it out'}")
         if deleted := [name for name in names if name not in keys and name != "table"]:
             raise ConfigError(f"{prefix}{deleted[0]} must not be deleted")
@@ -86,7 +86,7 @@ def check_names(cfg: DictConfig) -> None:
 
 def _check_environment(cfg: DictConfig) -> None:
     """No value reads the environment but for two directories."""
-    for key, value in _values(OmegaConf.to_container(cfg, resolve=False)):
+    for key, value in dotted(OmegaConf.to_container(cfg, resolve=False)):
         # An interpolation whose name is made up of others might be oc.env, too.
         reads = re.search(r"\$\{(\s*oc\.env\b|[^}]*\$\{)", str(value))
         if reads and key.partition(".")[0] not in ("hydra", "table", *MAY_READ_ENVIRONMENT):
@@ -96,11 +96,11 @@ def _check_environment(cfg: DictConfig) -> None:
             )
 
 
-def _values(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All values of a configuration with their dotted keys."""
+def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All values of a configuration with their dotted keys: ("task.T", 500)."""
     for key, value in node.items():
         if isinstance(value, dict):
-            yield from _values(value, f"{prefix}{key}.")
+            yield from dotted(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from timescales import paths
 from timescales.papers.table import Cell, Cited, columns
 from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Counts, Failures, P, Side, Verdict
 from timescales.reports.report import Origin, Price, Report, Setting
@@ -161,13 +162,15 @@ def _in_brackets(words: str) -> str:
 def _commands(report: Report) -> list[str]:
     """What makes the runs: of the paper's size, and of the small-scale version if there is one."""
     name = report.table.name
-    command = f"python train.py --config-dir FOLDER table={name}"
     paper, small = (
         f"make reproduce TABLE={name}    # paper size",
         f"make tiny TABLE={name}         # small-scale version",
     )
-    if report.own:
-        paper = f"{command}                 # paper size; FOLDER has table/{name}.yaml"
+    if report.own or not paths.in_checkout():
+        program = "python train.py" if paths.in_checkout() else "timescales-train"
+        command = f"{program} --config-dir FOLDER table={name}" if report.own else f"{program} table={name}"
+        where = f"; FOLDER has table/{name}.yaml" if report.own else ""
+        paper = f"{command}                 # paper size{where}"
         small = f"{command} profile=tiny    # small-scale version"
     return [paper, small] if report.table.tiny else [paper]
 

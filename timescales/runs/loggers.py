@@ -1,4 +1,4 @@
-"""Where a run's values go: the progress bar, curve.csv, W&B (`wandb_run.py`)."""
+"""Where a run's values go: the progress bar, curve.csv, and a dashboard (`wandb_run.py` and its neighbours)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from timescales.config.schema import LoopSettings
 from timescales.files import append, write_atomic
-from timescales.runs.wandb_run import Timescales, Wandb
+from timescales.runs import tensorboard_run, trackio_run, wandb_run
+from timescales.runs.dashboards import Timescales
 
 
 class Bar:
@@ -119,13 +120,16 @@ class Curve:
     def _rewrite(self) -> None:
         write_atomic(self.path, self._text(self.rows, header=True).encode())
 
+    def repeats(self, values: dict[str, float], step: int) -> bool:
+        """Whether this is the last row once more: the run was killed between that row and its record."""
+        return bool(self.rows) and self._check({"step": step, **values}) == self._check(self.rows[-1])
+
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        row = {"step": step, **values}
-        if self.rows and self._check(row) == self._check(self.rows[-1]):
-            return  # the run was killed between this row and its record
-        self.rows.append(row)
+        if self.repeats(values, step):
+            return
+        self.rows.append({"step": step, **values})
         if new := [key for key in values if key not in self.columns]:
             self.columns += new
             self._rewrite()
@@ -137,19 +141,31 @@ class Curve:
 
 
 class Loggers:
-    """All of a run's loggers as one: the training loop's log(values, step). It calls `check` before them."""
+    """All of a run's loggers as one: the training loop's log(values, step). It calls `check` before them.
 
-    def __init__(self, loggers: list[Any], check: Callable[[], None]) -> None:
-        self.all, self.check = loggers, check
+    curve: the one among them that knows what an earlier process has logged, if there is one.
+    """
+
+    def __init__(self, loggers: list[Any], check: Callable[[], None], curve: Curve | None) -> None:
+        self.all, self.check, self.curve = loggers, check, curve
 
     def __call__(self, values: dict[str, float], step: int) -> None:
         self.check()
+        if values and self.curve is not None and self.curve.repeats(values, step):
+            values = {}
         for logger in self.all:
             logger.log(values, step)
 
     def finish(self, record: dict[str, Any] | None) -> None:
         for logger in self.all:
             logger.finish(record)
+
+
+def check(choice: str) -> None:
+    """Raise ConfigError if a logger cannot log here; choice: the configuration's logger.name."""
+    checks = {"wandb": wandb_run.check, "tensorboard": tensorboard_run.check, "trackio": trackio_run.check}
+    if choice in checks:
+        checks[choice]()
 
 
 def open_all(
@@ -168,16 +184,19 @@ def open_all(
     """
     per_epoch = task.start_of(settings.max_epochs) / settings.max_epochs
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
-    opened: list[Any] = []
     choice = config["logger"]["name"]
-    if choice != "none":
-        opened.append(Curve(directory / "curve.csv", step, settings.log_every))
+    curve = Curve(directory / "curve.csv", step, settings.log_every) if choice != "none" else None
+    opened: list[Any] = [curve] if curve else []
     if choice == "wandb":
         try:
-            opened.append(Wandb(directory, task.spec.select, unit_timescales, step))
+            opened.append(wandb_run.Wandb(directory, task.spec.select, unit_timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
+    elif choice == "tensorboard":
+        opened.append(tensorboard_run.TensorBoard(directory, unit_timescales, step))
+    elif choice == "trackio":
+        opened.append(trackio_run.Trackio(directory, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
     floor = max(task.floors().values(), default=math.nan)
     opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
-    return Loggers(opened, check)
+    return Loggers(opened, check, curve)

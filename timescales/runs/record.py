@@ -160,12 +160,19 @@ def stale(record: Mapping[str, Any] | None) -> bool:
 
 
 def clear(directory: Path) -> None:
-    """Remove a run: its record, checkpoints, curve, and what it has for W&B (its log stays)."""
+    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays)."""
     if (record := read(directory)) is not None:  # by its id: the folder may hold other runs' too
         for folder in (directory / "wandb").glob(f"*run-*-{record['id']}"):
             shutil.rmtree(folder, ignore_errors=True)
+        remove_events(directory, record["id"])
     for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
         (directory / name).unlink(missing_ok=True)
+
+
+def remove_events(directory: Path, run_id: str) -> None:
+    """Remove the event files that a run has written for TensorBoard."""
+    for path in directory.glob(f"events.out.tfevents.*.{run_id}"):
+        path.unlink(missing_ok=True)
 
 
 def begun(directory: Path) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import provenance
 from timescales.runs.metrics import Censored, is_steps, metric
@@ -43,8 +44,14 @@ def row(record: Mapping[str, Any], axes: Mapping[str, Any], size: str, metrics: 
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a runs.csv, numbers as numbers, empty fields as None; no rows if there is no file."""
-    return [{key: _value(key, text) for key, text in line.items()} for line in csv_rows(path)]
+    """The rows of a runs.csv, numbers as numbers, empty fields as None; no rows if there is no file.
+
+    Raises ConfigError for another file of this name.
+    """
+    lines = csv_rows(path)
+    if lines and not lines[0].keys() >= set(COLUMNS):
+        raise ConfigError(f"{path} is not a report's: choose another folder of reports, --out FOLDER")
+    return [{key: _value(key, text) for key, text in line.items()} for line in lines]
 
 
 def _value(key: str, text: str) -> Any:

@@ -7,16 +7,13 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from timescales.errors import ConfigError
-from timescales.runs import record
-
-Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
+from timescales.runs import dashboards, record
+from timescales.runs.dashboards import Timescales
 
 
 class Wandb:
@@ -44,9 +41,9 @@ class Wandb:
         if self.waiting.keys() - values.keys():
             self._send({})  # with its own step: nothing newer replaces it
         self.waiting, self.step = dict(values), step
-        looked = any(key.startswith(("valid/", "timescale/")) for key in values)
+        looked = dashboards.with_histograms(values)
         if looked or self.spent <= self.SHARE * (now - self.begun):
-            self._send(histograms(self.timescales()) if looked else {})
+            self._send(dashboards.histograms(self.timescales()) if looked else {})
             self.spent += time.monotonic() - now
         if not self.begun:  # the first call loads what W&B needs, half a second that comes once
             self.spent, self.begun = 0.0, time.monotonic()
@@ -73,8 +70,7 @@ def _open(directory: Path, resume: str | None = "allow") -> Any:
     """Begin a directory's run at W&B, or continue it: its id is the record's, so a resume finds it again."""
     saved = record.read(directory)
     assert saved is not None, "a record is written before anything is logged"
-    config = saved["config"]
-    words = [config["task"]["name"], config["model"]["name"]]
+    config, label = saved["config"], dashboards.label(saved)
     return _init(
         config["logger"],
         directory,
@@ -82,17 +78,16 @@ def _open(directory: Path, resume: str | None = "allow") -> Any:
         id=saved["id"],
         config=config,
         job_type="train",
-        name="-".join([*words, f"s{saved['seed']}", saved["id"]]),
-        group=saved.get("group"),
-        tags=[*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])],
+        name=label.name,
+        group=label.group,
+        tags=label.tags,
     )
 
 
-def check(logger: dict[str, Any]) -> None:
+def check() -> None:
     """Raise ConfigError for settings of W&B's own with which it cannot even log offline."""
-    if logger["name"] == "wandb":
-        with contextlib.suppress(ImportError):
-            _mode()
+    with contextlib.suppress(ImportError):
+        _mode()
 
 
 def _mode() -> str:
@@ -167,24 +162,6 @@ def _init_offline(arguments: dict[str, Any]) -> Any:
     except Exception as error:  # of its service, which may be another process's and holds the id still
         print(f"W&B: {error}: nothing is logged there, curve.csv has it all", file=sys.stderr)
         return wandb.init(mode="disabled")
-
-
-# Edges of the histograms, decades of steps: the same at every validation, so that W&B can show them side by side.
-DECADES = [k / 10 for k in range(-10, 51)]
-
-
-def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
-    """How many units of each layer have a time scale in each tenth of a decade of steps: counts, and edges as log10.
-
-    timescales: (H,) steps for each layer. What lies beyond the edges counts in the outermost bins.
-    """
-    bins = {}
-    low, high = DECADES[0], DECADES[-1]
-    for k, layer in enumerate(timescales, 1):
-        decades = layer.detach().cpu().double().log10().nan_to_num(nan=low).clamp(low, high)
-        counts = decades.histc(len(DECADES) - 1, low, high).int().tolist()
-        bins[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
-    return bins
 
 
 def pictures(directory: Path) -> int:

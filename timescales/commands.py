@@ -1,0 +1,189 @@
+"""The commands `timescales-report` and `timescales-status`; scripts/report.py and scripts/status.py are the same."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from timescales import paths
+from timescales.config import compose, folders, identity
+from timescales.config.compose import Composer
+from timescales.errors import ConfigError
+from timescales.papers.table import SIZES
+from timescales.reports import markdown, status, write
+from timescales.reports import report as reports
+from timescales.reports.report import Report
+from timescales.runs import cost
+
+REPORT = """\
+Write the report of tables from the records in ./runs: FOLDER/TABLE/table.md, runs.csv and figure.png. A report is
+written again from runs and from the runs.csv that is there already. --config-dir FOLDER, as for timescales-train, is
+for tables of your own."""
+
+STATUS = """\
+What is done of each table and what the rest costs. --list lists the runs of one table: settings, seed, state,
+directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile tiny lists those of the small-scale version.
+--config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
+else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
+last epoch."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a command is about.
+
+    results: the folder of reports and committed runs; known: all tables there; own: whether they are the user's own.
+    """
+
+    composer: Composer
+    named: Sequence[str]
+    results: Path
+    known: Sequence[str]
+    own: bool
+
+    def reports(self, names: Sequence[str] = (), runs: Path | None = paths.RUNS) -> list[Report]:
+        """The reports of these tables, by default of those that were named on the command line, else of all.
+
+        runs: where trained runs lie; None: only those in `results` count.
+        """
+        names = names or self.named or self.known
+        return [reports.make(name, self.composer, self.results, runs, self.own) for name in names]
+
+
+def add_folders(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where tables and reports are."""
+    parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="the folder of reports; default: results/ of the checkout or, without one, of the current folder; "
+        "of tables of your own that of --config-dir",
+    )
+
+
+@contextlib.contextmanager
+def tables(options: argparse.Namespace) -> Iterator[Tables]:
+    """The tables of a command's options. A ConfigError ends the program with one line."""
+    own = options.config_dir
+    results = options.out or (own / "results" if own else paths.RESULTS if paths.in_checkout() else Path("results"))
+    known = sorted(path.stem for path in (own / "table").glob("*.yaml")) if own else folders.choices("table")
+    named = [word for word in options.table if "=" not in word]
+    try:
+        with compose.composing() as composer:
+            folders.check_user_folder()
+            yield Tables(composer, named, results, known, own is not None)
+    except ConfigError as error:
+        sys.exit(f"error: {error}")
+
+
+def report() -> None:
+    """Write reports: the command `timescales-report`."""
+    parser = argparse.ArgumentParser(description=REPORT)
+    add_report_options(parser)
+    options = parser.parse_args()
+    with tables(options) as found:
+        write_reports(found.reports(), found.composer if options.wandb else None)
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `timescales-report`."""
+    parser.add_argument("table", nargs="*", help="names of tables; none: all")
+    parser.add_argument("--wandb", action="store_true", help="put the tables with their verdicts at W&B, too")
+    add_folders(parser)
+
+
+def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
+    """Write reports, and say in lines what became of each table; with a composer put them at W&B."""
+    from timescales.reports import figures
+
+    for found in made:
+        written = write.write(found)
+        if written:
+            figures.draw(found)
+            if composer is not None:
+                _publish(found, composer)
+        paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+        print(f"{found.table.name:24} {paper}; small-scale version: {small}")
+        for line in found.missing:
+            print(f"  cannot run here: {line}")
+        for line in found.unread:
+            print(f"  {line}")
+        if found.dropped:
+            print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
+
+
+def _publish(found: Report, composer: Composer) -> None:
+    """Put one table, its verdicts and its files at W&B (offline where there is no key)."""
+    from timescales.runs import wandb_run
+
+    shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
+    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+    summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
+    logger = identity.resolved(composer(["logger=wandb"]))["logger"]
+    name = found.table.name
+    there = [path for path in shown if path.is_file()]
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), there, summary)
+
+
+def show_status() -> None:
+    """Print what is done and what is left: the command `timescales-status`."""
+    parser = argparse.ArgumentParser(description=STATUS)
+    parser.add_argument("table", nargs="*", help="names of tables (none: all); with --list also settings, seed=0")
+    parser.add_argument(
+        "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
+    )
+    parser.add_argument("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
+    parser.add_argument("--profile", choices=["tiny"], help="with --list: the runs of the small-scale version")
+    add_folders(parser)
+    options = parser.parse_intermixed_args()  # settings may follow --list
+    with tables(options) as found:
+        if options.list:
+            _plan(found, [word for word in options.table if "=" in word], options.profile)
+        else:
+            _overview(found, options.measure)
+
+
+def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
+    """Print the runs of one table, a line each."""
+    if len(found.named) != 1:
+        raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
+    (name,), composer = found.named, found.composer
+    where = {override.key_or_group: composer.values(override) for override in map(composer.parse, settings)}
+    sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
+    if not sizes:
+        raise ConfigError(f"{name} has no small-scale version (its key `tiny`)")
+    print(status.table_text(sizes[0].plan(where)))
+
+
+def _overview(found: Tables, measure: bool) -> None:
+    """Print a line for each table and size; measure: first time a few steps of the kinds of runs not known."""
+    from timescales.tasks.data.all import CORPORA
+    from timescales.tasks.data.corpus import data_root
+
+    absent = [name for name, corpus in CORPORA.items() if corpus.find(data_root(None)) is None]
+
+    def all_of() -> list[status.Status]:
+        bar = tqdm(found.named or found.known, leave=False)
+        return [s for name in bar for s in status.status(name, found.composer, found.results, paths.RUNS, absent)]
+
+    lines = all_of()
+    unknown = {kind: cfg for s in lines for kind, cfg in s.unknown.items()}
+    if measure:
+        found.results.mkdir(parents=True, exist_ok=True)
+        for kind, cfg in tqdm(unknown.items(), desc="timing"):
+            try:
+                cost.write([cost.measure(kind, identity.resolved(cfg))], found.results)
+            except ConfigError as error:
+                tqdm.write(f"{identity.slug(cfg)}: {error}")
+        lines = all_of()
+    print(status.table_text([status.HEAD, *(s.line() for s in lines)]))
+    if unknown and not measure:
+        kinds = f"{len(unknown)} kinds of runs are not measured"
+        print(f"\n{kinds}: --measure (make status MEASURE=1) times a few steps of each")

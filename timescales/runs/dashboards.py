@@ -1,0 +1,70 @@
+"""What every dashboard (W&B, TensorBoard, trackio) shows of a run, whatever library draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from timescales.config import check, identity
+
+Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
+
+
+class Label(NamedTuple):
+    """By what a run is found: its name, the group of the runs that differ in their seed alone, and its tags."""
+
+    name: str
+    group: str | None
+    tags: list[str]
+
+
+def label(saved: Mapping[str, Any]) -> Label:
+    """The label of a recorded run; the table whose sweep trained it is among the tags."""
+    config = saved["config"]
+    words = [config["task"]["name"], config["model"]["name"]]
+    name = "-".join([*words, f"s{saved['seed']}", saved["id"]])
+    tags = [*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])]
+    return Label(name, saved.get("group"), tags)
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
+    found = {key: value for key, value in check.dotted(config) if identity.is_of_identity(key) and key != "seed"}
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in found.items()}
+
+
+def outcome(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a run that has ended: test metrics at the best validation, all metrics after the last step.
+
+    Keys: "test/...", "last/test/...", "last/valid/...", and "best/valid/..." for the metric that chose the checkpoint.
+    """
+    values = {key: value for key, value in record["metrics"].items() if key.startswith("test/")}
+    values |= {f"last/{key}": value for key, value in record.get("last", {}).items()}
+    if record.get("best"):
+        values[f"best/{record['best']['metric']}"] = record["best"]["value"]
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def with_histograms(values: Mapping[str, float]) -> bool:
+    """Whether histograms go with these values: at the start, at each validation and at the end."""
+    return any(key.startswith(("valid/", "timescale/")) for key in values)
+
+
+# Edges of the histograms, decades of steps: the same at every validation, so that they can be shown side by side.
+DECADES = [k / 10 for k in range(-10, 51)]
+
+
+def histograms(timescales: Sequence[Tensor]) -> dict[str, tuple[list[int], list[float]]]:
+    """How many units of each layer have a time scale in each tenth of a decade of steps: counts, and edges as log10.
+
+    timescales: (H,) steps for each layer. What lies beyond the edges counts in the outermost bins.
+    """
+    bins = {}
+    low, high = DECADES[0], DECADES[-1]
+    for k, layer in enumerate(timescales, 1):
+        decades = layer.detach().cpu().double().log10().nan_to_num(nan=low).clamp(low, high)
+        counts = decades.histc(len(DECADES) - 1, low, high).int().tolist()
+        bins[f"timescale/layer{k}/log10_steps"] = (counts, DECADES)
+    return bins

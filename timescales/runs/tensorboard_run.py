@@ -1,0 +1,111 @@
+"""TensorBoard: a run's values, histograms and settings, in event files. The only module that imports it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timescales.errors import ConfigError
+from timescales.runs import dashboards, record
+from timescales.runs.dashboards import Timescales
+
+
+class TensorBoard:
+    """A run for `tensorboard --logdir runs`; each value is on disk when `log` returns.
+
+    A resumed run writes a further event file, whose first event makes TensorBoard drop what came after `step`. Seeds of
+    one configuration are one session group of the HPARAMS tab.
+    timescales: gives a (H,) tensor of steps for each layer.
+    """
+
+    def __init__(self, directory: Path, timescales: Timescales, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        saved = record.read(directory)
+        assert saved is not None, "a record is written before anything is logged"
+        if step == 0:
+            record.remove_events(directory, saved["id"])
+        suffix = f".{saved['id']}"
+        self.writer = SummaryWriter(str(directory), purge_step=step + 1 if step else None, filename_suffix=suffix)
+        self.timescales = timescales
+        self._add(_session_start(saved))
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        if not values:
+            return
+        self._scalars(values, step)
+        if dashboards.with_histograms(values):
+            for name, (counts, edges) in dashboards.histograms(self.timescales()).items():
+                centres = [(low + high) / 2 for low, high in itertools.pairwise(edges)]
+                self.writer.add_histogram_raw(
+                    name,
+                    min=edges[0],
+                    max=edges[-1],
+                    num=sum(counts),
+                    sum=sum(n * x for n, x in zip(counts, centres, strict=True)),
+                    sum_squares=sum(n * x * x for n, x in zip(counts, centres, strict=True)),
+                    bucket_limits=edges[1:],
+                    bucket_counts=counts,
+                    global_step=step,
+                )
+        self.writer.flush()
+
+    def _scalars(self, values: Mapping[str, float], step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def _add(self, summary: Any) -> None:
+        # Not `add_hparams`: it knows no groups, and makes a run of its own.
+        self.writer._get_file_writer().add_summary(summary)
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        """Close the file; of a run that has ended write the outcome. An interrupted one stays open: it may continue."""
+        if record is not None and record["status"] != "interrupted":
+            self._scalars(dashboards.outcome(record), record.get("steps", 0))
+            self._add(_session_end(record["status"] == "finished"))
+        self.writer.close()
+
+
+def check() -> None:
+    """Raise ConfigError if TensorBoard is not installed."""
+    try:
+        import tensorboard  # noqa: F401
+        import torch.utils.tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"logger=tensorboard: {error}; pip install 'timescales[tensorboard]', or logger=csv"
+        ) from error
+
+
+def _session_start(saved: Mapping[str, Any]) -> Any:
+    """The HPARAMS event with a run's settings."""
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+    label = dashboards.label(saved)
+    start = plugin_data_pb2.SessionStartInfo(group_name=label.group or label.name)
+    for key, value in {**dashboards.settings(saved["config"]), "tags": " ".join(label.tags)}.items():
+        if isinstance(value, bool):
+            start.hparams[key].bool_value = value
+        elif isinstance(value, str):
+            start.hparams[key].string_value = value
+        else:
+            start.hparams[key].number_value = value
+    return _summary(metadata.SESSION_START_INFO_TAG, session_start_info=start)
+
+
+def _session_end(finished: bool) -> Any:
+    """The HPARAMS event that says how a run ended."""
+    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+    status = api_pb2.STATUS_SUCCESS if finished else api_pb2.STATUS_FAILURE
+    return _summary(metadata.SESSION_END_INFO_TAG, session_end_info=plugin_data_pb2.SessionEndInfo(status=status))
+
+
+def _summary(tag: str, **content: Any) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+
+    described = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(**content))
+    return Summary(value=[Summary.Value(tag=tag, metadata=described)])

@@ -1,0 +1,131 @@
+"""trackio: a run's values, histograms and settings, in a database on this machine. The only module that imports it."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from timescales import paths
+from timescales.errors import ConfigError
+from timescales.runs import dashboards, record
+from timescales.runs.dashboards import Timescales
+
+# By these trackio sends what it is given elsewhere.
+REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
+
+
+class Trackio:
+    """A run for `trackio show`, in runs/trackio or the folder that TRACKIO_DIR names.
+
+    trackio keeps values in memory for half a second, and has no way to drop those after a checkpoint. So a resumed run
+    is written once more from curve.csv, with its histograms.
+    timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
+    """
+
+    def __init__(self, directory: Path, timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
+        saved = record.read(directory)
+        assert saved is not None, "a record is written before anything is logged"
+        label, config = dashboards.label(saved), saved["config"]
+        project = config["logger"]["project"]
+        before = _remove(project, label.name)
+        self.run = _init(project, label, config)
+        self.timescales = timescales
+        for row in rows:
+            at = int(row["step"])
+            values = {key: float(value) for key, value in row.items() if key != "step" and value not in ("", None)}
+            self.run.log(values | before.pop(at, {}), step=at)
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        if not values:
+            return
+        drawn: dict[str, Any] = {}
+        if dashboards.with_histograms(values):
+            import trackio
+
+            counts = dashboards.histograms(self.timescales())
+            drawn = {name: trackio.Histogram(np_histogram=pair) for name, pair in counts.items()}
+        self.run.log({**values, **drawn}, step=step)
+
+    def finish(self, record: dict[str, Any] | None) -> None:
+        """Write what waits, the outcome of a run that has ended, and its status as an alert."""
+        import trackio
+
+        status = "interrupted" if record is None else record["status"]
+        with _quiet():
+            if record is not None and status != "interrupted":
+                self.run.log(dict(dashboards.outcome(record)), step=record.get("steps", 0))
+            levels = {"finished": trackio.AlertLevel.INFO, "interrupted": trackio.AlertLevel.WARN}
+            text = None if record is None else record.get("error")
+            self.run.alert(status, text, level=levels.get(status, trackio.AlertLevel.ERROR))
+            self.run.finish()
+
+
+def check() -> None:
+    """Raise ConfigError if trackio is not installed, or would send what it is given elsewhere."""
+    if found := [name for name in REMOTE if os.environ.get(name)]:
+        raise ConfigError(f"{found[0]} is set, but logger=trackio writes on this machine alone: unset {found[0]}")
+    os.environ.setdefault("TRACKIO_DIR", str(paths.RUNS.absolute() / "trackio"))  # is read when trackio is imported
+    try:
+        import trackio  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"logger=trackio: {error}; pip install 'timescales[trackio]', or logger=csv") from error
+
+
+def _init(project: str, label: dashboards.Label, config: Mapping[str, Any]) -> Any:
+    """trackio.init, in a context of its own: it would end the run of another seed of this process."""
+    import trackio
+
+    def init() -> Any:
+        return trackio.init(
+            project,
+            name=label.name,
+            group=label.group,
+            config={**config, "tags": label.tags},
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    with _quiet(), _offline():
+        return contextvars.copy_context().run(init)
+
+
+def _remove(project: str, name: str) -> dict[int, dict[str, Any]]:
+    """Remove a run if it is there; returns its histograms by step."""
+    import trackio
+
+    try:
+        found = [run for run in trackio.Api().runs(project) if run.name == name]
+    except ValueError:  # no such project yet
+        return {}
+    logs = trackio.SQLiteStorage.get_logs(project, name) if found else []
+    for run in found:
+        run.delete()
+    kept: dict[int, dict[str, Any]] = {}
+    for row in logs:
+        drawn = {key: value for key, value in row.items() if isinstance(value, dict)}
+        kept.setdefault(row["step"], {}).update(drawn)
+    return kept
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """In it the Hub is not asked whose key lies on this machine, as trackio does for each run."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _quiet() -> contextlib.AbstractContextManager[Any]:
+    """In it what trackio prints is not shown."""
+    return contextlib.redirect_stdout(io.StringIO())
