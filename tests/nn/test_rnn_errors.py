@@ -157,3 +157,15 @@ def test_a_state_has_one_name():
     _, state = rnn(X)
     with pytest.raises(ValueError, match="two names of one argument"):
         rnn(X, state, hx=state)
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused", "graph", "auto"])
+def test_seeds_without_weights_are_refused(engine):
+    """A kernel would read the weights of seeds that there are not: memory of something else."""
+    rnn = timescales.PLSTM(I, H, engine=engine)
+    with pytest.raises(ValueError, match=r"weights of R seeds: x is \(5, 2, 3, 4\), weight_ih \(\d+, 4\)"):
+        rnn(torch.randn(5, 2, 3, I))
+    two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
+    assert torch.func.functional_call(rnn, two, (torch.randn(5, 2, 3, I),))[0].shape == (5, 2, 3, H)
+    with pytest.raises(ValueError, match="weights of R seeds"):
+        torch.func.functional_call(rnn, two, (torch.randn(5, 3, 3, I),))
