@@ -66,18 +66,18 @@ def test_every_cell(name, timed, masked):
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_two_threads_give_the_bits_of_one(name):
-    """Outputs, states and all gradients."""
+def test_two_threads(name):
+    """They sum in another order than one thread, and each time in the same one."""
     torch.manual_seed(0)
     cell = model(name, INPUTS, H).layers[0]
-    one = run(cell, fused, torch.float32, True, True)
     torch.set_num_threads(2)
     try:
-        two = run(cell, fused, torch.float32, True, True)
+        check(cell, True, True, BOUNDS.get(name, BOUND))
+        first, second = (run(cell, fused, torch.float32, True, True) for _ in range(2))
     finally:
         torch.set_num_threads(1)
-    for a, b in zip(one, two, strict=True):
-        assert a is b is None or torch.equal(a, b)
+    for a, b in zip(first, second, strict=True):
+        assert (a is None and b is None) or torch.equal(a, b)
 
 
 @pytest.mark.parametrize("name", ["plstm", "gated_lstm_um_4", "gru", "odd"])
@@ -101,17 +101,14 @@ def test_batched_seeds(name):
     dt = 0.5 + torch.rand(S, 3, B)
     stacked, _ = torch.func.functional_call(seeds[0], (parameters, buffers), (x, None, dt, mask))
     loss = (stacked * torch.linspace(-1.0, 1.0, H)).sum()
-    gradients = dict(
-        zip(parameters, torch.autograd.grad(loss, list(parameters.values()), allow_unused=True), strict=True)
-    )
+    trained = {key: parameter for key, parameter in parameters.items() if parameter.requires_grad}
+    found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
     for r, seed in enumerate(seeds):
         alone, _ = seed(x[:, r], None, dt[:, r], mask[:, r])
         assert torch.equal(stacked[:, r], alone)
         (alone * torch.linspace(-1.0, 1.0, H)).sum().backward()
-        for key, parameter in seed.named_parameters():
-            found = torch.zeros_like(parameter) if gradients[key] is None else gradients[key][r]
-            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6), key
+        expected = [seed.get_parameter(key).grad for key in trained]
+        assert_close([None if d is None else d[r] for d in found.values()], expected, 2 * BOUNDS.get(name, BOUND))
 
 
 AGES = [name for name, (kind, _) in CELLS.items() if "age" in kind.State._fields and kind.compiled]
