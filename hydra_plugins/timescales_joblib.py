@@ -9,12 +9,14 @@ import multiprocessing
 import os
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn
+from tqdm import tqdm
 
 from timescales.config.hydra_internals import error_of
 from timescales.training.interrupt import PASSED_ON, Interrupt
@@ -97,6 +99,8 @@ def run_in_worker(task: Any, stop: Path, launcher: int, cfg: Any) -> Any:
     # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
     for number in (signal.SIGINT, PASSED_ON):
         signal.signal(number, signal.SIG_IGN)
+    # tqdm's own lock is between processes: a semaphore, which a worker leaves behind if a second signal ends it.
+    tqdm.set_lock(threading.RLock())
     with Interrupt() as interrupt, masked(signal.SIG_UNBLOCK):
         if stop.exists() or not stop.parent.exists():  # a second signal has ended the launcher, and its folder
             return NOT_BEGUN

@@ -69,6 +69,8 @@ class TimescalesSweeper(BasicSweeper):
         parsed = [self.compose.parse(argument) for argument in arguments]
         if any(o.key_or_group == "table" and o.is_sweep_override() for o in parsed):
             raise ConfigError("table=A,B: one table at a time")
+        if empty := [o.input_line for o in parsed if o.is_discrete_sweep() and not self.compose.values(o)]:
+            raise ConfigError(f"{empty[0]}: there is no such name, so there is nothing to run")
         if self.config.table is None:
             combinations = sweep.fitting(self.split_arguments(parsed, None)[0], self.compose)
             return [run for overrides in combinations for run in sweep.overrides_of_each_seed(overrides, self.compose)]

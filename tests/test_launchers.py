@@ -120,6 +120,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
     assert process.returncode == 130, output
     assert "interrupted: what was not saved yet is lost; the same command continues" in output
     assert "Traceback" not in output
+    assert "leaked" not in output  # semaphores of the workers' progress bars
     runs = [path.parent for path in (tmp_path / "runs").glob("*/record.json")]
     assert len(runs) == 2  # no further one has begun; Hydra may have made its folder
     for directory in runs:

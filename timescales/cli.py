@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import os
@@ -46,8 +47,9 @@ def run(main: Callable[[], object]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise instead of printing and exiting
     logging.raiseExceptions = False  # no traceback for a train.log that a full disk does not take
     try:
-        sys.argv[1:] = sweep_arguments(table_arguments(_flag_first(sys.argv[1:])))
-        _refuse_options(sys.argv[1:])
+        arguments = _options_first(sys.argv[1:])
+        _refuse_options(arguments)
+        sys.argv[1:] = sweep_arguments(table_arguments(arguments))
         check_user_folder()
         main()
         sys.stdout.flush()
@@ -106,9 +108,7 @@ def table_arguments(arguments: list[str]) -> list[str]:
     shared = (*NOT_IDENTITY, "hydra")
     narrow = [a for a in arguments if "=" in a and a[0] != "-" and re.split(r"[./=]", a)[0] not in shared]
     sweep = ["hydra.mode=MULTIRUN", *([f"hydra.sweeper.narrow={overrides.spell(narrow)}"] if narrow else [])]
-    rest = [a for a in arguments if a not in narrow]
-    at = next(k for k, a in enumerate(rest) if a.startswith("table="))  # argparse takes overrides in one place only
-    return [*rest[:at], *sweep, *rest[at:]]
+    return [*(a for a in arguments if a not in narrow), *sweep]
 
 
 def sweep_arguments(arguments: list[str]) -> list[str]:
@@ -126,13 +126,13 @@ def _other_sweeper(arguments: list[str]) -> list[str]:
     return [a for a in arguments if a.startswith("hydra/sweeper=") and a != OWN_SWEEPER]
 
 
-def _flag_first(arguments: list[str]) -> list[str]:
-    """The arguments with -m in front: argparse takes overrides on one side of a flag only."""
-    flags = [flag for flag in ("--multirun", "-m") if flag in arguments]
-    rest = list(arguments)
-    for flag in flags:
-        rest.remove(flag)
-    return [*flags, *rest]
+def _options_first(arguments: list[str]) -> list[str]:
+    """The arguments with Hydra's options in front: Hydra takes overrides on one side of an option only."""
+    given = _parser().parse_known_intermixed_args(arguments)[0].overrides
+    options = list(arguments)
+    for override in given:
+        options.remove(override)
+    return [*options, *given]
 
 
 def _refuse_options(arguments: list[str]) -> None:
@@ -140,9 +140,7 @@ def _refuse_options(arguments: list[str]) -> None:
 
     Also for `table=NAME --cfg job`, which would print the configuration of a run that no table has.
     """
-    parser = hydra_internals.args_parser()
-    parser.error = _wrong_option  # type: ignore[method-assign]
-    options, unknown = parser.parse_known_args(arguments)
+    options, unknown = _parser().parse_known_args(arguments)
     for word in unknown:
         if word.startswith("-"):
             key, _, value = word.lstrip("-").partition("=")
@@ -160,9 +158,18 @@ def _refuse_options(arguments: list[str]) -> None:
         keeps = value.lower() in ("false", "null") if key == "hydra.job.chdir" else False
         if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and _other_sweeper(arguments)):
             raise ConfigError(f"{key}={value} {NO_EFFECT[key]}")
+        if any(inner.startswith(f"{key}.") for inner in NO_EFFECT):  # hydra.run={dir:x}
+            raise ConfigError(f"{argument}: give single settings of {key}; --cfg hydra shows them")
     names = [argument.removeprefix("table=") for argument in arguments if argument.startswith("table=")]
     if names and options.cfg in ("job", "all"):
         raise ConfigError(f"table={names[0]} has many runs, --cfg shows one: make plan TABLE={names[0]} lists them")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The parser of Hydra's options, with errors of one line."""
+    parser = hydra_internals.args_parser()
+    parser.error = _wrong_option  # type: ignore[method-assign]
+    return parser
 
 
 def _wrong_option(message: str) -> NoReturn:

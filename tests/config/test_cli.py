@@ -131,6 +131,14 @@ def test_shell_completion_knows_the_models(tmp_path):
     assert "model=plstm" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("option", [["--cfg", "job"], ["--cfg=job"], ["-c", "job"]])
+def test_settings_may_stand_on_both_sides_of_an_option(train, option):
+    outcome = train("task=copy", *option, "task.T=7", "model=gru")
+    assert outcome.status == 0, outcome
+    assert "_target_: timescales.GRU" in outcome.out
+    assert "  T: 7\n" in outcome.out
+
+
 @pytest.mark.parametrize(("value", "traceback"), [(None, False), ("0", False), ("", False), ("1", True)])
 def test_only_1_asks_hydra_for_the_full_error(monkeypatch, capsys, value, traceback):
     def main():

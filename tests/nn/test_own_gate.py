@@ -77,3 +77,16 @@ def test_its_mistakes_cost_one_line(mine, train, words, line):
     assert done.status == 1
     assert line in done.err
     assert len(done.err.strip().splitlines()) == 1
+
+
+def test_a_cell_without_time_scales_is_one_line(mine, train):
+    """They stand in each run's record, so training does not begin without them."""
+    path = mine / MINE / "decay.py"
+    path.write_text(re.sub(r"    def timescales\(self\):\n.*\n", "", path.read_text()))
+    done = train("--config-dir", MINE, "model=decay", "task=copy", "logger=none")
+    assert done.status == 1
+    assert done.err == (
+        "error: model: DecayCell needs timescales(), (H,) in steps; "
+        "return torch.full((self.hidden_size,), torch.nan) where it has none\n"
+    )
+    assert not list(mine.glob("runs/*"))

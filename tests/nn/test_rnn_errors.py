@@ -127,3 +127,45 @@ def test_a_state_of_another_type_or_place_raises_with_the_fix(engine, field):
         state = [LSTMCell.State(*(torch.zeros(B, H, **(other if k == field else {})) for k in (0, 1)))] * 2
         with pytest.raises(ValueError, match=r"state of layer 0: [hc] is .*\.to\('cpu', torch\.float32\)"):
             rnn(X, state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "place"),
+    [
+        ("LSTM", "weight_hh_l1", "layers[1].weight_hh"),
+        ("LSTM", "bias_hh_l0", "layers[0].bias_hh"),
+        ("PLSTM", "bias_ih_l1", "layers[1].bias"),
+    ],
+)
+def test_torchs_names_of_the_weights_say_where_they_are(kind, name, place):
+    rnn = getattr(timescales, kind)(I, H, 2)
+    with pytest.raises(AttributeError) as raised:
+        getattr(rnn, name)
+    assert str(raised.value) == f"{kind} has no {name}: it is {place}"
+    layer, parameter = place.split(".")
+    assert isinstance(getattr(rnn.layers[int(layer[7])], parameter), torch.nn.Parameter)
+
+
+@pytest.mark.parametrize("name", ["weight_hh_l2", "weight_hh_l0_reverse", "weight_hr_l0", "layer"])
+def test_other_names_have_torchs_message(name):
+    with pytest.raises(AttributeError, match=f"^'LSTM' object has no attribute '{name}'$"):
+        getattr(timescales.LSTM(I, H, 2), name)
+
+
+def test_a_state_has_one_name():
+    rnn = timescales.LSTM(I, H)
+    _, state = rnn(X)
+    with pytest.raises(ValueError, match="two names of one argument"):
+        rnn(X, state, hx=state)
+
+
+@pytest.mark.parametrize("engine", ["eager", "fused", "graph", "auto"])
+def test_seeds_without_weights_are_refused(engine):
+    """A kernel would read the weights of seeds that there are not: memory of something else."""
+    rnn = timescales.PLSTM(I, H, engine=engine)
+    with pytest.raises(ValueError, match=r"weights of R seeds: x is \(5, 2, 3, 4\), weight_ih \(\d+, 4\)"):
+        rnn(torch.randn(5, 2, 3, I))
+    two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
+    assert torch.func.functional_call(rnn, two, (torch.randn(5, 2, 3, I),))[0].shape == (5, 2, 3, H)
+    with pytest.raises(ValueError, match="weights of R seeds"):
+        torch.func.functional_call(rnn, two, (torch.randn(5, 3, 3, I),))

@@ -117,6 +117,29 @@ def test_torch_compile_has_what_no_kernel_runs():
     close(torch.export.export(rnn, (x,), strict=True).module()(x)[0], rnn(x)[0], 1e-6)
 
 
+def test_torch_fx_takes_a_layer_as_a_leaf():
+    """What the message of torch.fx.symbolic_trace says to do."""
+
+    class Leaves(torch.fx.Tracer):
+        def is_leaf_module(self, module, name):
+            return isinstance(module, timescales.RNN) or super().is_leaf_module(module, name)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = build("PLSTM", I, H), nn.Linear(H, 2).double()
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0])
+
+    model, (x, _) = Model(), random_input()
+    traced = torch.fx.GraphModule(model, Leaves().trace(model))
+    assert torch.equal(traced(x), model(x))
+    for module in (model, model.rnn):
+        with pytest.raises(ValueError, match=r"True for timescales\.RNN, or use torch"):
+            torch.fx.symbolic_trace(module)
+
+
 @pytest.mark.parametrize("engine", ["fused", "graph"])
 def test_derivatives_that_a_kernel_has_not_raise_with_the_fix(engine):
     import torch.autograd.forward_ad as forward_mode

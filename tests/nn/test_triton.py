@@ -221,6 +221,12 @@ if INTERPRETED:
         tl.store(out + N + k, cosine(tl.load(x + k)))
 
     @triton.jit
+    def error_functions(x, out, N: tl.constexpr):
+        k = tl.arange(0, N)
+        tl.store(out + k, tl.erf(tl.load(x + k)))
+        tl.store(out + N + k, tl.floor(tl.load(x + k)))
+
+    @triton.jit
     def powers(x, y, out, N: tl.constexpr):
         k = tl.arange(0, N)
         tl.store(out + k, power(tl.load(x + k), tl.load(y + k)))
@@ -247,6 +253,15 @@ def test_sines_are_accurate():
     waves[(1,)](x, out, N=1024)
     for found, expected in zip(out, (x.double().sin(), x.double().cos()), strict=True):
         assert (found - expected).abs().max() < 2e-7
+
+
+@inside
+def test_erf_and_floor():
+    magnitude = torch.logspace(-8, 1.3, 512)
+    x, out = torch.cat([magnitude, -magnitude]), torch.empty(2, 1024)
+    error_functions[(1,)](x, out, N=1024)
+    torch.testing.assert_close(out[0].double(), x.double().erf(), rtol=5e-7, atol=0.0)
+    assert torch.equal(out[1], x.floor())
 
 
 @inside

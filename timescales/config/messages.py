@@ -165,8 +165,8 @@ def not_for_hydra(problem: Problem) -> str | None:
     of_class = isinstance(problem.error, HydraException | OmegaConfBaseException)  # these have handlers
     if of_class or not _raised_in_hydra(problem.error):
         return None
-    of_hydra = [o for o in problem.overrides if _key(o).startswith(("hydra.", "hydra/"))]
-    given = " ".join(of_hydra or problem.overrides)
+    likely = [o for o in problem.overrides if not _key(o) or _key(o).startswith(("hydra.", "hydra/"))]
+    given = " ".join(likely or problem.overrides)
     return f"{given}: cannot be used; leave it out, or see why with HYDRA_FULL_ERROR=1"
 
 
@@ -193,8 +193,9 @@ def several_values(problem: Problem) -> str | None:
         key, _, value = match[1].partition("=")
         return f"{match[1]}: several values are a sweep, which takes -m; a list is written '{key}=[{value}]'"
     if "does not support sweep type" in problem.text:
-        key, _, value = next((o for o in problem.overrides if "(" in o), "key=interval(1,2)").partition("=")
-        return f"{key}={value}: a range is for hydra/sweeper=optuna; give values here: {key}=1,2"
+        override = next((o for o in problem.overrides if "interval(" in o), "key=interval(1,2)")
+        key = override.partition("=")[0]
+        return f"{override}: a range is for hydra/sweeper=optuna; give values here: {key}=1,2"
     match = re.search(r"Sweeping over Hydra's configuration is not supported : '(.+)'", problem.text, re.DOTALL)
     return match and f"{match[1]}: give one value: a sweep is over settings of runs"
 

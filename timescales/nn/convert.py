@@ -8,9 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from timescales.nn.rnn import RNN
+from timescales.nn.rnn import RNN, TORCH_WEIGHTS
 
-NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 OurRNN = TypeVar("OurRNN", bound=RNN)
 TorchRNN = TypeVar("TorchRNN", nn.LSTM, nn.GRU)
 
@@ -32,7 +31,7 @@ def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) 
     rnn.to(first.device, first.dtype)
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
-            for parameter in NAMES:
+            for parameter in TORCH_WEIGHTS:
                 value = module.get_parameter(f"{parameter}_l{k}")
                 cell.get_parameter(parameter).copy_(value).requires_grad_(value.requires_grad)
     return rnn.train(module.training)
@@ -41,7 +40,7 @@ def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) 
 def rename_torchs_weights(rnn: RNN, state_dict: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Before a state_dict is loaded: rename torch's `weight_ih_l0` to `layers.0.weight_ih`, and so on."""
     for k in range(rnn.num_layers):
-        for name in NAMES:
+        for name in TORCH_WEIGHTS:
             if f"{prefix}{name}_l{k}" in state_dict:
                 state_dict[f"{prefix}layers.{k}.{name}"] = state_dict.pop(f"{prefix}{name}_l{k}")
 
@@ -55,7 +54,7 @@ def to_torch(rnn: RNN, kind: type[TorchRNN]) -> TorchRNN:
     module = kind(rnn.input_size, rnn.hidden_size, len(rnn.layers), **options).to(first.device, first.dtype)
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
-            for parameter, value in zip(NAMES, cell.weights(), strict=True):
+            for parameter, value in zip(TORCH_WEIGHTS, cell.weights(), strict=True):
                 assert value is not None, "an LSTM and a GRU have two bias vectors"
                 trained = cell.get_parameter(parameter).requires_grad
                 module.get_parameter(f"{parameter}_l{k}").copy_(value).requires_grad_(trained)

@@ -31,6 +31,7 @@ TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
     "dtype": (None, "build the module, then call .to(dtype)"),
 }
 
+TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
 TORCH_ORDER = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")  # after num_layers, in torch.nn.LSTM
 VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -94,6 +95,16 @@ class RNN(nn.Module):
         return len(self.layers)
 
     @property
+    def bidirectional(self) -> bool:
+        """False: all modules read a sequence in one direction. torch.nn.LSTM has this attribute."""
+        return False
+
+    @property
+    def proj_size(self) -> int:
+        """0: no module projects its output. torch.nn.LSTM has this attribute."""
+        return 0
+
+    @property
     def dropout(self) -> float:
         """Probability of dropout between the layers, in training."""
         return self.between.p  # type: ignore[return-value]  # a number in every kind of dropout
@@ -112,6 +123,18 @@ class RNN(nn.Module):
         for cell in self.layers:
             cell.reset_parameters()
 
+    def __getattr__(self, name: str) -> Any:
+        """As torch has it, with a message for the names of torch.nn.LSTM's weights that says where they are here."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            weight, _, layer = name.partition("_l")
+            if weight not in TORCH_WEIGHTS or not layer.isdigit() or int(layer) >= self.num_layers:
+                raise
+            if weight.startswith("bias") and self.layers[int(layer)].biases == 1:
+                weight = "bias"
+        raise AttributeError(f"{type(self).__name__} has no {name}: it is layers[{layer}].{weight}")
+
     def flatten_parameters(self) -> None:
         """Do nothing. torch.nn.LSTM has this method, and code that was written for it may call it."""
 
@@ -124,7 +147,7 @@ class RNN(nn.Module):
         return states.join(self.layers, layers)
 
     def forward(
-        self, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None
+        self, x: Tensor, state: Any = None, dt: Tensor | None = None, mask: Tensor | None = None, *, hx: Any = None
     ) -> tuple[Tensor, Any]:
         """Run the layers over a batch of sequences.
 
@@ -137,6 +160,7 @@ class RNN(nn.Module):
                 `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does. Default: 1.
                 It must not be negative; this is not checked, since a check would synchronise the GPU.
             mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
+            hx: torch.nn.LSTM's name of `state`; give one of the two.
 
         Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state. For cells with h and
         c it is (h_n, c_n), each (num_layers, B, H), as torch.nn.LSTM's; for cells with h alone h_n, as torch.nn.GRU's;
@@ -152,8 +176,12 @@ class RNN(nn.Module):
             and any(cell.compiled for cell in self.layers)
         ):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
-            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask)
+            return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, hx=hx)
         self._check(x, dt, mask)
+        if hx is not None:
+            if state is not None:
+                raise ValueError("state and hx are two names of one argument: give one of them")
+            state = hx
         before = None if state is None else self._checked_state(state, x)
         if self.batch_first:
             x = x.transpose(0, 1)
@@ -183,6 +211,9 @@ class RNN(nn.Module):
     def _check_input(self, x: Tensor) -> None:
         if isinstance(x, nn.utils.rnn.PackedSequence):
             raise ValueError("packed sequences are not taken: pad them and give mask (S, B), 0 at the padding")
+        if isinstance(x, torch.fx.Proxy):
+            fix = "give its Tracer an is_leaf_module that is True for timescales.RNN, or use torch.export.export"
+            raise ValueError(f"torch.fx.symbolic_trace does not trace a loop over time: {fix}")
         if not isinstance(x, Tensor):
             raise ValueError(f"x must be a tensor, not {type(x).__name__}")
         if x.dim() < 3:

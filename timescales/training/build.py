@@ -69,6 +69,7 @@ def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
         hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
     rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
+    check_timescales(rnn)
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     if around.get("gap_input") and next(task.batches("train")).dt is None:
@@ -76,6 +77,14 @@ def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
     if config["engine"] != "auto":
         check_engine(config["engine"], rnn, task, config["device"])
     return model
+
+
+def check_timescales(rnn: RNN) -> None:
+    """Raise ConfigError for a cell of one's own without characteristic times, which each run's record has."""
+    try:
+        rnn.timescales()
+    except NotImplementedError as error:
+        raise ConfigError(f"model: {error}") from error
 
 
 def check_engine(name: str, rnn: RNN, task: Task, device: str) -> None:

@@ -56,11 +56,12 @@ def continued(layer: Layer) -> None:
     close(fields(state), fields(last))
 
 
-@use("a state given by torch's name `hx`; here it is `state`", ours=Refused("unexpected keyword argument 'hx'"))
+@use("a state given by torch's name, `rnn(x, hx=state)`")
 def state_by_torchs_name(layer: Layer) -> None:
     rnn, x = layer.make(), data()
     _, state = rnn(x)
     close(rnn(x, hx=state)[0], rnn(x, state)[0])
+    assert not torch.allclose(rnn(x, hx=state)[0], rnn(x)[0])
 
 
 @use("`output, (h_n, c_n) = rnn(x)`, and `rnn(x, (h_0, c_0))`", only=LSTMS)
@@ -241,12 +242,13 @@ def attributes(layer: Layer) -> None:
     assert (rnn.input_size, rnn.hidden_size, rnn.num_layers, rnn.batch_first, rnn.dropout) == (I, H, 3, True, 0.5)
 
 
-@use("the attribute `bidirectional`, which no layer has here", ours=Refused("has no attribute 'bidirectional'"))
-def attribute_bidirectional(layer: Layer) -> None:
-    assert not layer.make().bidirectional
+@use("the attributes `bidirectional` (False) and `proj_size` (0)")
+def attributes_without_choice(layer: Layer) -> None:
+    assert layer.make().bidirectional is False
+    assert layer.make().proj_size == 0
 
 
-@use("the attribute `weight_hh_l0`; here it is `layers[0].weight_hh`", ours=Refused("has no attribute 'weight_hh_l0'"))
+@use("the attribute `weight_hh_l0`; here it is `layers[0].weight_hh`", ours=Refused("it is layers[0].weight_hh"))
 def attribute_weight(layer: Layer) -> None:
     assert layer.make().weight_hh_l0.shape[1] == H
 

@@ -93,7 +93,7 @@ def scripted(layer: Layer) -> None:
     close(torch.jit.script(OutputOnly(rnn))(x), rnn(x)[0])
 
 
-@use("`torch.fx.symbolic_trace`", ours=Refused("x must be a tensor, not Proxy"))
+@use("`torch.fx.symbolic_trace`", ours=Refused("is_leaf_module"))
 def symbolically_traced(layer: Layer) -> None:
     rnn, x = OutputOnly(layer.make()), data()
     close(torch.fx.symbolic_trace(rnn)(x), rnn(x))

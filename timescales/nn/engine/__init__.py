@@ -30,7 +30,14 @@ def run(
     dt: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Any]:
-    """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`."""
+    """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`.
+
+    Raises: ValueError if x has a dimension of batched seeds and the weights have not, or of another size. Kernels would
+    read the weights of seeds that there are not.
+    """
+    if x.shape[1:-2] != weights.ih.shape[:-2]:
+        sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
+        raise ValueError(f"x must be (S, B, input), or (S, R, B, input) with the weights of R seeds: {sizes}")
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
     engine = _choose(name, cell, x, mask is not None, dt is not None, others)
     return engine(cell, x, weights, state, dt, mask)

@@ -200,6 +200,8 @@ RULES: dict[str, Callable[..., Bounds]] = {
     "log1p": _increasing(math.log1p),
     "sqrt": _increasing(math.sqrt, 0.0),
     "tanh": _increasing(math.tanh),
+    "erf": _increasing(math.erf),
+    "floor": _increasing(lambda x: math.floor(x) if math.isfinite(x) else x),
     "sigmoid": _increasing(_sigmoid),
     "softplus": _increasing(_softplus),
     "logsigmoid": _increasing(lambda x: -_softplus(-x)),

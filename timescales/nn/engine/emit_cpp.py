@@ -23,6 +23,8 @@ FUNCTIONS = {
     "tanh": "hyperbolic_tangent",
     "sin": "sine",
     "cos": "cosine",
+    "erf": "error_function",
+    "floor": "round_down",
     "pow": "power",
     "max": "maximum",
     "min": "minimum",

@@ -53,6 +53,8 @@ FUNCTIONS = {
     "tanh": "tanh",
     "sin": "sine",
     "cos": "cosine",
+    "erf": "tl.erf",
+    "floor": "tl.floor",
     "pow": "power",
 }
 

@@ -194,28 +194,28 @@ def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor |
     ih, hh, bias_ih, bias_hh = weights
     if hh is None:
         return ih, None, bias_ih, None
+    heights = [hh.shape[-1] // divisor for divisor in found.divisors]
     x_gates = [block.gate for block in found.blocks if block.has_x]
     h_gates = [block.gate for block in found.blocks if block.has_h]
     apart = [block.gate for block in found.blocks if not block.has_x]
+    rows_ih, rows_hh = _rows(ih, -2, x_gates, heights), _rows(hh, -2, h_gates, heights)
     if not apart:
         bias = bias_ih if bias_hh is None else bias_ih + bias_hh
-        return _rows(found, ih, -2, x_gates), _rows(found, hh, -2, h_gates), _rows(found, bias, -1, x_gates), None
-    bias, bias_h = _rows(found, bias_ih, -1, x_gates), None
-    if bias_hh is not None:
-        bias_h = _rows(found, bias_hh, -1, apart)
-        inputs_alone = [block.gate for block in found.blocks if not block.has_h]
-        zeros = torch.zeros_like(_rows(found, bias_hh, -1, inputs_alone))
+        return rows_ih, rows_hh, _rows(bias, -1, x_gates, heights), None
+    bias, bias_h = _rows(bias_ih, -1, x_gates, heights), None
+    if bias_hh is not None:  # of a sum it is added to bias_ih, of shares that are computed apart it is bias_h
+        bias_h = _rows(bias_hh, -1, apart, heights)
+        zeros = torch.zeros_like(bias_h)  # of the shares of the input, which come first
         sums = [gate for gate in x_gates if gate not in apart]
-        bias = bias + (torch.cat([zeros, _rows(found, bias_hh, -1, sums)], -1) if sums else zeros)
-    return _rows(found, ih, -2, x_gates), _rows(found, hh, -2, h_gates), bias, bias_h
+        bias = bias + (torch.cat([zeros, _rows(bias_hh, -1, sums, heights)], -1) if sums else zeros)
+    return rows_ih, rows_hh, bias, bias_h
 
 
-def _rows(found: Equations, v: Tensor, dim: int, gates: list[int]) -> Tensor:
-    """The rows of these gates, in this order, in the dimension `dim`."""
-    if gates == list(range(len(found.divisors))):
+def _rows(v: Tensor, dim: int, gates: Sequence[int], heights: Sequence[int]) -> Tensor:
+    """The rows of these gates, in this order, in the dimension `dim`. heights: the number of rows of each gate of v."""
+    if list(gates) == list(range(len(heights))):
         return v
-    H = v.shape[dim] / sum(1 / divisor for divisor in found.divisors)
-    parts = v.split([round(H / divisor) for divisor in found.divisors], dim)
+    parts = v.split(list(heights), dim)
     return torch.cat([parts[gate] for gate in gates], dim)
 
 
@@ -436,6 +436,4 @@ def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:
 
 def _vector_gradient(sums: Tensor | None, value: Tensor, inputs: Inputs) -> Tensor:
     """The gradient of a vector, (R, H) or (H,), from its sums over the steps (R, B, H)."""
-    if sums is None:
-        return torch.zeros_like(value)
-    return inputs.without_seeds(sums.sum(1)).sum_to_size(value.shape)
+    return torch.zeros_like(value) if sums is None else inputs.without_seeds(sums.sum(1))

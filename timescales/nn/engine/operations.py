@@ -146,16 +146,22 @@ def _inner(x: Node) -> Node:
     return ((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)).apply("tanh")
 
 
+def _normal(x: Node) -> Node:
+    """The cumulative normal distribution, in gelu."""
+    return (1 + (x * math.sqrt(0.5)).apply("erf")) * 0.5
+
+
 def _gelu(x: Node, approximate: str = "none") -> Node:
-    if approximate != "tanh":
-        raise NotImplementedError('gelu without approximate="tanh"')
-    return x * (1 + _inner(x)) * 0.5
+    return x * (1 + _inner(x)) * 0.5 if approximate == "tanh" else x * _normal(x)
 
 
 def _gelu_backward(d: Node, x: Node, approximate: str = "none") -> Node:
-    t = _inner(x)
-    slope = (1 - t * t) * (1 + x * x * 0.134145) * math.sqrt(2 / math.pi)
-    return d * (1 + t + x * slope) * 0.5
+    if approximate == "tanh":
+        t = _inner(x)
+        slope = (1 - t * t) * (1 + x * x * 0.134145) * math.sqrt(2 / math.pi)
+        return d * (1 + t + x * slope) * 0.5
+    density = (x * x * -0.5).apply("exp") * math.sqrt(0.5 / math.pi)
+    return d * (_normal(x) + x * density)
 
 
 def _lerp(start: Node, end: Number, weight: Number) -> Node:
@@ -177,7 +183,7 @@ def _pow(x: Number, y: Number) -> Node:
 
 ELEMENTWISE: dict[str, Callable[..., Node]] = {
     **{name: _apply(name) for name in ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p")},
-    **{name: _apply(name) for name in ("tanh", "sin", "cos")},
+    **{name: _apply(name) for name in ("tanh", "sin", "cos", "erf", "floor")},
     **{name: _apply(name) for name in ("gt", "ge", "lt", "le", "eq", "ne")},
     "add": _add,
     "sub": _subtract,
@@ -186,6 +192,7 @@ ELEMENTWISE: dict[str, Callable[..., Node]] = {
     "div": _divide,
     "reciprocal": _reciprocal,
     "rsqrt": lambda x: 1 / x.apply("sqrt"),
+    "ceil": lambda x: -(-x).apply("floor"),
     "square": lambda x: x * x,
     "pow": _pow,
     "log2": lambda x: x.apply("log") * (1 / math.log(2)),

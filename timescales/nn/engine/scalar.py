@@ -16,7 +16,10 @@ import torch
 from torch import Tensor
 
 # Operations on numbers: number of arguments. `select(condition, a, b)` is torch.where.
-UNARY = ("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "not")
+UNARY = (
+    *("neg", "abs", "sign", "sqrt", "exp", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "erf", "floor"),
+    "not",
+)
 COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their value is true or false
 
 
@@ -203,6 +206,8 @@ FOLDED: dict[str, Callable[..., float]] = {
     "tanh": math.tanh,
     "sin": math.sin,
     "cos": math.cos,
+    "erf": math.erf,
+    "floor": math.floor,
     "pow": lambda x, y: x**y,
 }
 

@@ -208,6 +208,25 @@ static INLINE Reg sine_from(Reg x, int quarters) {
 }
 static INLINE Reg sine(Reg x) { return sine_from(x, 0); }
 static INLINE Reg cosine(Reg x) { return sine_from(x, 1); }
+template <int N>
+static INLINE Reg polynomial(const float (&c)[N], Reg x) {
+    Reg sum = spread(c[N - 1]);
+    for (int i = N - 2; i >= 0; i--) sum = sum * x + c[i];
+    return sum;
+}
+// erf(x), to a few 1e-7 of its value: up to 1 by a polynomial for erf(x) / x in x^2, up to 4, from where it is 1, by one
+// for the logarithm of 1 - erf(x). Both were fitted to the largest relative error of erf.
+static INLINE Reg error_function(Reg x) {
+    constexpr float RATIO[] = {1.12837917f, -0.376126258f, 0.112835851f, -0.0268538119f, 0.00518832756f, -0.000801019255f, 7.85385779e-05f};
+    constexpr float LOG[] = {0.000188467844f, -1.12958031f, -0.633216394f, -0.108422103f, 0.0252103426f, -0.00420528602f, 0.00044147294f, -2.16976409e-05f};
+    Reg size = minimum(spread(4.0f), real(bits(x) & 0x7FFFFFFF));
+    Reg value = (size < 1.0f) ? size * polynomial(RATIO, size * size) : 1.0f - exp_of(polynomial(LOG, size));
+    return real(bits(value) | (bits(x) & (int32_t)0x80000000));
+}
+static INLINE Reg round_down(Reg x) {
+    for (int i = 0; i < LANES; i++) x[i] = __builtin_floorf(x[i]);
+    return x;
+}
 static INLINE Reg absolute(Reg x) { return real(bits(x) & 0x7FFFFFFF); }
 static INLINE Reg sign(Reg x) {
     Reg value = (x > 0.0f) ? spread(1.0f) : (x < 0.0f) ? spread(-1.0f) : Reg{};
@@ -240,6 +259,8 @@ FUNCTION(sigmoid)
 FUNCTION(hyperbolic_tangent)
 FUNCTION(sine)
 FUNCTION(cosine)
+FUNCTION(error_function)
+FUNCTION(round_down)
 FUNCTION(absolute)
 FUNCTION(sign)
 FUNCTION(square_root)
