@@ -16,7 +16,7 @@ from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row
 from timescales.papers.verdict import CellResult, Verdict, sum_of
 from timescales.reports import markdown
-from timescales.reports.report import Report
+from timescales.reports.report import Report, by_paper
 
 README = paths.ROOT / "README.md"
 PICTURE = "chien_table3"  # the table whose runs the README's picture shows
@@ -117,17 +117,14 @@ def _draw_model(ax: Any, model: str, curves: Sequence[Sequence[tuple[float, floa
 
 def tables(reports: Sequence[Report]) -> str:
     """A row for each paper, and one for our own studies: its tables with their verdicts, in how many runs."""
-    papers: dict[str, list[Report]] = {}
-    for report in reports:
-        papers.setdefault(report.table.paper, []).append(report)
     body = [
         [
-            f"{own[0].table.source.split(',')[0]}: {', '.join(map(_link, own))}",
+            f"{paper}: {', '.join(map(_link, own))}",
             f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
             markdown.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
             *(_words(report.verdict for report in own), _words(r.small_verdict for r in own if r.table.tiny)),
         ]
-        for own in papers.values()
+        for paper, own in by_paper(reports).items()
     ]
     return "\n".join(markdown.grid(["tables", "runs", "conclusions and values", "at paper size", "small-scale"], body))
 

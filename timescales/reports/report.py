@@ -196,6 +196,14 @@ def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None
     )
 
 
+def by_paper(reports: Sequence[Report]) -> dict[str, list[Report]]:
+    """The reports of each paper, and of our own studies, by its name: "Chien et al. 2021"."""
+    papers: dict[str, list[Report]] = {}
+    for report in reports:
+        papers.setdefault(report.table.paper, []).append(report)
+    return {own[0].table.source.split(",")[0]: own for own in papers.values()}
+
+
 def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
     """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
     import pandas
