@@ -2,6 +2,7 @@
 
 Three parts: the API reference from the docstrings, the pages of docs/, and the tutorial with what it prints, for which
 it is run in a folder of its own. Fails at the first warning. Equations need a network: MathJax is loaded by the reader.
+--site links to the pages of results/ (scripts/gallery.py) in the folder above.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from timescales import paths  # noqa: E402
+from timescales.reports.html import GUIDE, Site, guide_page  # noqa: E402
+
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial" / "tutorial.py"
-GUIDE = "guide"  # the package that stands for docs/: pdoc makes a page of each module
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
 KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
@@ -56,25 +59,31 @@ def rendered(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def place_of(page: Path) -> Path:
-    """Where the HTML of a page of docs/ lies below the folder; a README is the page of its package."""
-    path = Path(GUIDE) / page.relative_to(DOCS)
-    return path.parent.with_suffix(".html") if page.name == "README.md" else path.with_suffix(".html")
+def linked(text: str, page: Path, site: bool) -> str:
+    """A page's Markdown with links that hold between HTML pages; what has no such page is named without a link.
 
-
-def linked(text: str, page: Path) -> str:
-    """A page's Markdown with links that hold between HTML pages; what lies outside docs/ is named without a link."""
+    site: whether the pages of results/ lie in the folder above.
+    """
 
     def to(found: re.Match[str]) -> str:
         picture, words, link, anchor = found.groups()
         target = (page.parent / link).resolve()
         target = target / "README.md" if (target / "README.md").is_file() else target
-        if not target.is_relative_to(DOCS) or not target.is_file() or target.suffix not in (".md", ".png"):
-            return words
-        there = place_of(target) if target.suffix == ".md" else Path(GUIDE) / target.relative_to(DOCS)
-        return f"{picture}[{words}]({os.path.relpath(there, place_of(page).parent)}{anchor or ''})"
+        there = place_of(target, site)
+        return (
+            f"{picture}[{words}]({os.path.relpath(there, guide_page(page).parent)}{anchor or ''})" if there else words
+        )
 
     return LINK.sub(to, text)
+
+
+def place_of(target: Path, site: bool) -> Path | None:
+    """Where the HTML of a file lies, below the folder; None if it has none."""
+    if target.is_relative_to(DOCS) and target.is_file():
+        pages = {".md": guide_page, ".png": lambda path: Path(GUIDE) / path.relative_to(DOCS)}
+        return pages[target.suffix](target) if target.suffix in pages else None
+    name = Site(paths.RESULTS).page_of(target) if site else ""
+    return Path("..", name) if name and target.exists() else None
 
 
 def plain_math(text: str) -> str:
@@ -88,10 +97,13 @@ def plain_math(text: str) -> str:
     return MATH.sub(to, text)
 
 
-def write_guide(place: Path) -> None:
-    """The pages of docs/ as modules of a package, each with a page as its docstring."""
+def write_guide(place: Path, site: bool) -> None:
+    """The pages of docs/ as modules of a package, each with a page as its docstring.
+
+    They form the package GUIDE, since pdoc makes a page of each module.
+    """
     for page in sorted(DOCS.rglob("*.md")):
-        text = plain_math(linked(page.read_text(), page))
+        text = plain_math(linked(page.read_text(), page, site))
         path = place / GUIDE / page.relative_to(DOCS).with_suffix(".py")
         path = path.with_name("__init__.py") if page.name == "README.md" else path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +137,9 @@ def modules() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "docs")
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--site", action="store_true", help="link to the pages of results/ in the folder above")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     import pdoc
 
     paths = list(sys.path)
@@ -133,7 +147,7 @@ def main() -> None:
         print("running the tutorial, about a minute", flush=True)
         page = f"__docformat__ = 'markdown'\n__doc__ = {rendered(TUTORIAL)!r}\n"
         (Path(place) / "tutorial.py").write_text(page)
-        write_guide(Path(place))
+        write_guide(Path(place), options.site)
         sys.path[:] = [place, *paths]  # without what the tutorial has put there
         pdoc.render.configure(template_directory=DOCS / "api", show_source=False, math=True)
         with warnings.catch_warnings():

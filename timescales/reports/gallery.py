@@ -25,7 +25,8 @@ from timescales.runs import record
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
-SENTENCES = 4  # of an outcome that are shown at once
+ZERO = ' class="zero"'
+SENTENCES = 3  # of an outcome that are shown at once
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -55,8 +56,8 @@ HEADER = """<header>
 FRONT = """<header>
 <nav>{links}</nav>
 <h1>timescales: results</h1>
-<p>Recurrent networks with long memory: {tables} tables and figures of papers, and studies of our own, trained again in
-{runs} runs and compared with what was printed, concluded or expected.</p>
+<p>Recurrent networks with long memory: {tables} tables and figures, of papers and of our own studies. {runs} runs are
+compared with what was printed, concluded or expected.</p>
 </header>
 <search class="bar">
 <label>Search <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
@@ -67,7 +68,6 @@ FRONT = """<header>
 <section id="summary">
 <h2>What holds, what does not, what is open</h2>
 <div class="outcomes">{outcomes}</div>
-<h2>By paper</h2>
 {papers}
 <p class="dim">A conclusion holds, or is refuted, if a test says so after the correction for the other tests of its
 table; the same goes for values. All others are undecided. {verdicts} The <em>small-scale version</em> of a table runs
@@ -111,7 +111,7 @@ def pages(reports: Sequence[Report], site: Site, runs: Sequence[Path] = ()) -> d
     others += [_note(path, site) for path in texts]
     log = _log(site)
     found = {entry.link: _page(entry.title, entry.body, site) for entry in [*tables.values(), *others]}
-    found["log.html"] = _page("Log", "".join(note.body for note in log), site)
+    found["log.html"] = _page("Log", _list(log) + "".join(note.body for note in log), site)
     found["index.html"] = _front(reports, tables, others, log, site)
     return found
 
@@ -134,7 +134,7 @@ def _front(
     reports: Sequence[Report], tables: dict[str, Entry], others: Sequence[Entry], log: Sequence[Entry], site: Site
 ) -> str:
     words = sorted({word for report in reports for word in _words(report)})
-    papers = by_paper(reports)
+    papers = {paper[0].upper() + paper[1:]: own for paper, own in by_paper(reports).items()}
     lists = {"Other results": others, "Log": log}
     body = FRONT.format(
         links=_links(site),
@@ -150,7 +150,7 @@ def _front(
             for paper, own in papers.items()
         ),
         others="".join(
-            f'<section><h2>{title}</h2><ul class="list">{"".join(map(_item, entries))}</ul></section>'
+            f"<section><h2>{title}</h2>{_list(entries, searched=True)}</section>"
             for title, entries in lists.items()
             if entries
         ),
@@ -179,21 +179,25 @@ def _outcomes(reports: Sequence[Report]) -> str:
     words = Counter(claim.result.verdict.word for claim in undecided)
     why = [f"<li>{chip(f'{n} {word}', word)} {UNDECIDED[word]}</li>" for word, n in words.most_common()]
     return (
-        _outcome("hold", "good", hold, _sentences(hold))
-        + _outcome("refuted", "bad", refuted, _sentences(refuted))
-        + _outcome("undecided", "open", undecided, why)
+        _outcome("hold", "good", hold, _shortened(_sentences(hold)))
+        + _outcome("refuted", "bad", refuted, _shortened(_sentences(refuted)))
+        + _outcome("undecided", "open", undecided, f"<ul>{''.join(why)}</ul>")
     )
 
 
-def _outcome(title: str, tone: str, claims: Sequence[Judged], items: Sequence[str]) -> str:
+def _outcome(title: str, tone: str, claims: Sequence[Judged], items: str) -> str:
     ours = sum(bool(claim.result.claim.hypothesis) for claim in claims)
-    first, rest = "".join(items[:SENTENCES]), items[SENTENCES:]
-    more = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
     return (
         f'<section class="outcome {tone}"><h3><b>{len(claims)}</b> {title}</h3>'
-        f'<p class="dim">{len(claims) - ours} conclusions of papers, {ours} hypotheses of ours</p>'
-        f"<ul>{first}</ul>{more}</section>"
+        f'<p class="dim">{len(claims) - ours} conclusions of papers, {ours} hypotheses of ours</p>{items}</section>'
     )
+
+
+def _shortened(items: Sequence[str]) -> str:
+    """A list of which the first items are shown at once."""
+    first, rest = "".join(items[:SENTENCES]), items[SENTENCES:]
+    more = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
+    return f"<ul>{first}</ul>{more}"
 
 
 def _sentences(claims: Sequence[Judged]) -> list[str]:
@@ -211,24 +215,30 @@ def _sentences(claims: Sequence[Judged]) -> list[str]:
     return items
 
 
-COUNTED = ("hold", "refuted", "undecided", "agree", "better", "differ", "undecided_values")  # of Counts
+COUNTED = {
+    "conclusions": ("hold", "refuted", "undecided"),
+    "values": ("agree", "better", "differ", "undecided_values"),
+}  # fields of Counts
 
 
 def _counts(papers: dict[str, list[Report]]) -> str:
-    """A row of counts for each paper."""
+    """A row of counts for each paper; each number knows its head, for narrow windows."""
+    columns = [(kind, name) for kind, names in COUNTED.items() for name in names]
     rows = []
     for paper, own in papers.items():
         counts = sum_of([report.verdict.counts for report in own if report.verdict.counts])
         runs = f"{sum(len(r.rows['paper']) for r in own)} of {sum(len(r.planned['paper']) for r in own)}"
-        numbers = [getattr(counts, name) for name in COUNTED]
-        cells = "".join(f"<td>{n}</td>" if n else '<td class="dim">0</td>' for n in numbers)
+        row = [f'<td data-head="tables">{len(own)}</td><td data-head="runs">{runs}</td>']
+        for kind, name in columns:
+            head, number = f"{kind} {name.partition('_')[0]}", getattr(counts, name)
+            row.append(f'<td data-head="{head}"{"" if number else ZERO}>{number}</td>')
         note = ' <span class="dim">(hypotheses)</span>' if counts.hypotheses else ""
-        rows.append(f'<tr><th scope="row">{escape(paper)}{note}</th><td>{len(own)}</td><td>{runs}</td>{cells}</tr>')
-    names = "".join(f'<th scope="col">{name.partition("_")[0]}</th>' for name in COUNTED)
+        rows.append(f'<tr><th scope="row">{escape(paper)}{note}</th>{"".join(row)}</tr>')
+    kinds = "".join(f'<th scope="colgroup" colspan="{len(names)}">{kind}</th>' for kind, names in COUNTED.items())
+    names = "".join(f'<th scope="col">{name.partition("_")[0]}</th>' for _, name in columns)
     return (
-        '<div class="wide" tabindex="0" role="region" aria-label="counts by paper"><table class="counts"><thead>'
-        '<tr><td></td><td></td><td></td><th scope="colgroup" colspan="3">conclusions</th>'
-        '<th scope="colgroup" colspan="4">values</th></tr>'
+        '<div class="wide" tabindex="0" role="region" aria-label="counts by paper"><table class="counts judged"><thead>'
+        f"<tr><td></td><td></td><td></td>{kinds}</tr>"
         f'<tr><td></td><th scope="col">tables</th><th scope="col">runs</th>{names}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
@@ -239,12 +249,12 @@ def _card(report: Report, entry: Entry) -> str:
     path, link = report.folder / "figure.png", escape(entry.link)
     image = thumbnail(path) if path.is_file() else "<span>no runs yet</span>"
     return (
-        f'<li class="entry" {_searched(entry.body, _words(report))}>'
+        f"<li{_searched(entry.title + ' ' + entry.body, _words(report))}>"
         f'<a class="thumbnail" href="{link}" tabindex="-1" aria-hidden="true">{image}</a>'
         f'<h3><a href="{link}">{escape(report.table.title)}</a></h3>'
         f'<p class="dim">{escape(report.table.name)}: {escape(report.table.source)}</p>'
         f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)}</dd>{_chips(report.verdict.counts)}'
-        f'<dt class="small">Small-scale</dt><dd class="small">{badge(report.small_verdict)}</dd></dl></li>'
+        f'</dl><dl class="verdicts small"><dt>Small-scale</dt><dd>{badge(report.small_verdict)}</dd></dl></li>'
     )
 
 
@@ -264,16 +274,21 @@ def _chips(counts: Counts | None) -> str:
     )
 
 
-def _item(entry: Entry) -> str:
-    link = f'<a href="{escape(entry.link)}">{escape(entry.title)}</a>'
-    return f'<li class="entry" {_searched(entry.title + " " + entry.body)}>{link}</li>'
+def _list(entries: Sequence[Entry], searched: bool = False) -> str:
+    """Links to entries; searched: the search finds them."""
+    items = (
+        f"<li{_searched(entry.title + ' ' + entry.body) if searched else ''}>"
+        f'<a href="{escape(entry.link)}">{escape(entry.title)}</a></li>'
+        for entry in entries
+    )
+    return f'<ul class="list">{"".join(items)}</ul>'
 
 
 def _searched(body: str, verdicts: Iterable[str] = ()) -> str:
     """Attributes for the search: the distinct words of a page but those of its drawings, and its verdicts."""
     text = unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", " ", body, flags=re.S)).lower()
     words = " ".join(dict.fromkeys(text.split()))
-    return f'data-text="{escape(words)}" data-verdicts="{escape("|".join(verdicts))}"'
+    return f' class="entry" data-text="{escape(words)}" data-verdicts="{escape("|".join(verdicts))}"'
 
 
 def _words(report: Report) -> list[str]:

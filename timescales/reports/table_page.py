@@ -13,8 +13,6 @@ from timescales.reports.html import Site, badge, grid, html, picture
 from timescales.reports.report import Report
 from timescales.runs import store
 
-SHORT = ("paper", "ours", "n", "verdict")  # columns of the short table of values, after the settings
-
 
 def body(report: Report, site: Site) -> str:
     """All of a table's page below its title, but the other files of its folder."""
@@ -93,7 +91,9 @@ def _values(report: Report, text: _Text) -> str:
     if not report.cells:
         return ""
     head, rows = markdown.cells(report)
-    shown = [k for k, name in enumerate(head) if k < head.index("paper") or name in SHORT]
+    printed = any(result.cell.value is not None for result in report.cells)
+    names = ("paper", "ours", "n", "verdict") if printed else ("ours", "n")
+    shown = [k for k, name in enumerate(head) if k < head.index("paper") or name in names]
     short = markdown.grid([head[k] for k in shown], [[row[k] for k in shown] for row in rows])
     whole = text.html([*markdown.grid(head, rows), "", markdown.CELLS])
     return (
