@@ -150,6 +150,7 @@ def main() -> None:
         write_guide(Path(place), options.site)
         sys.path[:] = [place, *paths]  # without what the tutorial has put there
         pdoc.render.configure(template_directory=DOCS / "api", show_source=False, math=True)
+        pdoc.render.env.globals["site"] = options.site
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             pdoc.pdoc(GUIDE, *modules(), f"!{KERNELS}", "tutorial", output_directory=folder)

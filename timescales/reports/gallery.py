@@ -17,9 +17,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from timescales.papers.verdict import ClaimResult, Counts, Outcome, Verdict, Word, sum_of
+from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, sum_of
 from timescales.reports import charts, markdown, table_page
-from timescales.reports.html import PICTURES, Site, anchor, badge, chip, grid, html, picture, thumbnail
+from timescales.reports.html import PICTURES, Site, anchor, badge, chip, chips, grid, html, picture, thumbnail
 from timescales.reports.report import Report, by_paper
 from timescales.runs import record
 
@@ -253,24 +253,8 @@ def _card(report: Report, entry: Entry) -> str:
         f'<a class="thumbnail" href="{link}" tabindex="-1" aria-hidden="true">{image}</a>'
         f'<h3><a href="{link}">{escape(report.table.title)}</a></h3>'
         f'<p class="dim">{escape(report.table.name)}: {escape(report.table.source)}</p>'
-        f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)}</dd>{_chips(report.verdict.counts)}'
+        f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)}</dd>{chips(report.verdict.counts)}'
         f'</dl><dl class="verdicts small"><dt>Small-scale</dt><dd>{badge(report.small_verdict)}</dd></dl></li>'
-    )
-
-
-def _chips(counts: Counts | None) -> str:
-    """How many conclusions and how many values became of what."""
-    if counts is None:
-        return ""
-    conclusions = [(counts.hold, "hold", Word.HOLDS), (counts.refuted, "refuted", Word.REFUTED)]
-    conclusions += [(counts.undecided, "undecided", Word.OPEN)]
-    values = [(counts.agree, "agree", Word.MATCH), (counts.better, "better", Word.BETTER)]
-    values += [(counts.differ, "differ", Word.DIFFERENT), (counts.undecided_values, "undecided", Word.OPEN)]
-    lines = {"Hypotheses" if counts.hypotheses else "Conclusions": conclusions, "Values": values}
-    return "".join(
-        f"<dt>{title}</dt><dd>{' '.join(chip(f'{n} {name}', word) for n, name, word in numbers if n)}</dd>"
-        for title, numbers in lines.items()
-        if any(n for n, _, _ in numbers)
     )
 
 

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from timescales import paths
-from timescales.papers.verdict import Verdict, Word
+from timescales.papers.verdict import Counts, Verdict, Word
 from timescales.reports import markdown
 
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -198,6 +198,22 @@ def chip(text: str, word: Word) -> str:
     """A text on the colour of a word."""
     tone = next((tone for tone, words in TONES.items() if word in words), "open")
     return f'<span class="badge {tone}">{escape(text)}</span>'
+
+
+def chips(counts: Counts | None) -> str:
+    """Lines of a <dl>: how many conclusions hold, are refuted or undecided, and how many values agree, ..."""
+    if counts is None:
+        return ""
+    conclusions = [(counts.hold, "hold", Word.HOLDS), (counts.refuted, "refuted", Word.REFUTED)]
+    conclusions += [(counts.undecided, "undecided", Word.OPEN)]
+    values = [(counts.agree, "agree", Word.MATCH), (counts.better, "better", Word.BETTER)]
+    values += [(counts.differ, "differ", Word.DIFFERENT), (counts.undecided_values, "undecided", Word.OPEN)]
+    lines = {"Hypotheses" if counts.hypotheses else "Conclusions": conclusions, "Values": values}
+    return "".join(
+        f"<dt>{title}</dt><dd>{' '.join(chip(f'{n} {name}', word) for n, name, word in numbers if n)}</dd>"
+        for title, numbers in lines.items()
+        if any(n for n, _, _ in numbers)
+    )
 
 
 def picture(path: Path, alt: str) -> str:

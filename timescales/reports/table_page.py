@@ -9,7 +9,7 @@ from itertools import groupby
 from timescales.papers.table import Row
 from timescales.papers.verdict import ClaimResult
 from timescales.reports import charts, markdown
-from timescales.reports.html import Site, badge, grid, html, picture
+from timescales.reports.html import Site, badge, chips, grid, html, picture
 from timescales.reports.report import Report
 from timescales.runs import store
 
@@ -49,11 +49,11 @@ class _Text:
 
 def _verdicts(report: Report) -> str:
     runs = f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs"
-    counts = ". ".join(filter(None, [markdown.counts(report.verdict.counts), runs]))
     return (
         f'<p class="dim">{escape(report.table.source)}; {escape(report.table.unit)}.</p>'
-        f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)} {escape(counts)}.</dd>'
-        f"<dt>Small-scale version</dt><dd>{badge(report.small_verdict)}</dd></dl>"
+        f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)} {runs}</dd>'
+        f"{chips(report.verdict.counts)}"
+        f"<dt>Small-scale</dt><dd>{badge(report.small_verdict)}</dd></dl>"
     )
 
 
@@ -115,8 +115,8 @@ def _run_it(report: Report, site: Site) -> str:
 def _docs(report: Report, site: Site) -> list[str]:
     """Links to the pages of the paper, and of the table's tasks and models, as far as there are any."""
     axes = [axes for of_size in report.planned.values() for axes in of_size]
-    papers = sorted((site.docs / "guide" / "papers").glob(f"{report.table.paper}*.html")) if site.docs else []
-    links = [site.link(f"papers/{path.stem}.md", f"paper {path.stem}") for path in papers]
+    paper = report.table.source.split(",")[0]
+    links = [site.link(f"papers/{report.table.paper}.md", paper)]
     for kind in ("task", "model"):
         names = sorted({str(setting[kind]) for setting in axes if kind in setting})
         links += [site.link(f"{kind}s/{name}.md", f"{kind} {name}") for name in names]
