@@ -78,12 +78,16 @@ def linked(text: str, page: Path, site: bool) -> str:
 
 
 def place_of(target: Path, site: bool) -> Path | None:
-    """Where the HTML of a file lies, below the folder; None if it has none."""
-    if target.is_relative_to(DOCS) and target.is_file():
-        pages = {".md": guide_page, ".png": lambda path: Path(GUIDE) / path.relative_to(DOCS)}
-        return pages[target.suffix](target) if target.suffix in pages else None
+    """Where the HTML of a file lies, or a copy of a picture, below the folder; None if there is none."""
+    if not target.exists():
+        return None
+    if target.suffix == ".png":
+        roots = {DOCS: Path(GUIDE), paths.RESULTS: Path(GUIDE, "results")}
+        return next((to / target.relative_to(root) for root, to in roots.items() if target.is_relative_to(root)), None)
+    if target.is_relative_to(DOCS):
+        return guide_page(target) if target.suffix == ".md" else None
     name = Site(paths.RESULTS).page_of(target) if site else ""
-    return Path("..", name) if name and target.exists() else None
+    return Path("..", name) if name else None
 
 
 def plain_math(text: str) -> str:
@@ -111,11 +115,13 @@ def write_guide(place: Path, site: bool) -> None:
 
 
 def copy_pictures(folder: Path) -> None:
-    """The pictures of docs/ beside the pages that show them."""
-    for picture in sorted(DOCS.rglob("*.png")):
-        path = folder / GUIDE / picture.relative_to(DOCS)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, path)
+    """The pictures that the pages of docs/ show, beside the pages."""
+    for page in sorted(DOCS.rglob("*.md")):
+        for _, _, link, _ in LINK.findall(page.read_text()):
+            picture = (page.parent / link).resolve()
+            if picture.suffix == ".png" and (place := place_of(picture, site=False)):
+                (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(picture, folder / place)
 
 
 def modules() -> list[str]:

@@ -77,6 +77,8 @@ def test_every_page_is_there_and_its_links_and_pictures_hold(built):
         place = place.parent.with_suffix(".html") if page.name == "README.md" else place
         for link in re.findall(r'(?:href|src)="([^"#]+)', place.read_text()):
             assert link.startswith(("http", "data:", "$")) or (place.parent / link).is_file(), f"{page}: {link}"
+        for link in re.findall(r'<img src="([^"]+)', place.read_text()):
+            assert (place.parent / link).read_bytes()[1:4] == b"PNG", f"{page}: {link}"
 
 
 def test_results_and_documentation_link_to_each_other(built):
@@ -99,6 +101,8 @@ def test_documentation_alone_has_no_link_to_results(monkeypatch):
     page = ROOT / "docs" / "README.md"
     assert docs.linked(text, page, site=False) == "a [b](guide/train.html#x) c d"
     assert docs.linked(text, page, site=True) == "[a](../index.html) [b](guide/train.html#x) c [d](../chien_copy.html)"
+    text, page = "![p](../../results/chien_copy/figure.png)", ROOT / "docs" / "papers" / "ours.md"
+    assert docs.linked(text, page, site=False) == "![p](../results/chien_copy/figure.png)"
 
 
 def test_equations_reach_the_reader_as_they_are_written(built):
