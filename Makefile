@@ -5,7 +5,7 @@ MINUTES ?= 9
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,8 +60,13 @@ report: .venv/installed ## write results/ and the numbers in the README from the
 report-check: .venv/installed ## fail if a committed report differs from what its committed runs give
 	$(PY) scripts/report.py --check
 
-gallery: .venv/installed ## write one page with all results, runs/gallery.html (RUNS="runs/..." adds analyses of runs)
+gallery: .venv/installed ## write all results as web pages, runs/gallery/index.html (RUNS="runs/..." adds analyses of runs)
 	$(PY) scripts/gallery.py $(RUNS)
+
+site: .venv/installed ## write results and documentation as one folder for any static host, build/site: two minutes
+	rm -rf build/site
+	$(PY) scripts/docs.py build/site/docs --site
+	$(PY) scripts/gallery.py --out build/site
 
 dashboard: .venv/installed ## create the project's views at W&B, one for all tables and one for each (TABLE=...)
 	$(PY) scripts/dashboard.py $(TABLE) $(ARGS)

@@ -2,6 +2,7 @@
 
 Three parts: the API reference from the docstrings, the pages of docs/, and the tutorial with what it prints, for which
 it is run in a folder of its own. Fails at the first warning. Equations need a network: MathJax is loaded by the reader.
+--site links to the pages of results/ (scripts/gallery.py) in the folder above.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from timescales import paths  # noqa: E402
+from timescales.reports.html import GUIDE, Site, guide_page  # noqa: E402
+
 DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial" / "tutorial.py"
-GUIDE = "guide"  # the package that stands for docs/: pdoc makes a page of each module
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
 KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
@@ -56,25 +59,35 @@ def rendered(path: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def place_of(page: Path) -> Path:
-    """Where the HTML of a page of docs/ lies below the folder; a README is the page of its package."""
-    path = Path(GUIDE) / page.relative_to(DOCS)
-    return path.parent.with_suffix(".html") if page.name == "README.md" else path.with_suffix(".html")
+def linked(text: str, page: Path, site: bool) -> str:
+    """A page's Markdown with links that hold between HTML pages; what has no such page is named without a link.
 
-
-def linked(text: str, page: Path) -> str:
-    """A page's Markdown with links that hold between HTML pages; what lies outside docs/ is named without a link."""
+    site: whether the pages of results/ lie in the folder above.
+    """
 
     def to(found: re.Match[str]) -> str:
         picture, words, link, anchor = found.groups()
         target = (page.parent / link).resolve()
         target = target / "README.md" if (target / "README.md").is_file() else target
-        if not target.is_relative_to(DOCS) or not target.is_file() or target.suffix not in (".md", ".png"):
-            return words
-        there = place_of(target) if target.suffix == ".md" else Path(GUIDE) / target.relative_to(DOCS)
-        return f"{picture}[{words}]({os.path.relpath(there, place_of(page).parent)}{anchor or ''})"
+        there = place_of(target, site)
+        return (
+            f"{picture}[{words}]({os.path.relpath(there, guide_page(page).parent)}{anchor or ''})" if there else words
+        )
 
     return LINK.sub(to, text)
+
+
+def place_of(target: Path, site: bool) -> Path | None:
+    """Where the HTML of a file lies, or a copy of a picture, below the folder; None if there is none."""
+    if not target.exists():
+        return None
+    if target.suffix == ".png":
+        roots = {DOCS: Path(GUIDE), paths.RESULTS: Path(GUIDE, "results")}
+        return next((to / target.relative_to(root) for root, to in roots.items() if target.is_relative_to(root)), None)
+    if target.is_relative_to(DOCS):
+        return guide_page(target) if target.suffix == ".md" else None
+    name = Site(paths.RESULTS).page_of(target) if site else ""
+    return Path("..", name) if name else None
 
 
 def plain_math(text: str) -> str:
@@ -88,10 +101,13 @@ def plain_math(text: str) -> str:
     return MATH.sub(to, text)
 
 
-def write_guide(place: Path) -> None:
-    """The pages of docs/ as modules of a package, each with a page as its docstring."""
+def write_guide(place: Path, site: bool) -> None:
+    """The pages of docs/ as modules of a package, each with a page as its docstring.
+
+    They form the package GUIDE, since pdoc makes a page of each module.
+    """
     for page in sorted(DOCS.rglob("*.md")):
-        text = plain_math(linked(page.read_text(), page))
+        text = plain_math(linked(page.read_text(), page, site))
         path = place / GUIDE / page.relative_to(DOCS).with_suffix(".py")
         path = path.with_name("__init__.py") if page.name == "README.md" else path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,11 +115,13 @@ def write_guide(place: Path) -> None:
 
 
 def copy_pictures(folder: Path) -> None:
-    """The pictures of docs/ beside the pages that show them."""
-    for picture in sorted(DOCS.rglob("*.png")):
-        path = folder / GUIDE / picture.relative_to(DOCS)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(picture, path)
+    """The pictures that the pages of docs/ show, beside the pages."""
+    for page in sorted(DOCS.rglob("*.md")):
+        for _, _, link, _ in LINK.findall(page.read_text()):
+            picture = (page.parent / link).resolve()
+            if picture.suffix == ".png" and (place := place_of(picture, site=False)):
+                (folder / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(picture, folder / place)
 
 
 def modules() -> list[str]:
@@ -125,7 +143,9 @@ def modules() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "docs")
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--site", action="store_true", help="link to the pages of results/ in the folder above")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     import pdoc
 
     paths = list(sys.path)
@@ -133,9 +153,10 @@ def main() -> None:
         print("running the tutorial, about a minute", flush=True)
         page = f"__docformat__ = 'markdown'\n__doc__ = {rendered(TUTORIAL)!r}\n"
         (Path(place) / "tutorial.py").write_text(page)
-        write_guide(Path(place))
+        write_guide(Path(place), options.site)
         sys.path[:] = [place, *paths]  # without what the tutorial has put there
         pdoc.render.configure(template_directory=DOCS / "api", show_source=False, math=True)
+        pdoc.render.env.globals["site"] = options.site
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             pdoc.pdoc(GUIDE, *modules(), f"!{KERNELS}", "tutorial", output_directory=folder)

@@ -1,6 +1,7 @@
-"""`make docs`: the API reference without a warning, the pages of docs/, and the tutorial with what it prints."""
+"""`make site`: the API reference without a warning, the pages of docs/, what the tutorial prints, and the results."""
 
 import html
+import importlib
 import re
 import subprocess
 import sys
@@ -13,12 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
+    """The folder of the documentation, in that of the gallery: what `make site` writes."""
     pytest.importorskip("pdoc")
-    folder = tmp_path_factory.mktemp("docs")
-    command = [sys.executable, ROOT / "scripts" / "docs.py", folder]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
+    site = tmp_path_factory.mktemp("site")
+    for command in (["docs.py", site / "docs", "--site"], ["gallery.py", "--out", site]):
+        command = [sys.executable, ROOT / "scripts" / command[0], *command[1:]]
+        done = subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return site / "docs"
 
 
 def text(path):
@@ -74,6 +77,32 @@ def test_every_page_is_there_and_its_links_and_pictures_hold(built):
         place = place.parent.with_suffix(".html") if page.name == "README.md" else place
         for link in re.findall(r'(?:href|src)="([^"#]+)', place.read_text()):
             assert link.startswith(("http", "data:", "$")) or (place.parent / link).is_file(), f"{page}: {link}"
+        for link in re.findall(r'<img src="([^"]+)', place.read_text()):
+            assert (place.parent / link).read_bytes()[1:4] == b"PNG", f"{page}: {link}"
+
+
+def test_results_and_documentation_link_to_each_other(built):
+    results = {path.name: path.read_text() for path in built.parent.glob("*.html")}
+    for name, text in results.items():
+        for link in re.findall(r'href="(docs/[^"#]+)', text):
+            assert (built.parent / link).is_file(), f"{name}: {link}"
+    assert 'href="docs/guide.html"' in results["index.html"]
+    assert 'href="docs/guide/models/plstm.html"' in results["chien_table3.html"]
+    assert 'href="../../chien_table3.html"' in (built / "guide" / "deviations.html").read_text()
+    for page in ("guide.html", "guide/models/plstm.html", "timescales/nn/rnn.html"):
+        (link,) = re.findall(r'href="([^"]+)">Results</a>', (built / page).read_text())
+        assert ((built / page).parent / link).resolve() == built.parent / "index.html"
+
+
+def test_documentation_alone_has_no_link_to_results(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    docs = importlib.import_module("docs")
+    text = "[a](../results/README.md) [b](train.md#x) [c](../results/speed.csv) [d](../results/chien_copy/table.md)"
+    page = ROOT / "docs" / "README.md"
+    assert docs.linked(text, page, site=False) == "a [b](guide/train.html#x) c d"
+    assert docs.linked(text, page, site=True) == "[a](../index.html) [b](guide/train.html#x) c [d](../chien_copy.html)"
+    text, page = "![p](../../results/chien_copy/figure.png)", ROOT / "docs" / "papers" / "ours.md"
+    assert docs.linked(text, page, site=False) == "![p](../results/chien_copy/figure.png)"
 
 
 def test_equations_reach_the_reader_as_they_are_written(built):

@@ -1,9 +1,9 @@
-"""The page with all results: nothing in it comes from elsewhere, nothing is missing, and a real browser shows it."""
+"""The pages with all results: nothing is missing or comes from elsewhere, links hold, a real browser shows them."""
 
 import json
 import math
 import re
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -14,8 +14,9 @@ from matplotlib import image
 
 from timescales import paths, plotting
 from timescales.config import compose, folders
-from timescales.papers.verdict import Verdict, Word
-from timescales.reports import charts, gallery, html, report
+from timescales.papers.verdict import Verdict, Word, sum_of
+from timescales.reports import charts, gallery, html, markdown, report
+from timescales.reports.html import Site
 from timescales.runs import store
 from timescales.runs.loggers import Curve
 
@@ -23,11 +24,11 @@ EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
 
 
 class Page(HTMLParser):
-    """What a page consists of: its ids, its attributes that load, its texts by tag."""
+    """What a page consists of: its ids, its attributes that load, its links, its texts by tag."""
 
     def __init__(self, text):
         super().__init__()
-        self.ids, self.loads, self.tags, self.stack, self.images, self.open = [], [], [], [], [], []
+        self.ids, self.loads, self.tags, self.stack, self.images, self.links = [], [], [], [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
@@ -41,56 +42,147 @@ class Page(HTMLParser):
             self.images.append(found.get("alt"))
         self.loads += [v for k, v in attributes if k in ("src", "srcset", "data", "poster", "action", "xlink:href")]
         self.loads += [found["href"]] if tag == "link" else []
+        self.links += [found["href"]] if tag == "a" else []
 
     def handle_endtag(self, tag):
         assert self.stack.pop() == tag, self.getpos()
 
 
 @pytest.fixture(scope="module")
-def text():
-    """The page of what is committed."""
+def reports():
     with compose.composing() as composer:
-        reports = [report.make(name, composer, paths.RESULTS) for name in folders.choices("table")]
-    return gallery.page(reports, paths.RESULTS)
+        return [report.make(name, composer, paths.RESULTS) for name in folders.choices("table")]
 
 
-def test_every_table_curve_picture_and_note_of_results_is_there(text):
-    page = Page(text)
-    assert page.stack == []  # every element is closed
-    assert len(page.ids) == len(set(page.ids))
-    assert set(folders.choices("table")) <= set(page.ids)
-    for folder in (p for p in paths.RESULTS.iterdir() if p.is_dir()):
-        assert folder.name in page.ids, folder
+@pytest.fixture(scope="module")
+def pages(reports):
+    """The pages of what is committed."""
+    return gallery.pages(reports, Site(paths.RESULTS))
+
+
+def test_every_table_curve_picture_and_note_of_results_is_there(pages):
+    for name, text in pages.items():
+        page = Page(text)
+        assert page.stack == [], name  # every element is closed
+        assert len(page.ids) == len(set(page.ids)), name
+    assert {f"{name}.html" for name in folders.choices("table")} <= set(pages)
     for path in paths.RESULTS.glob("*/**/*.png"):  # front.png is the README's
-        assert html.picture(path, "").split('"')[1] in text, path
+        own = pages[f"{path.relative_to(paths.RESULTS).parts[0]}.html"]
+        assert html.picture(path, "").split('"')[1] in own, path
     for path in paths.RESULTS.glob("*/runs.csv"):
-        assert all(row["id"] in text for row in store.read_rows(path)), path
+        own = pages[f"{path.parent.name}.html"]
+        assert all(row["id"] in own for row in store.read_rows(path)), path
         if list((path.parent / "curves").glob("*.csv")):
-            assert f'aria-label="{path.parent.name}, ' in text
+            assert f'aria-label="{path.parent.name}, ' in own
     for title in re.findall(r"^## (.*)$", (paths.RESULTS / "LOG.md").read_text(), re.M):
-        assert f"<h3>{escape(title)}</h3>" in text
+        assert f"<h2>{escape(title)}</h2>" in pages["log.html"]
+        assert f">{escape(title)}</a>" in pages["index.html"]
     for path in paths.RESULTS.glob("*/sensitivity.md"):
-        assert "settings that the paper does not state, varied" in text, path
+        assert "settings that the paper does not state, varied" in pages[f"{path.parent.name}.html"], path
+    for path in paths.RESULTS.glob("*.md"):
+        assert path.name == "README.md" or f"{path.stem.lower()}.html" in pages, path
 
 
-def test_it_loads_nothing(text):
-    page = Page(text)
-    assert page.loads
-    assert [load[:60] for load in page.loads if not load.startswith("data:")] == []
-    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
-    assert "default-src 'none'" in text  # and the browser holds it to that
-    assert all(page.images)  # each picture has words
+def test_they_load_nothing_and_the_first_one_is_small(pages):
+    assert len(pages["index.html"].encode()) <= 1_000_000
+    for name, text in pages.items():
+        page = Page(text)
+        assert [load[:60] for load in page.loads if not load.startswith("data:")] == [], name
+        assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|import\(", text), name
+        assert "default-src 'none'" in text, name  # and the browser holds it to that
+        assert name == "index.html" or all(page.images), (
+            name
+        )  # each picture has words; beside a thumbnail there are some
 
 
-def test_a_verdict_is_a_badge_where_it_stands(text):
+def broken(pages, docs=()):
+    """Links of pages to a page, a place on a page, or a file of docs that is not there."""
+    ids = {name: set(Page(text).ids) for name, text in pages.items()}
+    for name, text in pages.items():
+        for link in Page(text).links:
+            target, _, place = link.partition("#")
+            if link.startswith(("http://", "https://")) or target in docs:
+                continue
+            if (target or name) not in pages or (place and place not in ids[target or name]):
+                yield name, link
+
+
+def test_every_link_and_place_is_there(pages, reports, tmp_path):
+    assert list(broken(pages)) == []
+    assert not any("docs/" in link for text in pages.values() for link in Page(text).links)
+    docs = {f"docs/{html.guide_page(path).as_posix()}" for path in (paths.ROOT / "docs").rglob("*.md")}
+    for name in docs:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    named = ("chien_table3", "ours_elapsed_time")
+    own = [found for found in reports if found.table.name in named]
+    beside = pages | gallery.pages(own, Site(paths.RESULTS, tmp_path / "docs"))
+    assert list(broken(beside, docs)) == []
+    links = Page(beside["chien_table3.html"]).links
+    assert {"docs/guide/tasks/frequency.html", "docs/guide/models/plstm.html"} <= set(links)
+    assert "docs/guide/papers/ours.html" in Page(beside["ours_elapsed_time.html"]).links
+    assert "docs/guide.html" in Page(beside["index.html"]).links
+
+
+def test_a_verdict_is_a_badge_where_it_stands(pages):
     """Whatever the committed runs say: this test must outlive their next records."""
-    cells = re.findall(r'<td data-head="verdict">(.*?)</td>', text)
+    texts = [pages[f"{name}.html"] for name in folders.choices("table")]
+    cells = [cell for text in texts for cell in re.findall(r'<td data-head="verdict">(.*?)</td>', text)]
     assert len(cells) > 200
     for cell in cells:
         found = re.fullmatch(r'<span class="badge (good|partly|bad|open)">([^<]+)</span>', cell)
         assert found, cell
         word = found[2].partition(" (")[0]
-        assert found[1] == next((tone for tone, words in gallery.TONES.items() if word in words), "open")
+        assert found[1] == next((tone for tone, words in html.TONES.items() if word in words), "open")
+
+
+def test_every_claim_stands_beside_its_sentence(pages, reports):
+    for found in reports:
+        text = pages[f"{found.table.name}.html"]
+        said = re.findall(r'<div class="said"><blockquote>(.*?)</blockquote><ul>(.*?)</ul></div>', text, re.S)
+        beside = {number: source for source, items in said for number in re.findall(r'id="claim-(\d+)"', items)}
+        for k, result in enumerate(found.claims):
+            assert unescape(beside[str(k)]) == markdown.source(result)
+            item = re.search(rf'<li id="claim-{k}">(.*?)</li>', text, re.S)[1]
+            assert item.startswith(html.badge(result.verdict))
+            assert escape(result.claim.text) in item
+
+
+def test_the_first_page_counts_what_the_verdicts_count(pages, reports):
+    total = sum_of([found.verdict.counts for found in reports])
+    front = pages["index.html"]
+    counts = {"hold": total.hold, "refuted": total.refuted, "undecided": total.undecided}
+    assert {name: int(n) for n, name in re.findall(r"<h3><b>(\d+)</b> (\w+)</h3>", front)} == counts
+    kinds = {"conclusions": ("hold", "refuted", "undecided"), "values": ("agree", "better", "differ", "undecided")}
+    for kind, names in kinds.items():
+        for name in names:
+            numbers = re.findall(rf'<td data-head="{kind} {name}"[^>]*>(\d+)</td>', front)
+            whole = total.undecided_values if (kind, name) == ("values", "undecided") else getattr(total, name)
+            assert sum(map(int, numbers)) == whole, (kind, name)
+    linked = re.findall(r'href="(\w+)\.html#claim-(\d+)"', front)
+    decided = {(found.table.name, str(k)) for found in reports for k, c in enumerate(found.claims) if c.claim.decides}
+    assert linked
+    assert set(linked) <= decided
+
+
+def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, reports):
+    cards = re.findall(
+        r"<li class=\"entry\"[^>]*><a class=\"thumbnail\" href=\"(\w+).html\".*?</li>", pages["index.html"]
+    )
+    assert cards == [found.table.name for found in reports]
+    for found in reports:
+        counts = found.verdict.counts
+        card = gallery._card(found, gallery.Entry("x.html", "", ""))
+        lines = {
+            name: re.sub("<[^>]+>", "", text) for name, text in re.findall(r"<dt>([\w-]+)</dt><dd>(.*?)</dd>", card)
+        }
+        title = "Hypotheses" if counts.hypotheses else "Conclusions"
+        assert (title in lines) == bool(counts.conclusions)
+        assert ("Values" in lines) == bool(counts.values)
+        assert sum(map(int, re.findall(r"\d+", lines.get(title, "")))) == counts.conclusions
+        assert sum(map(int, re.findall(r"\d+", lines.get("Values", "")))) == counts.values
+        assert lines["Small-scale"] == markdown.text(found.small_verdict)
+        assert ("data:image/webp" in card) == (found.folder / "figure.png").is_file()
 
 
 @pytest.mark.parametrize(
@@ -111,11 +203,11 @@ def test_a_verdict_is_a_badge_where_it_stands(text):
     ],
 )
 def test_tones(verdict, said, tone):
-    assert f'class="badge {tone}">{said}<' in gallery.badge(verdict)
+    assert f'class="badge {tone}">{said}<' in html.badge(verdict)
 
 
 def made(tmp_path):
-    """Results that try to break the page, as a report and its folder."""
+    """Results that try to break the pages, as a report and its folder."""
     folder = tmp_path / "results" / "made_up"
     (folder / "curves").mkdir(parents=True)
     (folder / "curves" / "aa.csv").write_text("step,valid/loss\n1,100\n2,1\n3,0.01\n")
@@ -129,6 +221,7 @@ def made(tmp_path):
         "source": f"{EVIL}, table 1",
         "assumed": {"a": {"said": EVIL}},
         "cells": [{"where": {"model": "lstm"}, "value": 90.0}],
+        "claims": [{"claim": "plstm > lstm", "quote": EVIL, "at": EVIL}],
         "tiny": {"set": {}},
         "notes": [EVIL],
     }
@@ -151,22 +244,35 @@ def made(tmp_path):
     return report_of(table, {"paper": [row], "tiny": []}, planned, tmp_path / "results")
 
 
+def made_pages(tmp_path, runs=()):
+    found = made(tmp_path)
+    return gallery.pages([found], Site(found.results), runs)
+
+
 def test_text_stays_text(tmp_path):
-    text = gallery.page([made(tmp_path)], tmp_path / "results")
-    page = Page(text)
-    assert page.stack == []
-    assert text.count("<script>") == page.tags.count("script") == 1
-    assert "alert(1)" in text  # it is shown, as text
-    assert "javascript:alert" not in re.sub(r"<p>.*?</p>", "", text)
-    assert 'href="#made_up">t</a>' in text
-    assert "gone" in text
-    assert "docs/x.md" not in text
-    assert "etc/p.png" not in text
-    assert "data:image/png" in text
+    pages = made_pages(tmp_path)
+    assert set(pages) == {"index.html", "log.html", "made_up.html"}
+    for name, text in pages.items():
+        page = Page(text)
+        assert page.stack == []
+        assert text.count("<script>") == page.tags.count("script") == (name == "index.html")
+        assert "alert(1)" in text  # it is shown, as text
+        assert "etc/p.png" not in re.sub("data-text=.*?data-", "", text)
+    assert "data:image/png" in pages["made_up.html"]
+    assert "javascript:alert" not in re.sub(r"<p>.*?</p>", "", pages["log.html"])
+    assert 'href="made_up.html">t</a>' in pages["log.html"]
+    assert "gone" in pages["log.html"]
+    assert "docs/x.md" not in pages["log.html"]
+
+
+def test_the_links_between_headings_of_a_text_hold(tmp_path):
+    text = "# Machines\n\n[a b](#a-b)\n\n## A b\n\n## A b\n"
+    shown = html.html(text, tmp_path, Site(tmp_path))
+    assert shown.count('<h2 id="a-b">') == 1
+    assert "<h1" not in shown
 
 
 def test_a_runs_analyses_are_shown(tmp_path):
-    found = made(tmp_path)
     run = tmp_path / "copy-plstm-s0-1"
     (run / "analysis").mkdir(parents=True)
     record = {
@@ -179,8 +285,9 @@ def test_a_runs_analyses_are_shown(tmp_path):
     }
     (run / "record.json").write_text(json.dumps(record))
     image.imsave(run / "analysis" / "reset_units.png", [[0.0, 1.0]])
-    text = gallery.page([found], found.results, [run])
-    assert 'id="run-copy-plstm-s0-1"' in text
+    pages = made_pages(tmp_path, [run])
+    assert 'href="run-copy-plstm-s0-1.html"' in pages["index.html"]
+    text = pages["run-copy-plstm-s0-1.html"]
     assert 'alt="analysis, reset units"' in text
     assert "finished: test/accuracy 0.5000" in text
     assert 'class="line m-plstm"' in text
@@ -188,7 +295,6 @@ def test_a_runs_analyses_are_shown(tmp_path):
 
 def test_a_curve_is_shown_as_its_run_left_it(tmp_path):
     """With a checksum on each row."""
-    found = made(tmp_path)
     run = tmp_path / "results" / "kept" / "copy-plstm-s0-1"
     run.mkdir(parents=True)
     curve = Curve(run / "curve.csv", 0)
@@ -196,7 +302,7 @@ def test_a_curve_is_shown_as_its_run_left_it(tmp_path):
         curve.log({"valid/accuracy": 0.5}, step)
     curve.finish(None)
     assert "crc32" in (run / "curve.csv").read_text()
-    text = gallery.page([found], found.results)
+    text = made_pages(tmp_path)["kept.html"]
     assert "copy-plstm-s0-1" in text
     assert "valid/accuracy" in text
 
@@ -242,57 +348,83 @@ def test_charts_have_round_ticks_and_logarithms():
         assert charts.chart("title", "valid/loss", [line]) == ""
 
 
-@pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (390, True)])
-def test_in_a_real_browser(text, tmp_path, width, dark):
-    """No complaint, no load, nothing wider than the window; the filter hides what does not fit; links open entries."""
-    path = tmp_path / "gallery.html"
-    path.write_text(text)
-    with browser.Browser() as page:
-        page.open(path, width, 844, dark)
-        assert page.run("innerWidth") == width
-        assert page.run("document.documentElement.scrollWidth") <= width
-        page.run("for (const d of document.querySelectorAll('details')) d.open = true")
-        assert page.run("document.documentElement.scrollWidth") <= width
-        assert page.run("[...document.images].every((i) => i.complete && i.naturalWidth > 0)")
-        light = page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert light != dark
-        assert page.run(CONTRAST) >= 4.5
+@pytest.fixture(scope="module")
+def folder(pages, tmp_path_factory):
+    """The pages on disk."""
+    folder = tmp_path_factory.mktemp("gallery")
+    for name, text in pages.items():
+        (folder / name).write_text(text)
+    return folder
 
-        shown = "[...document.querySelectorAll('.entry:not([hidden])')].map((e) => e.id)"
-        everything = page.run(shown)
+
+FEW = ("index", "chien_table3", "ours_elapsed_time", "log")
+CHROMIUM = pytest.mark.skipif(browser.PATH is None, reason="no chromium here: apt-get install chromium")
+SHOWN = "[...document.querySelectorAll('.entry:not([hidden])')].map((e) => e.querySelector('a').getAttribute('href'))"
+
+
+@CHROMIUM
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (390, True)])
+def test_every_page_in_a_real_browser(folder, width, dark):
+    """No complaint, no load, nothing wider than the window, all text readable. On a dark ground a few pages."""
+    chosen = [folder / f"{name}.html" for name in FEW] if dark else sorted(folder.glob("*.html"))
+    with browser.Browser() as page:
+        for path in chosen:
+            page.open(path, width, 844, dark)
+            page.run("for (const d of document.querySelectorAll('details')) d.open = true")
+            assert page.run("innerWidth") == width, path.name
+            assert page.run("document.documentElement.scrollWidth") <= width, path.name
+            assert page.run("[...document.images].every((i) => i.complete && i.naturalWidth > 0)"), path.name
+            light = page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+            assert light != dark
+            if path.stem in FEW:
+                assert page.run(CONTRAST) >= 4.5, path.name
+        assert page.complaints == []
+        assert set(page.requests) == {path.as_uri() for path in chosen}
+
+
+@CHROMIUM
+def test_the_search_in_a_real_browser(folder, reports):
+    path = folder / "index.html"
+    with browser.Browser() as page:
+        page.open(path, 1280, 900)
+        everything = page.run(SHOWN)
+        assert page.run("count.textContent") == f"{len(everything)} entries"
         page.run("box.value = 'Dyck'; box.dispatchEvent(new Event('input'))")
-        found = page.run(shown)
-        assert "mahto_dyck2" in found
-        assert "chien_table1" not in found
+        found = page.run(SHOWN)
+        assert "mahto_dyck2.html" in found
+        assert "chien_table1.html" not in found
         assert page.run("count.textContent") == f"{len(found)} of {len(everything)} entries"
-        assert page.run("document.querySelector('[data-for=chien_table1]').hidden")
-        page.run("location.hash = '#gu_table2'; new Promise((done) => setTimeout(done, 50))")
-        assert page.run(shown) == everything  # a link leads even to what the filter hides
-        assert page.run("document.querySelector('#gu_table2 details').open")
+        assert page.run("document.getElementById('summary').hidden")
+        # A run's id, which stands on the page of its table alone.
+        run = next(row for each in reports for row in each.all_rows if each.table.name == "gu_forgetting")
+        page.run(f"box.value = '{run['id']}'; box.dispatchEvent(new Event('input'))")
+        assert page.run(SHOWN) == ["gu_forgetting.html"]
+        page.run("box.value = ''; box.dispatchEvent(new Event('input'))")
+        assert page.run(SHOWN) == everything
+        assert not page.run("document.getElementById('summary').hidden")
+
+        words = {f"{each.table.name}.html": gallery._words(each) for each in reports}
         for word in page.run("[...verdict.options].map((o) => o.value).filter(Boolean)"):
             page.run(f"verdict.value = '{word}'; verdict.dispatchEvent(new Event('change'))")
-            said = page.run(SAID.replace("WORD", word))
-            assert page.run(shown) == said, word
-            assert 0 < len(said) < len(everything), word
+            assert page.run(SHOWN) == [name for name, own in words.items() if word in own], word
 
-        word = page.run("document.querySelector('#chien_reset_units .badge').textContent.split(' (')[0]")
-        query = f"?q=plstm%20reset&v={quote(word)}"
-        both = "/plstm/i.test(e.textContent) && /reset/i.test(e.textContent)"
-        expected = page.run(SAID.replace("WORD", word).replace("(e) =>", f"(e) => {both} &&"))
-        page.open(path, width, 844, dark, query=query)
-        assert page.run(shown) == expected
-        assert "chien_reset_units" in expected
-        assert len(expected) < len(everything)
+        word = words["chien_reset_units.html"][0]
+        page.open(path, 1280, 900, query=f"?q=plstm%20reset&v={quote(word)}")
+        found = page.run(SHOWN)
+        assert "chien_reset_units.html" in found
+        assert len(found) < len(everything)
         assert page.complaints == []
-        assert set(page.requests) == {path.as_uri(), f"{path.as_uri()}{query}"}
 
 
-# The entries with a badge of this word, whatever its count before and its runs after.
-SAID = """
-[...document.querySelectorAll('.entry')].filter((e) => [...e.querySelectorAll('.badge')].some(
-  (b) => b.textContent.replace(/^\\d+ /, '').split(' (')[0] === 'WORD')).map((e) => e.id)
-"""
+@CHROMIUM
+def test_a_sentence_of_the_first_page_leads_to_its_claim(folder):
+    with browser.Browser() as page:
+        page.open(folder / "index.html", 1280, 900)
+        link = page.run("document.querySelector('.outcome a').getAttribute('href')")
+        name, place = link.split("#")
+        page.open(folder / name, 1280, 900, query=f"#{place}")
+        assert page.run("document.querySelector(':target').id") == place
+        assert page.run("document.querySelector(':target .badge').textContent").startswith("holds")
 
 
 # The least contrast of text against what lies behind it (WCAG: 4.5), over every element that has text of its own.

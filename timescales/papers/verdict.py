@@ -56,6 +56,14 @@ AGREE = (Word.MATCH,)
 DIFFER = (Word.WORSE, Word.DIFFERENT, Word.UNSTABLE)
 
 
+class Outcome(StrEnum):
+    """What a claim counts as."""
+
+    HOLD = "hold"
+    REFUTED = "refuted"  # by as many runs as the paper has
+    UNDECIDED = "undecided"
+
+
 class P(NamedTuple):
     """The p value of a test, as it is and corrected by Holm for the other tests of its family."""
 
@@ -80,6 +88,16 @@ class Counts:
     better: int
     differ: int
     hypotheses: bool = False  # whether the conclusions are hypotheses
+
+    @property
+    def undecided(self) -> int:
+        """How many conclusions neither hold nor are refuted."""
+        return self.conclusions - self.hold - self.refuted
+
+    @property
+    def undecided_values(self) -> int:
+        """How many values neither agree nor are better nor differ."""
+        return self.values - self.agree - self.better - self.differ
 
 
 def sum_of(counts: Sequence[Counts]) -> Counts:
@@ -199,6 +217,13 @@ class ClaimResult:
     verdict: Verdict
     numbers: Comparison | Failures | None = None
 
+    @property
+    def outcome(self) -> Outcome:
+        """What it counts as; refuted by fewer runs than the paper has, it is undecided."""
+        if self.verdict.word == Word.REFUTED and not self.verdict.few:
+            return Outcome.REFUTED
+        return Outcome.HOLD if self.verdict.word == Word.HOLDS else Outcome.UNDECIDED
+
 
 def partial(rows: Sequence[Row]) -> bool:
     """Whether some of these runs had only a part of the data."""
@@ -225,18 +250,18 @@ def judge_table(
         complete: whether all of its runs have ended.
     """
     printed = [result.verdict for result in cells if result.verdict.word != Word.BLANK]
-    concluded = [result.verdict for result in claims if result.claim.decides]
+    concluded = [result.outcome for result in claims if result.claim.decides]
     counts = replace(_counts(printed, concluded), hypotheses=any(result.claim.hypothesis for result in claims))
     stale = any(result.verdict.word == Word.STALE for results in (cells, claims) for result in results)
     word = _word(counts, complete and not stale)
     return Verdict(word, counts=counts, partial=word != Word.OPEN and partial(rows))
 
 
-def _counts(values: Sequence[Verdict], conclusions: Sequence[Verdict]) -> Counts:
+def _counts(values: Sequence[Verdict], conclusions: Sequence[Outcome]) -> Counts:
     return Counts(
         conclusions=len(conclusions),
-        hold=sum(verdict.word == Word.HOLDS for verdict in conclusions),
-        refuted=sum(verdict.word == Word.REFUTED and not verdict.few for verdict in conclusions),
+        hold=conclusions.count(Outcome.HOLD),
+        refuted=conclusions.count(Outcome.REFUTED),
         values=len(values),
         agree=sum(verdict.word in AGREE for verdict in values),
         better=sum(verdict.word == Word.BETTER for verdict in values),

@@ -42,7 +42,7 @@ def of_table(report: Report) -> str:
         lines = [line for line in _lines(report, rows) if line.points]
         parts.append(_charts(f"{report.table.name}, {words}", lines))
     drawn = "".join(parts)
-    return f"<h4>Curves</h4>{drawn}" if drawn else ""
+    return f"<h2>Curves</h2>{drawn}" if drawn else ""
 
 
 def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:

@@ -217,7 +217,7 @@ def _probe(ax: Any, panel: Panel) -> None:
 def _times(ax: Any, panel: Panel) -> None:
     """T_1/e of each run's units: the median as a dot, a line from the 10 % to the 90 % quantile."""
     prefix = "probe/one_over_e/"
-    labels = []
+    labels: list[str] = []
     for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
         measured = [row for row in rows if row.get(f"{prefix}zero_input/median") is not None]
         if not measured:

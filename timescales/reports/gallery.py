@@ -1,8 +1,8 @@
-"""Everything in results/ on one page: a single HTML file that needs no server and no network. Never trains.
+"""Everything in results/ as pages: a front page, one for each table, one for whatever else lies there. Never trains.
 
-The page forbids itself to load anything (its content security policy): pictures are data URIs, curves are drawn as SVG
-(charts.py), and text comes from Markdown in which HTML has no meaning. `gallery.css` and `gallery.js` beside this file
-go into the page as they are.
+Each page is a single file that needs no server and no network, and forbids itself to load anything (its content
+security policy): pictures are data URIs, curves are drawn as SVG (charts.py), and text comes from Markdown in which
+HTML has no meaning. `gallery.css` goes into all pages, `gallery.js`, the search, into the front page.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from html import escape
+from dataclasses import dataclass
+from html import escape, unescape
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
-from timescales.papers.table import Row
-from timescales.papers.verdict import Verdict, Word
-from timescales.reports import charts, markdown
-from timescales.reports.html import PICTURES, anchor, grid, html, picture
-from timescales.reports.report import Report
-from timescales.runs import record, store
+from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, sum_of
+from timescales.reports import charts, markdown, table_page
+from timescales.reports.html import PICTURES, Site, anchor, badge, chip, chips, grid, html, picture, thumbnail
+from timescales.reports.report import Report, by_paper, name_of
+from timescales.runs import record
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
-# How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
-TONES = {
-    "good": (Word.MATCH, Word.HOLDS, Word.REPRODUCED, Word.CONCLUSIONS_HOLD, Word.ORDER_SHOWN),
-    "partly": (Word.COMPATIBLE, Word.BETTER, Word.IN_ORDER, Word.PARTLY_REPRODUCED),
-    "bad": (
-        *(Word.WORSE, Word.DIFFERENT, Word.UNSTABLE, Word.REFUTED, Word.REVERSED),
-        *(Word.CONTRADICTED, Word.VALUES_DIFFER, Word.NOT_IN_ORDER),
-    ),
-}
+ZERO = ' class="zero"'
+SENTENCES = 3  # of an outcome that are shown at once
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 PAGE = """<!doctype html>
 <html lang="en">
@@ -40,186 +35,293 @@ PAGE = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>timescales: results</title>
+<title>{title}</title>
 <link rel="icon" href="data:,">
 <style>
 {style}</style>
 </head>
 <body>
-<a class="skip" href="#tables">To the tables</a>
-<header>
-<h1>timescales: results</h1>
-<p>Recurrent networks whose memory has a controlled time scale: the papers' tables, printed and measured.
-{summary} The <em>small-scale version</em> of a table runs on a CPU; its verdict is about the ranking of the models
-alone.</p>
-</header>
-<search class="bar">
-<label>Filter <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
-<label>Verdict <select id="verdict"><option value="">any</option>{options}</select></label>
-<output id="count" for="filter verdict"></output>
-</search>
-<main>
-<h2 id="tables">Tables and figures</h2>
-{index}
-{entries}
-</main>
-<script>
-{script}</script>
+<a class="skip" href="#main">To the content</a>
+{body}
 </body>
 </html>
 """
+HEADER = """<header>
+<nav><a href="index.html">timescales: results</a>{links}</nav>
+<h1>{title}</h1>
+</header>
+<main id="main">
+{body}
+</main>"""
+FRONT = """<header>
+<nav>{links}</nav>
+<h1>timescales: results</h1>
+<p>Recurrent networks with long memory: {tables} tables and figures, of papers and of our own studies. {runs} runs are
+compared with what was printed, concluded or expected.</p>
+</header>
+<search class="bar">
+<label>Search <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
+<label>Verdict <select id="verdict"><option value="">any</option>{options}</select></label>
+<output id="count" for="filter verdict"></output>
+</search>
+<main id="main">
+<section id="summary">
+<h2>What holds, what does not, what is open</h2>
+<div class="outcomes">{outcomes}</div>
+{papers}
+<p class="dim">A conclusion holds, or is refuted, if a test says so after the correction for the other tests of its
+table; the same goes for values. All others are undecided. {verdicts} The <em>small-scale version</em> of a table runs
+on a CPU in minutes; its verdict is about the ranking of the models alone, and counts for nothing here.</p>
+</section>
+{cards}
+{others}
+</main>
+<script>
+{script}</script>"""
+# What a word says of a claim that is undecided.
+UNDECIDED = {
+    Word.OPEN: "runs are missing",
+    Word.STALE: "the runs are of older code",
+    Word.IN_ORDER: "as claimed, not significant",
+    Word.NOT_SHOWN: "“no different from”: neither shown nor excluded",
+    Word.REVERSED: "the opposite, not significant",
+    Word.REFUTED: "by fewer runs than the paper has",
+}
 
 
-def page(reports: Sequence[Report], results: Path, runs: Sequence[Path] = ()) -> str:
-    """The whole page: every table of `reports`, whatever else lies in results/, and the analyses of run directories."""
+@dataclass(frozen=True)
+class Entry:
+    """A page, or a note of the log, to which the front page leads."""
+
+    link: str
+    title: str
+    body: str  # HTML, in which the search finds words
+
+
+def pages(reports: Sequence[Report], site: Site, runs: Sequence[Path] = ()) -> dict[str, str]:
+    """The text of every page by its file's name.
+
+    There is a page for each of `reports`, for each other folder and text of `site.results`, and for each of `runs`,
+    directories of trained runs, with their analyses.
+    """
+    tables = {report.table.name: _table(report, site) for report in reports}
+    folders = [path for path in sorted(site.results.iterdir()) if path.is_dir() and path.name not in tables]
+    texts = [path for path in sorted(site.results.glob("*.md")) if path.name not in ("README.md", "LOG.md")]
+    others = [*(_run(path, site) for path in runs), *(_folder(path, site) for path in folders)]
+    others += [_note(path, site) for path in texts]
+    log = _log(site)
+    found = {entry.link: _page(entry.title, entry.body, site) for entry in [*tables.values(), *others]}
+    found["log.html"] = _page("Log", _list(log) + "".join(note.body for note in log), site)
+    found["index.html"] = _front(reports, tables, others, log, site)
+    return found
+
+
+def _page(title: str, body: str, site: Site) -> str:
+    return _whole(f"{title} - timescales", HEADER.format(title=escape(title), body=body, links=_links(site)))
+
+
+def _whole(title: str, body: str) -> str:
+    style = f"{charts.colours()}\n{(HERE / 'gallery.css').read_text()}"
+    return PAGE.format(policy=POLICY, title=escape(title), style=style, body=body)
+
+
+def _links(site: Site) -> str:
+    """Links to the documentation, where it is there."""
+    return site.link("README.md", "Documentation") + site.link("statistics.md", "How verdicts are made")
+
+
+def _front(
+    reports: Sequence[Report], tables: dict[str, Entry], others: Sequence[Entry], log: Sequence[Entry], site: Site
+) -> str:
     words = sorted({word for report in reports for word in _words(report)})
-    return PAGE.format(
-        policy=POLICY,
-        style=f"{charts.colours()}\n{(HERE / 'gallery.css').read_text()}",
-        summary=_summary(reports),
+    papers = {name_of(own)[0].upper() + name_of(own)[1:]: own for own in by_paper(reports).values()}
+    lists = {"Other results": others, "Log": log}
+    body = FRONT.format(
+        links=_links(site),
+        tables=len(reports),
+        runs=len({row["id"] for report in reports for row in report.all_rows}),
         options="".join(f"<option>{escape(word)}</option>" for word in words),
-        index=_index(reports),
-        entries="".join(_entries(reports, results, runs)),
+        outcomes=_outcomes(reports),
+        papers=_counts(papers),
+        verdicts=f"Tables at paper size: {_frequent(report.verdict.word for report in reports)}.",
+        cards="".join(
+            f'<section><h2>{escape(paper)}</h2><ul class="cards">'
+            f"{''.join(_card(report, tables[report.table.name]) for report in own)}</ul></section>"
+            for paper, own in papers.items()
+        ),
+        others="".join(
+            f"<section><h2>{title}</h2>{_list(entries, searched=True)}</section>"
+            for title, entries in lists.items()
+            if entries
+        ),
         script=(HERE / "gallery.js").read_text(),
     )
+    return _whole("timescales: results", body)
 
 
-def _summary(reports: Sequence[Report]) -> str:
-    verdicts = Counter(report.verdict.word for report in reports).most_common()
-    whole = ", ".join(f"{n} {word}" for word, n in verdicts)
-    count = sum(len({row["id"] for row in report.all_rows}) for report in reports)
-    return f"{len(reports)} tables at paper size: {escape(whole)}; {count} runs."
+def _frequent(words: Iterable[Word]) -> str:
+    return ", ".join(f"{n} {escape(word)}" for word, n in Counter(words).most_common())
 
 
-def _entries(reports: Sequence[Report], results: Path, runs: Sequence[Path]) -> list[str]:
-    names = [report.table.name for report in reports]
-    parts = [_table(report) for report in reports]
-    if runs:
-        parts += ["<h2>Trained runs</h2>", *(_run(directory, results) for directory in runs)]
-    folders = [path for path in sorted(results.iterdir()) if path.is_dir() and path.name not in names]
-    if others := list(filter(None, (_folder(path, results) for path in folders))):
-        parts += ["<h2>Beside the tables</h2>", *others]
-    return [*parts, "<h2>Log</h2>", *_log(results / "LOG.md")]
+class Judged(NamedTuple):
+    """A conclusion or hypothesis of a table, and which of its claims it is."""
+
+    report: Report
+    number: int
+    result: ClaimResult
 
 
-def _entry(name: str, title: str, badges: str, body: str, words: Iterable[str] = (), shut: bool = False) -> str:
-    """A part of the page that the filter shows or hides as a whole."""
+def _outcomes(reports: Sequence[Report]) -> str:
+    """Conclusions and hypotheses by outcome: the sentences of those that are decided, the words of the others."""
+    claims = [Judged(report, k, result) for report in reports for k, result in enumerate(report.claims)]
+    claims = [claim for claim in claims if claim.result.claim.decides]
+    hold, refuted, undecided = ([c for c in claims if c.result.outcome == outcome] for outcome in Outcome)
+    words = Counter(claim.result.verdict.word for claim in undecided)
+    why = [f"<li>{chip(f'{n} {word}', word)} {UNDECIDED[word]}</li>" for word, n in words.most_common()]
     return (
-        f'<section class="entry" id="{anchor(name)}" data-words="{escape("|".join(words))}">'
-        f"<details{'' if shut else ' open'}><summary><h3>{escape(title)}</h3>{badges}</summary>"
-        f"{body}</details></section>\n"
+        _outcome("hold", "good", hold, _shortened(_sentences(hold)))
+        + _outcome("refuted", "bad", refuted, _shortened(_sentences(refuted)))
+        + _outcome("undecided", "open", undecided, f"<ul>{''.join(why)}</ul>")
     )
 
 
-def _index(reports: Sequence[Report]) -> str:
-    """A card for each table, under its paper."""
-    papers: dict[str, list[str]] = {}
-    for report in reports:
-        paper = report.table.source.split(",")[0].split(";")[0]
-        papers.setdefault(paper, []).append(_card(report))
-    return "".join(
-        f'<h3>{escape(paper)}</h3><ul class="cards">{"".join(cards)}</ul>' for paper, cards in papers.items()
-    )
-
-
-def _card(report: Report) -> str:
-    name, table = report.table.name, report.table
-    count = Counter(verdict.word for verdict in _judged(report))
-    counts = [_badge(f"{n} {word}", word) for word, n in count.items() if word != Word.BLANK]
+def _outcome(title: str, tone: str, claims: Sequence[Judged], items: str) -> str:
+    ours = sum(bool(claim.result.claim.hypothesis) for claim in claims)
     return (
-        f'<li data-for="{anchor(name)}"><a href="#{anchor(name)}">{escape(name)}</a>'
-        f'<p>{escape(table.title)}</p><p class="dim">{escape(table.source)}</p>'
-        f"<p>{_whole(report)}</p><p>{' '.join(counts)}</p></li>"
+        f'<section class="outcome {tone}"><h3><b>{len(claims)}</b> {title}</h3>'
+        f'<p class="dim">{len(claims) - ours} conclusions of papers, {ours} hypotheses of ours</p>{items}</section>'
     )
 
 
-def badge(verdict: Verdict) -> str:
-    """A verdict on its colour."""
-    return _badge(markdown.text(verdict), verdict.word)
+def _shortened(items: Sequence[str]) -> str:
+    """A list of which the first items are shown at once."""
+    first, rest = "".join(items[:SENTENCES]), items[SENTENCES:]
+    more = f"<details><summary>{len(rest)} more</summary><ul>{''.join(rest)}</ul></details>" if rest else ""
+    return f"<ul>{first}</ul>{more}"
 
 
-def _badge(text: str, word: Word) -> str:
-    tone = next((tone for tone, words in TONES.items() if word in words), "open")
-    return f'<span class="badge {tone}">{escape(text)}</span>'
+def _sentences(claims: Sequence[Judged]) -> list[str]:
+    """The sentences that make these claims, each with a link to the first of them."""
+    items = []
+    for _, group in groupby(claims, lambda claim: (claim.report.table.name, markdown.source_of(claim.result))):
+        first, *others = group
+        name, claim = first.report.table.name, first.result.claim
+        said = f"“{claim.quote}”" if claim.quote else claim.hypothesis
+        count = f", {len(others) + 1} claims" if others else ""
+        items.append(
+            f'<li><a href="{anchor(name)}.html#claim-{first.number}">{escape(said)}</a>'
+            f'<span class="dim">{escape(name)}{count}</span></li>'
+        )
+    return items
 
 
-def _badges(report: Report) -> dict[str, str]:
-    """The badges of a report's verdicts, by their texts in table.md."""
-    verdicts = [*_judged(report), *(result.verdict for result in report.small_claims)]
-    return {markdown.text(verdict): badge(verdict) for verdict in verdicts}
+COUNTED = {
+    "conclusions": ("hold", "refuted", "undecided"),
+    "values": ("agree", "better", "differ", "undecided_values"),
+}  # fields of Counts
 
 
-def _judged(report: Report) -> list[Verdict]:
-    return [result.verdict for results in (report.cells, report.claims) for result in results]
+def _counts(papers: dict[str, list[Report]]) -> str:
+    """A row of counts for each paper; each number knows its head, for narrow windows."""
+    columns = [(kind, name) for kind, names in COUNTED.items() for name in names]
+    rows = []
+    for paper, own in papers.items():
+        counts = sum_of([report.verdict.counts for report in own if report.verdict.counts])
+        runs = f"{sum(len(r.rows['paper']) for r in own)} of {sum(len(r.planned['paper']) for r in own)}"
+        row = [f'<td data-head="tables">{len(own)}</td><td data-head="runs">{runs}</td>']
+        for kind, name in columns:
+            head, number = f"{kind} {name.partition('_')[0]}", getattr(counts, name)
+            row.append(f'<td data-head="{head}"{"" if number else ZERO}>{number}</td>')
+        note = ' <span class="dim">(hypotheses)</span>' if counts.hypotheses else ""
+        rows.append(f'<tr><th scope="row">{escape(paper)}{note}</th>{"".join(row)}</tr>')
+    kinds = "".join(f'<th scope="colgroup" colspan="{len(names)}">{kind}</th>' for kind, names in COUNTED.items())
+    names = "".join(f'<th scope="col">{name.partition("_")[0]}</th>' for _, name in columns)
+    return (
+        '<div class="wide" tabindex="0" role="region" aria-label="counts by paper"><table class="counts judged"><thead>'
+        f"<tr><td></td><td></td><td></td>{kinds}</tr>"
+        f'<tr><td></td><th scope="col">tables</th><th scope="col">runs</th>{names}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
-def _whole(report: Report) -> str:
-    counts = escape(markdown.counts(report.verdict.counts))
-    return f"paper size {badge(report.verdict)} {counts} small-scale version {badge(report.small_verdict)}"
+def _card(report: Report, entry: Entry) -> str:
+    """A table: what it shows, its verdict, and below a line its small-scale version."""
+    path, link = report.folder / "figure.png", escape(entry.link)
+    image = thumbnail(path) if path.is_file() else "<span>no runs yet</span>"
+    return (
+        f"<li{_searched(entry.title + ' ' + entry.body, _words(report))}>"
+        f'<a class="thumbnail" href="{link}" tabindex="-1" aria-hidden="true">{image}</a>'
+        f'<h3><a href="{link}">{escape(report.table.title)}</a></h3>'
+        f'<p class="dim">{escape(report.table.name)}: {escape(report.table.source)}</p>'
+        f'<dl class="verdicts"><dt>Paper size</dt><dd>{badge(report.verdict)}</dd>{chips(report.verdict.counts)}'
+        f'</dl><dl class="verdicts small"><dt>Small-scale</dt><dd>{badge(report.small_verdict)}</dd></dl></li>'
+    )
+
+
+def _list(entries: Sequence[Entry], searched: bool = False) -> str:
+    """Links to entries; searched: the search finds them."""
+    items = (
+        f"<li{_searched(entry.title + ' ' + entry.body) if searched else ''}>"
+        f'<a href="{escape(entry.link)}">{escape(entry.title)}</a></li>'
+        for entry in entries
+    )
+    return f'<ul class="list">{"".join(items)}</ul>'
+
+
+def _searched(body: str, verdicts: Iterable[str] = ()) -> str:
+    """Attributes for the search: the distinct words of a page but those of its drawings, and its verdicts."""
+    text = unescape(re.sub(r"<svg.*?</svg>|<[^>]+>", " ", body, flags=re.S)).lower()
+    words = " ".join(dict.fromkeys(text.split()))
+    return f' class="entry" data-text="{escape(words)}" data-verdicts="{escape("|".join(verdicts))}"'
 
 
 def _words(report: Report) -> list[str]:
     """Every verdict of a table, once, without its remarks: what the choice of verdicts finds it by."""
-    small = [report.small_verdict, *(result.verdict for result in report.small_claims)]
-    return sorted({verdict.word for verdict in [report.verdict, *_judged(report), *small]})
+    judged = [result.verdict for results in (report.cells, report.claims, report.small_claims) for result in results]
+    verdicts: list[Verdict] = [report.verdict, report.small_verdict, *judged]
+    return sorted({verdict.word for verdict in verdicts})
 
 
-def _table(report: Report) -> str:
-    """A table: its report, the curves of its runs, what else lies in its folder, and the runs themselves."""
-    name, folder, rows = report.table.name, report.folder, report.all_rows
-    text = markdown.table(report).partition("\n")[2]
-    if not (folder / "figure.png").is_file():
-        text = re.sub(r"!\[[^\]]*\]\(figure\.png\)\n", "", text)
-    body = html(text, folder, report.results, _badges(report)) + charts.of_table(report)
-    body += _files(folder, report.results, ("table.md", "runs.csv", "figure.png", "sensitivity.csv"))
-    if rows:
-        body += f"<details><summary>All {len(rows)} runs</summary>{grid(*_runs(rows))}</details>"
-    return _entry(name, f"{name}: {report.table.title}", _whole(report), body, _words(report), shut=not rows)
+def _table(report: Report, site: Site) -> Entry:
+    name = report.table.name
+    body = table_page.body(report, site)
+    body += _files(report.folder, site, ("table.md", "runs.csv", "figure.png", "sensitivity.csv"))
+    return Entry(f"{anchor(name)}.html", f"{name}: {report.table.title}", body)
 
 
-def _runs(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    axes = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
-    known = {*store.COLUMNS, "axes", "stale", "curve", "blocks", "profile"}
-    metrics = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in known and "probe/" not in key]
-    head = ["id", "size", *axes, "seed", "status", *metrics, "minutes", "machine", "commit"]
-    return head, [_run_row(row, axes, metrics) for row in rows]
-
-
-def _run_row(row: Row, axes: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    settings = [markdown.say(row["axes"].get(key, "")) for key in axes]
-    values = ["" if row.get(key) is None else markdown.number(row[key]) for key in metrics]
-    origin = [f"{row['seconds'] / 60:.1f}", str(row["machine"]), str(row["commit"])]
-    return [row["id"], row["profile"], *settings, str(row["seed"]), row["status"], *values, *origin]
-
-
-def _folder(folder: Path, results: Path) -> str:
+def _folder(folder: Path, site: Site) -> Entry:
     """What lies in a folder of results/ that is no table's."""
-    body = _files(folder, results)
-    return _entry(folder.name, folder.name, "", body) if body else ""
+    return Entry(f"{anchor(folder.name)}.html", folder.name, _files(folder, site))
 
 
-def _run(directory: Path, results: Path) -> str:
+def _run(directory: Path, site: Site) -> Entry:
     """A trained run: its outcome, its curve, and what its analyses have drawn."""
     found = record.read(directory)
     curve = charts.of_run(directory.name, "this run", found, found["curve"] if found else [])
-    body = f"<p>{escape(record.summary(found))}</p>{curve}{_files(directory / 'analysis', results)}"
-    return _entry(f"run-{directory.name}", directory.name, "", body)
+    body = f"<p>{escape(record.summary(found))}</p>{curve}{_files(directory / 'analysis', site)}"
+    return Entry(f"run-{anchor(directory.name)}.html", directory.name, body)
 
 
-def _log(path: Path) -> list[str]:
+def _note(path: Path, site: Site) -> Entry:
+    """A text of results/, under its own title."""
+    title, _, text = path.read_text().partition("\n")
+    return Entry(f"{anchor(path.stem)}.html", title.lstrip("# "), html(text, path.parent, site))
+
+
+def _log(site: Site) -> list[Entry]:
     """LOG.md, an entry for each of its dated notes."""
-    if not path.is_file():
-        return []
-    notes = re.split(r"^## ", path.read_text(), flags=re.M)[1:]
+    path = site.results / "LOG.md"
+    notes = re.split(r"^## ", path.read_text(), flags=re.M)[1:] if path.is_file() else []
     entries = []
     for k, note in enumerate(notes):
         title, _, text = note.partition("\n")
-        body = html(text, path.parent, path.parent)
-        entries.append(_entry(f"log-{len(notes) - k}", title, "", body, shut=k > 0))
+        name = f"log-{len(notes) - k}"
+        body = f'<article id="{name}"><h2>{escape(title)}</h2>{html(text, path.parent, site)}</article>'
+        entries.append(Entry(f"log.html#{name}", title, body))
     return entries
 
 
-def _files(folder: Path, results: Path, but: Sequence[str] = ()) -> str:
+def _files(folder: Path, site: Site, but: Sequence[str] = ()) -> str:
     """Every text, picture and CSV below a folder, except those of its own with these names, curves/ and blocks/."""
     kinds = [".md", *PICTURES, ".csv"]  # in this order
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix in kinds and path.is_file()]
@@ -227,14 +329,14 @@ def _files(folder: Path, results: Path, but: Sequence[str] = ()) -> str:
     paths = [path for path in paths if not (path.parent == folder and path.name in but)]
     paths = [path for path in paths if not {"curves", "blocks"} & set(path.relative_to(folder).parts[:-1])]
     texts = {path: path.read_text() for path in paths if path.suffix == ".md"}
-    return "".join(_file(path, folder, results, texts) for path in paths)
+    return "".join(_file(path, folder, site, texts) for path in paths)
 
 
-def _file(path: Path, folder: Path, results: Path, texts: dict[Path, str]) -> str:
+def _file(path: Path, folder: Path, site: Site, texts: dict[Path, str]) -> str:
     """A file of a folder; a picture only if no text beside it shows it."""
     name = path.relative_to(folder).as_posix()
     if path in texts:
-        return html(texts[path], path.parent, results)
+        return html(texts[path], path.parent, site)
     if path.suffix == ".csv":
         return _csv(path, name)
     if any(text and f"]({path.name})" in text for p, text in texts.items() if p.parent == path.parent):

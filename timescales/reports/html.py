@@ -1,32 +1,89 @@
-"""Markdown of results/ as HTML that needs nothing from elsewhere, for the gallery."""
+"""Markdown of results/ as HTML that needs nothing from elsewhere, and the parts that the gallery's pages share."""
 
 from __future__ import annotations
 
 import base64
+import io
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from timescales import paths
+from timescales.papers.verdict import Counts, Verdict, Word
+from timescales.reports import markdown
+
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
+GUIDE = "guide"  # the folder of the pages of docs/ in their HTML
+THUMBNAIL = 480  # pixels of its width
+# How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
+TONES = {
+    "good": (Word.MATCH, Word.HOLDS, Word.REPRODUCED, Word.CONCLUSIONS_HOLD, Word.ORDER_SHOWN),
+    "partly": (Word.COMPATIBLE, Word.BETTER, Word.IN_ORDER, Word.PARTLY_REPRODUCED),
+    "bad": (
+        *(Word.WORSE, Word.DIFFERENT, Word.UNSTABLE, Word.REFUTED, Word.REVERSED),
+        *(Word.CONTRADICTED, Word.VALUES_DIFFER, Word.NOT_IN_ORDER),
+    ),
+}
 
 
-def html(text: str, folder: Path, results: Path, badges: Mapping[str, str] | None = None) -> str:
-    """Markdown as HTML: headings two levels lower, pictures embedded, no dead links.
+@dataclass(frozen=True)
+class Site:
+    """What the gallery's pages lead to: the pages of `results`, and the HTML of docs/ if it lies beside them.
+
+    `docs` is the folder that scripts/docs.py has written, in the folder of the gallery; None: there is none.
+    """
+
+    results: Path
+    docs: Path | None = None
+
+    def page_of(self, path: Path) -> str:
+        """The page of a file or folder of results/ or docs/; "" if it has none."""
+        if path.is_relative_to(self.results.resolve()):
+            name = path.relative_to(self.results.resolve()).parts[0]
+            return {"README.md": "index.html", "LOG.md": "log.html"}.get(name) or self._page_named(name)
+        if self.docs is not None and path.is_relative_to(paths.ROOT / "docs") and path.suffix == ".md":
+            page = guide_page(path)
+            return f"{self.docs.name}/{page.as_posix()}" if (self.docs / page).is_file() else ""
+        return ""
+
+    def _page_named(self, name: str) -> str:
+        path = self.results / name
+        known = path.is_dir() or (path.suffix == ".md" and path.is_file())
+        return f"{anchor(name.removesuffix('.md'))}.html" if known else ""
+
+    def link(self, page: str, words: str) -> str:
+        """A link to a page of docs/, "models/plstm.md"; "" if it is not there."""
+        target = self.page_of(paths.ROOT / "docs" / page)
+        return f'<a href="{target}">{escape(words)}</a>' if target else ""
+
+
+def guide_page(page: Path) -> Path:
+    """Where scripts/docs.py writes a page of docs/, in its folder; a README is the page of its folder."""
+    path = Path(GUIDE) / page.relative_to(paths.ROOT / "docs")
+    return path.parent.with_suffix(".html") if page.name == "README.md" else path.with_suffix(".html")
+
+
+def html(text: str, folder: Path, site: Site, badges: Mapping[str, str] | None = None) -> str:
+    """Markdown as HTML: no heading above h2, pictures embedded, no dead links.
 
     Args:
-        folder: where the text lies; its pictures are given relative to it.
-        results: no picture from outside of it is embedded.
+        folder: where the text lies; its pictures and links are given relative to it.
+        site: no picture from outside of its results is embedded, and links lead to its pages.
         badges: what a text in a column "verdict" becomes.
     """
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = _Tokens(folder, results, badges or {})
-    for token in reader.parse(text):
+    tokens = _Tokens(folder, site, badges or {}, set(re.findall(r"\]\(#([^)]+)\)", text)))
+    parsed = reader.parse(text)
+    for k, token in enumerate(parsed):
+        if token.type == "heading_open":
+            tokens.name(token, parsed[k + 1].content)
         tokens.add(token)
     return reader.renderer.render(tokens.done, reader.options, {})
 
@@ -34,19 +91,26 @@ def html(text: str, folder: Path, results: Path, badges: Mapping[str, str] | Non
 class _Tokens:
     """Markdown's tokens as they go onto the page, and where in a table the next one stands."""
 
-    def __init__(self, folder: Path, results: Path, badges: Mapping[str, str]) -> None:
-        self.folder, self.results, self.badges = folder, results, badges
+    def __init__(self, folder: Path, site: Site, badges: Mapping[str, str], linked: set[str]) -> None:
+        self.folder, self.site, self.badges, self.linked = folder, site, badges, linked
         self.done: list[Token] = []
         self.head: list[str] = []  # of the table being read
         self.column = -1
         self.in_head = False
+
+    def name(self, heading: Token, text: str) -> None:
+        """Give a heading an id if a link of the text leads to it."""
+        name = re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")  # as GitHub names it
+        if name in self.linked:
+            heading.attrSet("id", name)
+            self.linked.remove(name)
 
     def add(self, token: Token) -> None:
         """Change a token as needed, and keep it."""
         before, after = [], []
         match token.type:
             case "heading_open" | "heading_close":
-                token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+                token.tag = f"h{max(int(token.tag[1]), 2)}"
             case "table_open":
                 self.table = token
                 before = [Token("html_block", "", 0, content=WIDE)]
@@ -106,22 +170,50 @@ class _Tokens:
 
     def _image(self, token: Token) -> str:
         path = self.folder / str(token.attrs["src"])
-        inside = path.resolve().is_relative_to(self.results.resolve())
+        inside = path.resolve().is_relative_to(self.site.results.resolve())
         if inside and path.suffix in PICTURES and path.is_file():
             return picture(path, token.content)
         return escape(token.content)
 
     def _target(self, href: str) -> str:
-        """Where a link of results/*.md leads on the page; nowhere if to a file that is not on it."""
+        """Where a link leads; nowhere if to a file that has no page."""
         if href.startswith(("http://", "https://", "#")):
             return href
-        name = href.removeprefix("../").removesuffix("/table.md").strip("/")
-        return f"#{anchor(name)}" if "/" not in name and (self.results / name).is_dir() else ""
+        path, sign, place = href.partition("#")
+        page = self.site.page_of((self.folder / path).resolve())
+        return f"{page}{sign}{place}" if "/" in page else page  # a place is kept on pages of docs/ alone
 
 
 def anchor(name: str) -> str:
-    """The id of the entry of this name."""
+    """A name as it stands in an address."""
     return re.sub(r"[^\w.-]", "-", name)
+
+
+def badge(verdict: Verdict) -> str:
+    """A verdict on its colour."""
+    return chip(markdown.text(verdict), verdict.word)
+
+
+def chip(text: str, word: Word) -> str:
+    """A text on the colour of a word."""
+    tone = next((tone for tone, words in TONES.items() if word in words), "open")
+    return f'<span class="badge {tone}">{escape(text)}</span>'
+
+
+def chips(counts: Counts | None) -> str:
+    """Lines of a <dl>: how many conclusions hold, are refuted or undecided, and how many values agree, ..."""
+    if counts is None:
+        return ""
+    conclusions = [(counts.hold, "hold", Word.HOLDS), (counts.refuted, "refuted", Word.REFUTED)]
+    conclusions += [(counts.undecided, "undecided", Word.OPEN)]
+    values = [(counts.agree, "agree", Word.MATCH), (counts.better, "better", Word.BETTER)]
+    values += [(counts.differ, "differ", Word.DIFFERENT), (counts.undecided_values, "undecided", Word.OPEN)]
+    lines = {"Hypotheses" if counts.hypotheses else "Conclusions": conclusions, "Values": values}
+    return "".join(
+        f"<dt>{title}</dt><dd>{' '.join(chip(f'{n} {name}', word) for n, name, word in numbers if n)}</dd>"
+        for title, numbers in lines.items()
+        if any(n for n, _, _ in numbers)
+    )
 
 
 def picture(path: Path, alt: str) -> str:
@@ -131,8 +223,22 @@ def picture(path: Path, alt: str) -> str:
     if path.suffix == ".png" and data[12:16] == b"IHDR":
         width, height = struct.unpack(">II", data[16:24])
         size = f' width="{width}" height="{height}"' + (' class="broad"' if width > 1.6 * height else "")
-    text = base64.b64encode(data).decode()
-    return f'<img src="data:{PICTURES[path.suffix]};base64,{text}" alt="{escape(alt)}"{size}>'
+    return f'<img src="{_inline(data, PICTURES[path.suffix])}" alt="{escape(alt)}"{size}>'
+
+
+def thumbnail(path: Path) -> str:
+    """An <img> that carries a small copy of a PNG; what it shows is said beside it."""
+    from PIL import Image
+
+    data = io.BytesIO()
+    with Image.open(path) as image:
+        height = round(image.height * THUMBNAIL / image.width)
+        image.convert("RGB").resize((THUMBNAIL, height)).save(data, "WEBP", quality=70)
+    return f'<img src="{_inline(data.getvalue(), "image/webp")}" alt="" width="{THUMBNAIL}" height="{height}">'
+
+
+def _inline(data: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def grid(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -66,15 +66,13 @@ def counts(found: Counts | None) -> str:
 
 
 def _conclusions(found: Counts) -> str:
-    undecided = found.conclusions - found.hold - found.refuted
-    more = _more({"differ": found.refuted, "undecided": undecided})
+    more = _more({"differ": found.refuted, "undecided": found.undecided})
     kind = "hypotheses" if found.hypotheses else "conclusions"
     return f"{found.hold} of {found.conclusions} {kind} hold{more}" if found.conclusions else ""
 
 
 def _values(found: Counts) -> str:
-    undecided = found.values - found.agree - found.better - found.differ
-    more = _more({"better": found.better, "differ": found.differ, "undecided": undecided})
+    more = _more({"better": found.better, "differ": found.differ, "undecided": found.undecided_values})
     return f"{found.agree} of {found.values} values agree{more}" if found.values else ""
 
 
@@ -131,11 +129,11 @@ def table(report: Report) -> str:
     """table.md: each cell a row, with its verdict; claims; the small-scale version; what is assumed; cost."""
     lines = _head(report)
     lines += ["## Paper size", "", f"{len(report.rows['paper'])} of {len(report.planned['paper'])} runs are there.", ""]
-    lines += _cells(report) + _deciding(report.claims) + _of_ours(report.claims)
-    lines += ([CLAIMS, ""] if report.claims else []) + _bootstrap(report)
-    lines += _small(report) + _about_the_paper(report) + ["## Cost and origin", ""]
-    for origin in report.origins:
-        lines += _origin(origin)
+    lines += _cells(report)
+    for title, results in claims(report).items():
+        lines += _claims(title, results)
+    lines += ([CLAIMS, ""] if report.claims else []) + bootstrap(report)
+    lines += small_scale(report) + about_the_paper(report) + cost(report)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -144,7 +142,7 @@ def _head(report: Report) -> list[str]:
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
     lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict.counts))}."]
     lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
-    lines += ["", "```bash", *_commands(report), "```", ""]
+    lines += ["", "```bash", *commands(report), "```", ""]
     if table.figure:
         lines += [f"![{table.title}](figure.png)", ""]
     if any(map(is_steps, columns(table))):
@@ -159,7 +157,7 @@ def _in_brackets(words: str) -> str:
     return f" ({words})" if words else ""
 
 
-def _commands(report: Report) -> list[str]:
+def commands(report: Report) -> list[str]:
     """What makes the runs: of the paper's size, and of the small-scale version if there is one."""
     name = report.table.name
     paper, small = (
@@ -176,8 +174,11 @@ def _commands(report: Report) -> list[str]:
 
 
 def _cells(report: Report) -> list[str]:
-    if not report.cells:
-        return []
+    return [*grid(*cells(report)), "", CELLS, ""] if report.cells else []
+
+
+def cells(report: Report) -> tuple[list[str], list[list[str]]]:
+    """The printed values with their verdicts: head and body of a table."""
     keys = list(dict.fromkeys(key for result in report.cells for key in result.cell.where))
     labelled = any(result.cell.label for result in report.cells)
     others = report.other_selections
@@ -193,7 +194,7 @@ def _cells(report: Report) -> list[str]:
         row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
         row += [_other(results[k]) for results in others.values()]
         body.append([*row, price(report.price_of(result.cell.where))])
-    return [*grid(head, body), "", CELLS, ""]
+    return head, body
 
 
 CELLS = """\
@@ -246,7 +247,8 @@ def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
     return ["what", "paper", "ours", "n", "verdict", "p for", "p against"], body
 
 
-def _bootstrap(report: Report) -> list[str]:
+def bootstrap(report: Report) -> list[str]:
+    """Differences of perplexity between runs on the same words, where there are any."""
     if not report.bootstrap:
         return []
     head = ["runs", "words", "LSTM minus MTS", "95 %", "authors' interval (99.9 %)"]
@@ -261,17 +263,17 @@ def _interval(ends: tuple[float, float]) -> str:
     return f"[{number(ends[0])}, {number(ends[1])}]"
 
 
-def _deciding(results: Sequence[ClaimResult]) -> list[str]:
-    """The paper's conclusions, with the words that state them; the hypotheses of our own study, with their reasons."""
-    concluded = _claims("What the paper concludes", [result for result in results if result.claim.quote])
-    return concluded + _claims("What we expected before the runs", [r for r in results if r.claim.hypothesis])
-
-
-def _of_ours(results: Sequence[ClaimResult]) -> list[str]:
-    """Claims that neither the paper nor a hypothesis makes."""
-    study = any(result.claim.hypothesis for result in results)
-    title = "What else we look at" if study else "What the paper does not conclude, and we look at"
-    return _claims(title, [result for result in results if not result.claim.decides])
+def claims(report: Report) -> dict[str, list[ClaimResult]]:
+    """The claims by title: the paper's conclusions, or the hypotheses of our own study; and what we look at beside."""
+    study = any(result.claim.hypothesis for result in report.claims)
+    parts = {
+        "What the paper concludes": [result for result in report.claims if result.claim.quote],
+        "What we expected before the runs": [result for result in report.claims if result.claim.hypothesis],
+        "What else we look at" if study else "What the paper does not conclude, and we look at": [
+            result for result in report.claims if not result.claim.decides
+        ],
+    }
+    return {title: results for title, results in parts.items() if results}
 
 
 def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
@@ -294,7 +296,7 @@ def source_of(result: ClaimResult) -> str:
     return f"{claim.hypothesis} (written {claim.dated})" if claim.hypothesis else claim.ours
 
 
-def _small(report: Report) -> list[str]:
+def small_scale(report: Report) -> list[str]:
     """The small-scale version: a row for each configuration, its mean, and its own claims."""
     small, rows = report.table.tiny, report.small_settings
     if small is None or not rows:
@@ -317,7 +319,7 @@ def _setting(row: Setting) -> list[str]:
     return [*map(say, row.axes.values()), mean, str(row.runs), values, failed, f"{row.minutes:.1f}"]
 
 
-def _about_the_paper(report: Report) -> list[str]:
+def about_the_paper(report: Report) -> list[str]:
     """What the paper cites, what it does not say, and what contradicts itself in it."""
     table, lines = report.table, []
     if table.cited:
@@ -329,6 +331,11 @@ def _about_the_paper(report: Report) -> list[str]:
     if table.notes:
         lines += ["## Notes", "", *(f"- {note}" for note in table.notes), ""]
     return lines
+
+
+def cost(report: Report) -> list[str]:
+    """How long the runs took on which machines, and with which code."""
+    return ["## Cost and origin", "", *(line for origin in report.origins for line in _origin(origin))]
 
 
 def _origin(origin: Origin) -> list[str]:

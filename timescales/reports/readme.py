@@ -15,7 +15,7 @@ from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row
 from timescales.papers.verdict import CellResult, sum_of
 from timescales.reports import markdown
-from timescales.reports.report import Report, by_paper
+from timescales.reports.report import Report, by_paper, name_of
 
 README = paths.ROOT / "README.md"
 PICTURE = "chien_table3"  # the table whose runs the README's picture shows
@@ -118,7 +118,7 @@ def tables(reports: Sequence[Report]) -> str:
     """A row for each paper, and one for our own studies: its tables with their verdicts, in how many runs."""
     body = [
         [
-            f"[{own[0].table.source.split(',')[0]}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
+            f"[{name_of(own)}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
             f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
             markdown.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
             *verdicts(own),

@@ -210,6 +210,11 @@ def by_paper(reports: Iterable[Report]) -> dict[str, list[Report]]:
     return papers
 
 
+def name_of(paper: Sequence[Report]) -> str:
+    """The name of the paper whose reports these are: "Chien et al. 2021"."""
+    return paper[0].table.source.split(",")[0]
+
+
 def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
     """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
     import pandas
