@@ -93,7 +93,10 @@ def test_three_threads(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_batched_seeds(name):
-    """Parameters of three seeds, stacked: each seed has the numbers that it has alone, and its own gradients."""
+    """Parameters of three seeds, stacked: each seed has the numbers that it has alone, and its own gradients.
+
+    What torch computes from parameters alone, as softplus of a power, may differ in the last bit of a stack.
+    """
     torch.manual_seed(0)
     seeds = [model(name, INPUTS, H) for _ in range(3)]
     parameters, buffers = torch.func.stack_module_state(seeds)
@@ -105,7 +108,9 @@ def test_batched_seeds(name):
     found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
     for r, seed in enumerate(seeds):
         alone, _ = seed(x[:, r], None, dt[:, r], mask[:, r])
-        assert torch.equal(stacked[:, r], alone)
+        if name in ("lstm", "plstm", "gru", "gated_lstm_om_4", "odd"):
+            assert torch.equal(stacked[:, r], alone)
+        assert_close([stacked[:, r]], [alone], BOUNDS.get(name, 1e-6))
         (alone * torch.linspace(-1.0, 1.0, H)).sum().backward()
         expected = [seed.get_parameter(key).grad for key in trained]
         assert_close([None if d is None else d[r] for d in found.values()], expected, 2 * BOUNDS.get(name, BOUND))
