@@ -108,10 +108,12 @@ def test_batched_seeds(name):
     found = dict(zip(trained, torch.autograd.grad(loss, list(trained.values()), allow_unused=True), strict=True))
     for r, seed in enumerate(seeds):
         alone, _ = seed(x[:, r], None, dt[:, r], mask[:, r])
-        if name in ("lstm", "plstm", "gru", "gated_lstm_om_4", "odd"):
-            assert torch.equal(stacked[:, r], alone)
         assert_close([stacked[:, r]], [alone], BOUNDS.get(name, 1e-6))
         (alone * torch.linspace(-1.0, 1.0, H)).sum().backward()
+        if name in ("lstm", "plstm", "gru", "gated_lstm_om_4", "odd"):
+            assert torch.equal(stacked[:, r], alone)
+            for key, parameter in seed.named_parameters():
+                assert torch.allclose(found[key][r], parameter.grad, rtol=1e-5, atol=1e-6), key
         expected = [seed.get_parameter(key).grad for key in trained]
         assert_close([None if d is None else d[r] for d in found.values()], expected, 2 * BOUNDS.get(name, BOUND))
 
