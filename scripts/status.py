@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import commands  # noqa: E402
+from timescales.commands import show_status as main  # noqa: E402
 
 if __name__ == "__main__":
-    commands.show_status()
+    main()

@@ -59,10 +59,7 @@ def run(main: Callable[[], object]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
-        saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
-        print(f"\n{saved}; {continuing(sys.argv[1:])}", file=sys.stderr)
-        sys.exit(130)
+        _exit_interrupted(interrupt)
     except SweepFailed as error:
         _exit(str(error))
     except Exception as error:
@@ -89,6 +86,14 @@ def job(function: Callable[[DictConfig], str | float]) -> Callable[[DictConfig],
             _exit(line)  # by SystemExit, to which Hydra adds no lines of its own
 
     return guarded
+
+
+def _exit_interrupted(interrupt: KeyboardInterrupt) -> NoReturn:
+    """End the program with a line that says what was saved, and how to go on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a further one would print a traceback while Python ends
+    saved = f"interrupted {interrupt}: saved" if str(interrupt) else "interrupted: what was not saved yet is lost"
+    print(f"\n{saved}; {continuing(sys.argv[1:])}", file=sys.stderr)
+    sys.exit(130)
 
 
 def continuing(arguments: list[str]) -> str:

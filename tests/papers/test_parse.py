@@ -66,7 +66,7 @@ TABLES = [
     ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
-    ({"figure": {"kind": "cell"}}, "figure[0].kind must be cells, curves, line or probe, not cell"),
+    ({"figure": {"kind": "cell"}}, "figure[0].kind must be cells, curves, line, probe or times, not cell"),
     ({"tiny_minutes": 0}, "table.tiny.minutes must be above 0, not 0"),
     ({"tiny_minutes": -1}, "table.tiny.minutes must be above 0, not -1"),
     ({"tiny_select": "bst"}, "table.tiny.select must be best or last, not bst"),

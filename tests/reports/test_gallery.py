@@ -142,7 +142,7 @@ def test_every_claim_stands_beside_its_sentence(pages, reports):
         said = re.findall(r'<div class="said"><blockquote>(.*?)</blockquote><ul>(.*?)</ul></div>', text, re.S)
         beside = {number: source for source, items in said for number in re.findall(r'id="claim-(\d+)"', items)}
         for k, result in enumerate(found.claims):
-            assert unescape(beside[str(k)]) == markdown.source(result)
+            assert unescape(beside[str(k)]) == markdown.source_of(result)
             item = re.search(rf'<li id="claim-{k}">(.*?)</li>', text, re.S)[1]
             assert item.startswith(html.badge(result.verdict))
             assert escape(result.claim.text) in item

@@ -178,11 +178,7 @@ class RNN(nn.Module):
             torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, hx=hx)
         self._check(x, dt, mask)
-        if hx is not None:
-            if state is not None:
-                raise ValueError("state and hx are two names of one argument: give one of them")
-            state = hx
-        before = None if state is None else self._checked_state(state, x)
+        before = self._checked_state(state, hx, x)
         if self.batch_first:
             x = x.transpose(0, 1)
             dt = None if dt is None else dt.transpose(0, 1)
@@ -226,8 +222,13 @@ class RNN(nn.Module):
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(f"x is {x.dtype}, the weights are {weight.dtype}: give x.to({weight.dtype})")
 
-    def _checked_state(self, state: Any, x: Tensor) -> list[Any]:
-        """One state per layer. Raises ValueError if the state does not fit this RNN and the batch x."""
+    def _checked_state(self, state: Any, hx: Any, x: Tensor) -> list[Any] | None:
+        """One state per layer, or None. Raises ValueError if the state does not fit this RNN and the batch x."""
+        if state is not None and hx is not None:
+            raise ValueError("state and hx are two names of one argument: give one of them")
+        state = hx if state is None else state
+        if state is None:
+            return None
         layers = self.split_state(state)
         states.check(self.layers, layers, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
         return layers

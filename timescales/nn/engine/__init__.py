@@ -35,12 +35,16 @@ def run(
     Raises: ValueError if x has a dimension of batched seeds and the weights have not, or of another size. Kernels would
     read the weights of seeds that there are not.
     """
-    if x.shape[1:-2] != weights.ih.shape[:-2]:
-        sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
-        raise ValueError(f"x must be (S, B, input), or (S, R, B, input) with the weights of R seeds: {sizes}")
+    _check_seeds(x, weights)
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
     engine = _choose(name, cell, x, mask is not None, dt is not None, others)
     return engine(cell, x, weights, state, dt, mask)
+
+
+def _check_seeds(x: Tensor, weights: Weights) -> None:
+    if x.shape[1:-2] != weights.ih.shape[:-2]:
+        sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
+        raise ValueError(f"x must be (S, B, input), or (S, R, B, input) with the weights of R seeds: {sizes}")
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:
