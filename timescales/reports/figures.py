@@ -87,7 +87,19 @@ def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def _varying(rows: Sequence[Row]) -> list[str]:
-    return varying([row["axes"] for row in rows]) or ["model"]
+    """The settings in which runs differ, without those that follow from one of the others, as a size from the model."""
+    axes = [row["axes"] for row in rows]
+    kept: list[str] = []
+    for key in varying(axes):
+        if not any(_follows(axes, key, other) for other in kept):
+            kept.append(key)
+    return kept or ["model"]
+
+
+def _follows(axes: Sequence[Mapping[str, Any]], key: str, other: str) -> bool:
+    """Whether every value of `other` goes with one value of `key`."""
+    pairs = {(str(each.get(other)), str(each.get(key))) for each in axes}
+    return len(pairs) == len({value for value, _ in pairs})
 
 
 def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
@@ -106,8 +118,11 @@ def _style(rows: Sequence[Row]) -> Callable[[Row], str]:
 
 
 def _legend(ax: Any) -> None:
-    if ax.get_legend_handles_labels()[1]:
-        ax.legend(frameon=False, fontsize=8)
+    """In the picture, or beside it if it is long."""
+    lines = len(ax.get_legend_handles_labels()[1])
+    beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)} if lines > 8 else {}
+    if lines:
+        ax.legend(frameon=False, fontsize=8, **beside)
 
 
 class Line(NamedTuple):
@@ -178,6 +193,7 @@ def _line(ax: Any, panel: Panel) -> None:
     name = column(figure.metric or table.metric, table.select)
     scale = table.scale if name == table.column else 1.0
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
+    style = _style([{**row, "axes": {k: v for k, v in row["axes"].items() if k != figure.x}} for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
         points = [
             (row["axes"][figure.x], row[name] * scale)
@@ -190,9 +206,13 @@ def _line(ax: Any, panel: Panel) -> None:
         average = statistics.median if is_steps(name) else statistics.fmean
         means = [average([y for x, y in points if x == place]) for place in xs]
         shade = colour(rows[0]["axes"])
-        ax.plot(xs, means, "-", color=shade, lw=1.5, label=label)
+        ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
         ax.plot([x for x, _ in points], [y for _, y in points], "o", color=shade, ms=4, alpha=0.6)
-    ax.set(xlabel=figure.x, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
+    ax.set(xlabel=figure.xlabel or figure.x, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
+    if figure.xscale == "log":
+        places = sorted({row["axes"][figure.x] for row in panel.rows if figure.x in row["axes"]})
+        ax.set_xticks(places, [f"{place:g}" for place in places])
+        ax.set_xticks([], minor=True)
     _legend(ax)
 
 
