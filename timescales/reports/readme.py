@@ -26,8 +26,9 @@ PICTURE_TEXT = """\
 
 *Task: is the period of an irregularly sampled sine wave between 5 and 6 (frequency discrimination)? The networks do
 not receive the sampling times as inputs; only the forget gate of the power-law LSTM uses the time between samples.
-The curves show the validation accuracy. Test accuracy with the paper's settings, mean of {runs} runs (in brackets:
-the value in table 3 of Chien et al. 2021): {values}.*"""
+The curves show the validation accuracy. Test accuracy at the paper's size, with the data of the
+released generator ([deviations](docs/deviations.md)), mean of {runs} runs (in brackets: the value in table 3 of Chien
+et al. 2021): {values}.*"""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
