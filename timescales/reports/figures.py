@@ -89,11 +89,12 @@ def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _varying(rows: Sequence[Row]) -> list[str]:
     """The settings in which runs differ, without those that follow from one of the others, as a size from the model."""
     axes = [row["axes"] for row in rows]
+    keys = varying(axes)
     kept: list[str] = []
-    for key in varying(axes):
+    for key in sorted(keys, key=lambda key: key != "model"):
         if not any(_follows(axes, key, other) for other in kept):
             kept.append(key)
-    return kept or ["model"]
+    return [key for key in keys if key in kept] or ["model"]
 
 
 def _follows(axes: Sequence[Mapping[str, Any]], key: str, other: str) -> bool:
