@@ -18,10 +18,10 @@ help: ## list the targets
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a CPU
+demo: .venv/installed ## train an LSTM and a pLSTM on a task that needs long memory: 1 to 3 minutes on a quiet CPU
 	$(PY) scripts/demo.py
 
-tour: .venv/installed ## run docs/tour.md: train three models, write a gate, judge a claim: one to two minutes on a CPU
+tour: .venv/installed ## run docs/tour.md: train three models, write a gate, judge a claim: two minutes on a quiet CPU
 	$(PY) scripts/tour.py
 
 tutorial: .venv/installed ## run the tutorial, from a first run to your own gate and table: one minute, writes to runs/
@@ -63,7 +63,7 @@ report-check: .venv/installed ## fail if a committed report differs from what it
 gallery: .venv/installed ## write all results as web pages, runs/gallery/index.html (RUNS="runs/..." adds analyses of runs)
 	$(PY) scripts/gallery.py $(RUNS)
 
-site: .venv/installed ## write results and documentation as one folder for any static host, build/site: two minutes
+site: .venv/installed ## write results and documentation as one folder for any static host, build/site: 2 minutes of CPU time
 	rm -rf build/site
 	$(PY) scripts/docs.py build/site/docs --site
 	$(PY) scripts/gallery.py --out build/site

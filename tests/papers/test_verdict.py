@@ -53,7 +53,7 @@ def claims_of(texts, claim=QUOTED):
             ["missing"],
             ["refuted", "holds"],
             "contradicted",
-            "1 of 2 conclusions hold, 1 differ; 0 of 1 values agree, 1 undecided",
+            "1 of 2 conclusions hold, 1 refuted; 0 of 1 values agree, 1 undecided",
         ),
         ([], ["refuted (n=1)", "holds"], "partly reproduced", "1 of 2 conclusions hold, 1 undecided"),
         ([], ["refuted (n=1)"], "not shown", "0 of 1 conclusions hold, 1 undecided"),
@@ -119,7 +119,7 @@ def test_the_word_of_a_small_scale_version(said, word):
 
 def test_counts_name_what_is_undecided():
     assert markdown.counts(Counts(11, 6, 2, 18, 11, 3, 2)) == (
-        "6 of 11 conclusions hold, 2 differ, 3 undecided; 11 of 18 values agree, 3 better, 2 differ, 2 undecided"
+        "6 of 11 conclusions hold, 2 refuted, 3 undecided; 11 of 18 values agree, 3 better, 2 differ, 2 undecided"
     )
 
 
@@ -127,7 +127,26 @@ def test_a_hypothesis_of_our_own_study_counts_like_a_conclusion():
     claim = {"claim": "plstm > lstm", "hypothesis": "it keeps more; refuted if not", "dated": "2026-11-25"}
     (claim,) = parse(TABLE | {"claims": [claim]}).claims
     found = verdict.judge_table([], claims_of(["refuted"], claim))
-    assert (found.word, markdown.counts(found.counts)) == ("contradicted", "0 of 1 hypotheses hold, 1 differ")
+    assert (found.word, markdown.counts(found.counts)) == ("contradicted", "0 of 1 hypotheses hold, 1 refuted")
+
+
+@pytest.mark.parametrize(
+    ("said", "paper", "study"),
+    [
+        (["holds", "refuted", "open"], "contradicted", "some hypotheses refuted"),
+        (["holds", "holds"], "reproduced", "all hypotheses hold"),
+        (["holds", "reversed"], "partly reproduced", "some hypotheses hold"),
+        (["in order", "reversed"], "not shown", "not shown"),
+    ],
+)
+def test_the_words_of_a_study_are_about_its_hypotheses(said, paper, study):
+    """Of a paper's table they stay as they are."""
+    hypothesis = {"claim": "plstm > lstm", "hypothesis": "it keeps more; refuted if not", "dated": "2026-11-25"}
+    for node, word in ((hypothesis, study), (quoted("plstm > lstm"), paper)):
+        (claim,) = parse(TABLE | {"claims": [node]}).claims
+        found = verdict.judge_table([], claims_of(said, claim))
+        assert (found.word, markdown.text(found)) == (paper, word)
+        assert markdown.most_common([found, found]) == f"2 *{word}*"
 
 
 def test_the_counts_of_a_papers_tables_add_up():

@@ -26,6 +26,23 @@ def test_a_picture_names_its_cells_and_reaches_over_decades():
     assert one.get_xscale() == "log"
 
 
+def test_a_picture_of_cells_counts_those_without_runs_that_have_no_printed_value():
+    from matplotlib.figure import Figure
+
+    cells = [{"label": model, "where": {"model": model}, "value": None} for model in ("plstm", "lstm", "chrono", "ur")]
+    cells[3]["value"] = 90.0
+    runs = [{"task": "copy", "model": ["lstm", "plstm", "chrono", "ur"], "seed": [0, 1, 2]}]
+    found = report_of({**TABLE, "runs": runs, "cells": cells}, {"paper": rows([0.9, 0.8]), "tiny": []})
+    ax = Figure().subplots()
+    figures.KINDS["cells"](ax, figures.Panel(found, "paper", found.table, PanelOf(kind="cells")))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["plstm: plstm", "ur: ur"]
+    assert ax.get_xlabel().splitlines()[-1] == "2 cells have no runs yet"
+    (panel,) = figures._panels(report_of({**TABLE, "figure": {"kind": "cells"}}, {"paper": rows([0.9]), "tiny": []}))
+    ax = Figure().subplots()
+    figures.KINDS["cells"](ax, panel)
+    assert "no runs" not in ax.get_xlabel()
+
+
 def test_what_is_drawn_is_what_was_found():
     from matplotlib.figure import Figure
 

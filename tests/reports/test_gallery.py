@@ -14,12 +14,13 @@ from matplotlib import image
 
 from timescales import paths, plotting
 from timescales.config import compose, folders
-from timescales.papers.verdict import Verdict, Word, sum_of
+from timescales.papers.verdict import Counts, Verdict, Word, sum_of
 from timescales.reports import charts, gallery, html, markdown, report
 from timescales.reports.html import Site
 from timescales.runs import store
 from timescales.runs.loggers import Curve
 
+STUDY = Counts(12, 4, 2, 0, 0, 0, 0, hypotheses=True)
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
 
 
@@ -68,7 +69,7 @@ def test_every_table_curve_picture_and_note_of_results_is_there(pages):
     assert {f"{name}.html" for name in folders.choices("table")} <= set(pages)
     for path in paths.RESULTS.glob("*/**/*.png"):  # front.png is the README's
         own = pages[f"{path.relative_to(paths.RESULTS).parts[0]}.html"]
-        assert html.picture(path, "").split('"')[1] in own, path
+        assert re.search('src="(.*?)"', html.picture(path, ""))[1] in own, path
     for path in paths.RESULTS.glob("*/runs.csv"):
         own = pages[f"{path.parent.name}.html"]
         assert all(row["id"] in own for row in store.read_rows(path)), path
@@ -159,10 +160,41 @@ def test_the_first_page_counts_what_the_verdicts_count(pages, reports):
             numbers = re.findall(rf'<td data-head="{kind} {name}"[^>]*>(\d+)</td>', front)
             whole = total.undecided_values if (kind, name) == ("values", "undecided") else getattr(total, name)
             assert sum(map(int, numbers)) == whole, (kind, name)
-    linked = re.findall(r'href="(\w+)\.html#claim-(\d+)"', front)
-    decided = {(found.table.name, str(k)) for found in reports for k, c in enumerate(found.claims) if c.claim.decides}
-    assert linked
-    assert set(linked) <= decided
+    runs, paper, small = map(int, re.search(r"(\d+) runs,\s(\d+) at paper size and (\d+) of small", front).groups())
+    assert runs == paper + small == len({row["id"] for found in reports for row in found.all_rows})
+    assert paper == len({row["id"] for found in reports for row in found.rows["paper"]})
+
+
+def test_the_first_page_says_of_each_decided_claim_what_it_is_and_by_which_numbers(pages, reports):
+    items = re.findall(
+        r'<li><a href="([\w.]+#claim-\d+)"><code>(.*?)</code></a>(.*?)<span class="numbers">(.*?)</span>'
+        r'<span class="dim">(.*?)</span></li>',
+        pages["index.html"],
+    )
+    shown = {link: [unescape(text) for text in texts] for link, *texts in items}
+    decided = {
+        f"{found.table.name}.html#claim-{k}": (found.table.name, result)
+        for found in reports
+        for k, result in enumerate(found.claims)
+        if result.claim.decides and result.outcome in ("hold", "refuted")
+    }
+    assert shown.keys() == decided.keys()
+    for link, (name, result) in decided.items():
+        claim, marks, numbers, said = shown[link]
+        assert (claim, numbers) == (result.claim.text, markdown.numbers(result))
+        assert re.findall(r">([^<]+)</span>", marks) == markdown.remarks(result.verdict)
+        assert said in (f"{name}: “{result.claim.quote}”", f"{name}: {result.claim.hypothesis}")
+    partial = next(texts for link, texts in shown.items() if link.startswith("chien_imdb.html"))
+    assert partial[0] == "plstm > lstm"
+    assert "part of the data" in partial[1]
+    assert partial[2] == "84.65 (n=3) against 82.36 (n=3)"
+
+
+def test_the_first_page_begins_with_the_findings(pages):
+    first = re.search(r"^## (.*)$", (paths.RESULTS / "LOG.md").read_text(), re.M)[1]
+    link = re.search(r'Start here: <a href="(log.html#log-\d+)">(.*?)</a>', pages["index.html"].partition("<main")[0])
+    assert unescape(link[2]) == first
+    assert f'<article id="{link[1].partition("#")[2]}"><h2>{escape(first)}</h2>' in pages["log.html"]
 
 
 def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, reports):
@@ -198,6 +230,8 @@ def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, r
         (Verdict(Word.MISSING), "missing", "open"),
         (Verdict(Word.NOT_SHOWN), "not shown", "open"),
         (Verdict(Word.CONTRADICTED, partial=True), "contradicted (part of the data)", "bad"),
+        (Verdict(Word.CONTRADICTED, counts=STUDY), "some hypotheses refuted", "partly"),
+        (Verdict(Word.REPRODUCED, counts=STUDY), "all hypotheses hold", "good"),
         (Verdict(Word.DIFFERENT, n=1, few=True), "different (n=1)", "bad"),
         (Verdict(Word.UNSTABLE, failed=(1, 3)), "unstable (1 of 3 failed)", "bad"),
     ],
@@ -425,6 +459,21 @@ def test_a_sentence_of_the_first_page_leads_to_its_claim(folder):
         page.open(folder / name, 1280, 900, query=f"#{place}")
         assert page.run("document.querySelector(':target').id") == place
         assert page.run("document.querySelector(':target .badge').textContent").startswith("holds")
+
+
+@CHROMIUM
+def test_a_picture_fits_a_phone_and_is_shown_in_full_size_when_asked(folder):
+    widths = "(() => { const i = document.querySelector('.picture img'); return [i.clientWidth, i.naturalWidth]; })()"
+    with browser.Browser() as page:
+        page.open(folder / "ours_elapsed_time.html", 390, 844)
+        shown, natural = page.run(widths)
+        assert shown <= 390 < natural
+        page.run("document.querySelector('.picture input').click()")
+        assert page.run(widths) == [natural, natural]
+        assert page.run("document.documentElement.scrollWidth") <= 390  # the picture scrolls in itself
+        page.open(folder / "ours_elapsed_time.html", 1280, 900)
+        page.run("document.querySelector('.picture input').click()")
+        assert page.run(widths) == [natural, natural]
 
 
 # The least contrast of text against what lies behind it (WCAG: 4.5), over every element that has text of its own.

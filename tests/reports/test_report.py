@@ -33,6 +33,23 @@ def test_what_another_selection_would_give_stands_beside_it():
     assert "| 50 50 | worse (n=2) | 1 (1) | 0 (0) | 90.2: compatible (n=1) |" in text
 
 
+def test_a_table_without_printed_values_has_no_columns_that_compare():
+    cells = [{"where": {"model": model}, "value": None} for model in ("plstm", "lstm")]
+    planned = {"paper": [row["axes"] for row in rows([0.5])], "tiny": []}
+    runs = {"paper": [row | ORIGIN for row in rows([0.5, 0.7])], "tiny": []}
+    text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
+    assert "| model | ours | n | median | every seed |\n" in text
+    assert "| plstm | 60 (14) | 2 | 60 | 50 70 |\n| lstm |  |  |  |  |\n" in text
+    assert "blank" not in text
+    assert "p equal" not in text
+    cells[1]["value"] = 90.0  # one printed value, and all columns are there
+    text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
+    assert (
+        "| model | paper | margin | ours | n | median | every seed | verdict | p equal | p different | missing" in text
+    )
+    assert "*p equal*: two one-sided tests" in text
+
+
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
     small = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
     planned = {"paper": [], "tiny": [run.axes for run in expand(parse({**TABLE, "tiny": small}), "tiny")]}

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
+from timescales.papers.verdict import CellResult
 from timescales.plotting import STYLES, band, colour, panels
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
@@ -66,7 +67,7 @@ def _height(report: Report, shown: Sequence[Panel]) -> float:
     sizes = {panel.size for panel in shown if panel.figure.kind in ("cells", "times")}
     lines = [len({group(row["axes"]) for row in report.rows[size]}) for size in sizes | {"tiny"}]
     if any(panel.size == "paper" and panel.figure.kind == "cells" for panel in shown):
-        lines.append(len(report.table.cells))
+        lines.append(len(_shown_cells(report)))
     return 0.26 * max(lines) + 1.8 if sizes else 4.2
 
 
@@ -150,13 +151,20 @@ def _cells(ax: Any, panel: Panel) -> None:
     if printed and 0 < 30 * min(printed) < max(printed):  # such as perplexities of frequent and of rare words
         ax.set_xscale("log")
     paper = "diamonds: the paper, with its spread; " if printed else ""
-    ax.set_xlabel(f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed", fontsize=9)
+    hidden = len(panel.report.cells) - len(lines) if panel.size == "paper" else 0
+    without = f"\n{hidden} cell{'s have' if hidden > 1 else ' has'} no runs yet" if hidden else ""
+    ax.set_xlabel(f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed{without}", fontsize=9)
     ax.set_ylim(len(lines) - 0.4, -0.6)
     ax.grid(axis="y", color="#eeeeee")
 
 
+def _shown_cells(report: Report) -> list[CellResult]:
+    """The cells with a printed value or with runs."""
+    return [result for result in report.cells if result.cell.value is not None or result.sample.ended]
+
+
 def _lines_of_cells(report: Report) -> Iterator[Line]:
-    for result in report.cells:
+    for result in _shown_cells(report):
         cell = result.cell
         label = ": ".join(filter(None, [cell.label, _name(cell.where, list(cell.where))]))
         values = [value for _, value in result.sample.values]

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +55,10 @@ HEADER = """<header>
 FRONT = """<header>
 <nav>{links}</nav>
 <h1>timescales: results</h1>
-<p>Recurrent networks with long memory: {tables} tables and figures, of papers and of our own studies. {runs} runs are
-compared with what was printed, concluded or expected.</p>
-</header>
+<p>Recurrent networks with long memory: {tables} tables and figures, of papers and of our own studies. {runs} runs,
+{paper} at paper size and {small} of small-scale versions, are compared with what was printed, concluded or
+expected.</p>
+{findings}</header>
 <search class="bar">
 <label>Search <input id="filter" type="search" placeholder="plstm async, a run's id, a word of the log"></label>
 <label>Verdict <select id="verdict"><option value="">any</option>{options}</select></label>
@@ -71,7 +71,8 @@ compared with what was printed, concluded or expected.</p>
 {papers}
 <p class="dim">A conclusion holds, or is refuted, if a test says so after the correction for the other tests of its
 table; the same goes for values. All others are undecided. {verdicts} The <em>small-scale version</em> of a table runs
-on a CPU in minutes; its verdict is about the ranking of the models alone, and counts for nothing here.</p>
+on a CPU in minutes; its verdict is about the ranking of the models alone, and counts for nothing here. The runs of
+the table above are at paper size, and one that several tables share is counted for each of them.</p>
 </section>
 {cards}
 {others}
@@ -139,11 +140,14 @@ def _front(
     body = FRONT.format(
         links=_links(site),
         tables=len(reports),
-        runs=len({row["id"] for report in reports for row in report.all_rows}),
+        runs=_runs(reports, "paper", "tiny"),
+        paper=_runs(reports, "paper"),
+        small=_runs(reports, "tiny"),
+        findings=_findings(log),
         options="".join(f"<option>{escape(word)}</option>" for word in words),
         outcomes=_outcomes(reports),
         papers=_counts(papers),
-        verdicts=f"Tables at paper size: {_frequent(report.verdict.word for report in reports)}.",
+        verdicts=f"Tables at paper size: {_frequent(report.verdict for report in reports)}.",
         cards="".join(
             f'<section><h2>{escape(paper)}</h2><ul class="cards">'
             f"{''.join(_card(report, tables[report.table.name]) for report in own)}</ul></section>"
@@ -159,8 +163,20 @@ def _front(
     return _whole("timescales: results", body)
 
 
-def _frequent(words: Iterable[Word]) -> str:
-    return ", ".join(f"{n} {escape(word)}" for word, n in Counter(words).most_common())
+def _runs(reports: Sequence[Report], *sizes: str) -> int:
+    """How many runs of these sizes have ended; one that several tables share is counted once."""
+    return len({row["id"] for report in reports for size in sizes for row in report.rows[size]})
+
+
+def _findings(log: Sequence[Entry]) -> str:
+    """A link to the first note of the log, which has the findings; "" without a log."""
+    if not log:
+        return ""
+    return f'<p><strong>Start here: <a href="{escape(log[0].link)}">{escape(log[0].title)}</a></strong></p>\n'
+
+
+def _frequent(verdicts: Iterable[Verdict]) -> str:
+    return ", ".join(f"{n} {escape(word)}" for word, n in Counter(map(markdown.word, verdicts)).most_common())
 
 
 class Judged(NamedTuple):
@@ -172,15 +188,15 @@ class Judged(NamedTuple):
 
 
 def _outcomes(reports: Sequence[Report]) -> str:
-    """Conclusions and hypotheses by outcome: the sentences of those that are decided, the words of the others."""
+    """Conclusions and hypotheses by outcome: those that are decided one by one, the words of the others."""
     claims = [Judged(report, k, result) for report in reports for k, result in enumerate(report.claims)]
     claims = [claim for claim in claims if claim.result.claim.decides]
     hold, refuted, undecided = ([c for c in claims if c.result.outcome == outcome] for outcome in Outcome)
     words = Counter(claim.result.verdict.word for claim in undecided)
     why = [f"<li>{chip(f'{n} {word}', word)} {UNDECIDED[word]}</li>" for word, n in words.most_common()]
     return (
-        _outcome("hold", "good", hold, _shortened(_sentences(hold)))
-        + _outcome("refuted", "bad", refuted, _shortened(_sentences(refuted)))
+        _outcome("hold", "good", hold, _shortened([_decided(claim) for claim in hold]))
+        + _outcome("refuted", "bad", refuted, _shortened([_decided(claim) for claim in refuted]))
         + _outcome("undecided", "open", undecided, f"<ul>{''.join(why)}</ul>")
     )
 
@@ -200,19 +216,16 @@ def _shortened(items: Sequence[str]) -> str:
     return f"<ul>{first}</ul>{more}"
 
 
-def _sentences(claims: Sequence[Judged]) -> list[str]:
-    """The sentences that make these claims, each with a link to the first of them."""
-    items = []
-    for _, group in groupby(claims, lambda claim: (claim.report.table.name, markdown.source_of(claim.result))):
-        first, *others = group
-        name, claim = first.report.table.name, first.result.claim
-        said = f"“{claim.quote}”" if claim.quote else claim.hypothesis
-        count = f", {len(others) + 1} claims" if others else ""
-        items.append(
-            f'<li><a href="{anchor(name)}.html#claim-{first.number}">{escape(said)}</a>'
-            f'<span class="dim">{escape(name)}{count}</span></li>'
-        )
-    return items
+def _decided(judged: Judged) -> str:
+    """A claim with a link to its table's page, its restrictions and numbers, and one line of the sentence behind it."""
+    name, claim = judged.report.table.name, judged.result.claim
+    said = f"“{claim.quote}”" if claim.quote else claim.hypothesis
+    marks = "".join(f' <span class="badge partly">{escape(m)}</span>' for m in markdown.remarks(judged.result.verdict))
+    return (
+        f'<li><a href="{anchor(name)}.html#claim-{judged.number}"><code>{escape(claim.text)}</code></a>{marks}'
+        f'<span class="numbers">{escape(markdown.numbers(judged.result))}</span>'
+        f'<span class="dim">{escape(name)}: {escape(said)}</span></li>'
+    )
 
 
 COUNTED = {
@@ -279,7 +292,7 @@ def _words(report: Report) -> list[str]:
     """Every verdict of a table, once, without its remarks: what the choice of verdicts finds it by."""
     judged = [result.verdict for results in (report.cells, report.claims, report.small_claims) for result in results]
     verdicts: list[Verdict] = [report.verdict, report.small_verdict, *judged]
-    return sorted({verdict.word for verdict in verdicts})
+    return sorted(set(map(markdown.word, verdicts)))
 
 
 def _table(report: Report, site: Site) -> Entry:

@@ -190,14 +190,23 @@ def anchor(name: str) -> str:
 
 
 def badge(verdict: Verdict) -> str:
-    """A verdict on its colour."""
-    return chip(markdown.text(verdict), verdict.word)
+    """A verdict on its colour. A study of which a hypothesis is refuted contradicts nobody."""
+    study = verdict.counts is not None and verdict.counts.hypotheses
+    tone = "partly" if study and verdict.word == Word.CONTRADICTED else _tone(verdict.word)
+    return _badge(markdown.text(verdict), tone)
 
 
 def chip(text: str, word: Word) -> str:
     """A text on the colour of a word."""
-    tone = next((tone for tone, words in TONES.items() if word in words), "open")
+    return _badge(text, _tone(word))
+
+
+def _badge(text: str, tone: str) -> str:
     return f'<span class="badge {tone}">{escape(text)}</span>'
+
+
+def _tone(word: Word) -> str:
+    return next((tone for tone, words in TONES.items() if word in words), "open")
 
 
 def chips(counts: Counts | None) -> str:
@@ -217,13 +226,17 @@ def chips(counts: Counts | None) -> str:
 
 
 def picture(path: Path, alt: str) -> str:
-    """An <img> that carries its picture, with its size where it is a PNG."""
+    """An <img> that carries its picture, with its size where it is a PNG, and a box to tick for its full size.
+
+    There is no link to the full size: browsers open no data URI, and a page needs no file beside it.
+    """
     data = path.read_bytes()
     size = ""
     if path.suffix == ".png" and data[12:16] == b"IHDR":
         width, height = struct.unpack(">II", data[16:24])
-        size = f' width="{width}" height="{height}"' + (' class="broad"' if width > 1.6 * height else "")
-    return f'<img src="{_inline(data, PICTURES[path.suffix])}" alt="{escape(alt)}"{size}>'
+        size = f' width="{width}" height="{height}"'
+    image = f'<img src="{_inline(data, PICTURES[path.suffix])}" alt="{escape(alt)}"{size}>'
+    return f'<span class="picture">{image}<label><input type="checkbox"> full size</label></span>'
 
 
 def thumbnail(path: Path) -> str:

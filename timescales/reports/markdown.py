@@ -8,7 +8,7 @@ from typing import Any
 
 from timescales import paths
 from timescales.papers.table import Cell, Cited, columns
-from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Counts, Failures, P, Side, Verdict
+from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Counts, Failures, P, Side, Verdict, Word
 from timescales.reports.report import Origin, Price, Report, Setting
 from timescales.runs.metrics import Censored, is_steps
 
@@ -36,29 +36,45 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
     return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
 
 
+# The words of a table that is a study of hypotheses, where those of a paper's table would not say what became of them.
+OF_STUDIES = {
+    Word.REPRODUCED: "all hypotheses hold",
+    Word.CONCLUSIONS_HOLD: "all hypotheses hold",
+    Word.PARTLY_REPRODUCED: "some hypotheses hold",
+    Word.CONTRADICTED: "some hypotheses refuted",
+}
+
+
 def text(verdict: Verdict) -> str:
     """A verdict with its remarks: "holds (n=2, 1 of 3 groups)"."""
-    return " ".join([verdict.word, *(f"({remark})" for remark in _remarks(verdict))])
+    return " ".join([word(verdict), *(f"({remark})" for remark in remarks(verdict))])
 
 
-def _remarks(verdict: Verdict) -> list[str]:
-    remarks = []
+def word(verdict: Verdict) -> str:
+    """A verdict's word; of a study of hypotheses "some hypotheses refuted" in place of "contradicted", and the like."""
+    study = verdict.counts is not None and verdict.counts.hypotheses
+    return OF_STUDIES.get(verdict.word, verdict.word) if study else verdict.word
+
+
+def remarks(verdict: Verdict) -> list[str]:
+    """What restricts a verdict: "1 of 3 failed", "n=2, 1 of 3 groups", "part of the data"."""
+    found = []
     if verdict.failed:
-        remarks.append("{} of {} failed".format(*verdict.failed))
+        found.append("{} of {} failed".format(*verdict.failed))
     if verdict.censored:
-        remarks.append("{} of {} never reached the threshold".format(*verdict.censored))
+        found.append("{} of {} never reached the threshold".format(*verdict.censored))
     few = [f"n={verdict.n}"] if verdict.few else []
     if verdict.groups and verdict.groups[0] < verdict.groups[1]:
         few.append("{} of {} groups".format(*verdict.groups))
     if few:
-        remarks.append(", ".join(few))
+        found.append(", ".join(few))
     if verdict.partial:
-        remarks.append("part of the data")
-    return remarks
+        found.append("part of the data")
+    return found
 
 
 def counts(found: Counts | None) -> str:
-    """What a table's word follows from: "6 of 11 conclusions hold, 2 differ, 3 undecided; 11 of 18 values agree".
+    """What a table's word follows from: "6 of 11 conclusions hold, 2 refuted, 3 undecided; 11 of 18 values agree".
 
     Values that are better, differ or are undecided are named where there are any.
     """
@@ -66,7 +82,7 @@ def counts(found: Counts | None) -> str:
 
 
 def _conclusions(found: Counts) -> str:
-    more = _more({"differ": found.refuted, "undecided": found.undecided})
+    more = _more({"refuted": found.refuted, "undecided": found.undecided})
     kind = "hypotheses" if found.hypotheses else "conclusions"
     return f"{found.hold} of {found.conclusions} {kind} hold{more}" if found.conclusions else ""
 
@@ -174,11 +190,18 @@ def commands(report: Report) -> list[str]:
 
 
 def _cells(report: Report) -> list[str]:
-    return [*grid(*cells(report)), "", CELLS, ""] if report.cells else []
+    if not report.cells:
+        return []
+    return [*grid(*cells(report)), "", *([CELLS, ""] if prints_values(report) else [])]
+
+
+def prints_values(report: Report) -> bool:
+    """Whether the table prints any value; one of our own studies prints none."""
+    return any(result.cell.value is not None for result in report.cells)
 
 
 def cells(report: Report) -> tuple[list[str], list[list[str]]]:
-    """The printed values with their verdicts: head and body of a table."""
+    """The printed values with their verdicts: head and body of a table. Where none is printed: our values."""
     keys = list(dict.fromkeys(key for result in report.cells for key in result.cell.where))
     labelled = any(result.cell.label for result in report.cells)
     others = report.other_selections
@@ -194,7 +217,17 @@ def cells(report: Report) -> tuple[list[str], list[list[str]]]:
         row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
         row += [_other(results[k]) for results in others.values()]
         body.append([*row, price(report.price_of(result.cell.where))])
-    return head, body
+    return (head, body) if prints_values(report) else _our_values(head, body)
+
+
+OF_PRINTED = ("paper", "margin", "verdict", "p equal", "p different")  # columns that compare with a printed value
+
+
+def _our_values(head: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """A table of cells without the columns that compare, and without those that are empty in all rows."""
+    filled = [any(row[k] for row in body) for k in range(len(head))]
+    kept = [k for k, name in enumerate(head) if name == "ours" or (filled[k] and name not in OF_PRINTED)]
+    return [head[k] for k in kept], [[row[k] for k in kept] for row in body]
 
 
 CELLS = """\
@@ -356,7 +389,7 @@ verdict is about the ranking of the models alone, and it has its own claims, oft
 The column *missing runs* gives the hours that the missing runs at paper size need. They are estimated from finished
 runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
 are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
-*Conclusions* are claims that the paper makes: they hold, differ (refuted by at least the paper's number of runs) or
+*Conclusions* are claims that the paper makes: they hold, are refuted (by at least the paper's number of runs) or
 are undecided. In a study of our own (`ours_...`) they are hypotheses, written down before the runs. *Values* are
 printed ones: they agree, are better, differ or are undecided. Each p is corrected for the other tests of its table
 (Holm's method): if all printed spreads are right and everything is as printed, the probability of a false "better",
@@ -395,7 +428,7 @@ def outcome_lines(reports: Sequence[Report]) -> list[str]:
 
 def most_common(verdicts: Sequence[Verdict]) -> str:
     """How many verdicts have each word, the most frequent first: "8 *open*, 1 *reproduced*"."""
-    return ", ".join(f"{n} *{words}*" for words, n in Counter(verdict.word for verdict in verdicts).most_common())
+    return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
 
 
 def _with_sd(mean: float | None, sd: float | None) -> str:

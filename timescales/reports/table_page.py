@@ -91,14 +91,15 @@ def _values(report: Report, text: _Text) -> str:
     if not report.cells:
         return ""
     head, rows = markdown.cells(report)
-    printed = any(result.cell.value is not None for result in report.cells)
-    names = ("paper", "ours", "n", "verdict") if printed else ("ours", "n")
-    shown = [k for k, name in enumerate(head) if k < head.index("paper") or name in names]
+    printed = markdown.prints_values(report)
+    settings = head.index("paper" if printed else "ours")  # how many columns of settings come first
+    shown = [k for k, name in enumerate(head) if k < settings or name in ("paper", "ours", "n", "verdict")]
     short = markdown.grid([head[k] for k in shown], [[row[k] for k in shown] for row in rows])
-    whole = text.html([*markdown.grid(head, rows), "", markdown.CELLS])
+    whole = text.html([*markdown.grid(head, rows), *(["", markdown.CELLS] if printed else [])])
+    more = "Margins, every seed, tests" if printed else "Medians, every seed, missing runs"
     return (
         f"<h2>Values</h2><p>In brackets: standard deviations. <em>n</em>: our runs.</p>{text.html(short)}"
-        f"<details><summary>Margins, every seed, tests</summary>{whole}</details>"
+        f"<details><summary>{more}</summary>{whole}</details>"
     )
 
 
