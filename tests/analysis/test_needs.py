@@ -128,17 +128,17 @@ def test_a_cell_of_ones_own_is_analysed():
             NoAct,
             "NoAct has no class Act: this analysis needs one with a field forget, and a method act that returns it",
         ),
-        (NotCalled, "NotCalled.step must call self.act, where analyses see its gates"),
+        (NotCalled, r"NotCalled\.step must call self.act, where analyses see its gates"),
         (
             OfUnits,
-            r"OfUnits.act must return forget of shape \(batch, hidden\), here \(2, 3\), not \(3,\): use expand_as",
+            r"OfUnits\.act must return forget of shape \(batch, hidden\), here \(2, 3\), not \(3,\): use expand_as",
         ),
     ],
 )
 @pytest.mark.parametrize("module", [one_over_e, forgetting])
 def test_what_is_missing_for_analyses_is_one_line(module, kind, line):
     task = copy_task()
-    with pytest.raises(ConfigError, match=f"^{line}; see docs/gates.md$"):
+    with pytest.raises(ConfigError, match=rf"^{line}; see docs/gates\.md$"):
         module.measure(own_model(kind, task), task)
 
 
@@ -151,5 +151,5 @@ def test_a_state_with_an_age_is_no_power_law():
 @pytest.mark.parametrize("make", [lambda task: own_model(Averages, task), lambda task: model_for(task, LeakyRNN)])
 def test_gates_without_pre_activations_have_no_gradients(make):
     task = copy_task()
-    with pytest.raises(ConfigError, match="the forget gate of (Averages|LeakyRNNCell) reads none"):
+    with pytest.raises(ConfigError, match=r"the forget gate of (Averages|LeakyRNNCell) reads none"):
         gate_gradients.observed(make(task), task)
