@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from timescales import cli, errors, paths
-from timescales.config import check, identity, schema, search
+from timescales.config import check, folders, identity, schema, search
 from timescales.runs import lock, metrics, record
 from timescales.runs.decide import Action, decide
 
@@ -52,6 +53,8 @@ def run(cfg: DictConfig) -> str:
             check.check(cfg)
             # Another process may have continued or ended a run before this one got its lock.
             todo = [still for run in todo if (still := unfinished(run.cfg))]
+            if todo:
+                print_replaced(cfg)
             return train(todo, locks) if todo else cli.SKIPPED
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
@@ -69,10 +72,18 @@ def unfinished(cfg: DictConfig) -> RunToTrain | None:
         return RunToTrain(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
     check.check(cfg)  # a wrong value is named, whether or not there is something to train
     saved = record.read(directory)
-    again = "stale: its numbers have changed since; force=stale" if record.stale(saved) else "force=true"
+    again = f"stale: {record.what_changed(saved)} since; force=stale" if record.stale(saved) else "force=true"
     print(f"finished, skipped: {directory} ({again} runs it again)")
     print(f"  {record.summary(saved)}")
     return None
+
+
+def print_replaced(cfg: DictConfig) -> None:
+    """Print which values of the user's own model a recipe has replaced."""
+    job = HydraConfig.get()
+    given = [override.partition("=")[0].lstrip("+") for override in job.overrides.task]
+    for line in folders.replaced_by_recipes(job.runtime.choices, given, cfg):
+        print(line, flush=True)
 
 
 def train(runs: list[RunToTrain], held: dict[Path, lock.Lock]) -> str:

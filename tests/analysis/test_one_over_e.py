@@ -93,6 +93,19 @@ def test_time_is_that_of_dt():
     torch.testing.assert_close(found, tau, rtol=1e-9, atol=0)
 
 
+def test_a_constant_gate_that_does_not_read_dt_forgets_by_steps():
+    """On irregular steps T_1/e is its time at zero input, in steps, times the mean time of a step."""
+    task = waves(30)
+    model = model_for(task, LSTM, hidden_size=3)
+    steps = torch.tensor([1.5, 3.0, 5.0], dtype=torch.float64)
+    hold(model, forget=-torch.log(torch.expm1(1 / steps)))
+    gaps = torch.cat([dt[1:] for _, dt in one_over_e.sequences(model, task)])
+    assert not 0.9 < float(gaps.mean()) < 1.1
+    zero_input, found = one_over_e.both(model, task)
+    torch.testing.assert_close(zero_input, steps, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, steps * gaps.mean(), rtol=0.1, atol=0)
+
+
 @pytest.mark.parametrize("make", [lambda: copy_task(T=60), lambda: waves(30)])
 def test_an_lru_has_its_characteristic_time(make):
     """|lambda| does not depend on the input: 1 / nu, at any steps."""
@@ -145,6 +158,11 @@ def test_study_and_comparison(tmp_path):
     figure = Figure()
     both.draw(figure)
     assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (steps)"
+    task = waves(4)
+    figure = Figure()
+    one_over_e.study(run_of(model_for(task, LSTM), task)).draw(figure)
+    assert figure.axes[0].get_ylabel() == "$T_{1/e}$ (units of dt)"
+    assert "thin: at zero input, in steps" in {line.get_label() for line in figure.axes[0].lines}
 
 
 def test_an_rnn_without_a_forget_gate_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -98,3 +99,35 @@ def test_how_the_graph_engine_runs_a_scan_cell(capsys):
     timescales.explain(Growing(1, 2))
     line = "The graph engine runs it step by step, since the factor of h in the new h is not known to lie"
     assert line in capsys.readouterr().out
+
+
+class Constants(timescales.Cell):
+    """A step with much that depends on the parameter alone."""
+
+    gates = ("cell",)
+
+    class State(NamedTuple):
+        h: torch.Tensor
+
+    def __init__(self, input_size, hidden_size):
+        super().__init__(input_size, hidden_size)
+        self.keep = torch.nn.Parameter(torch.full((hidden_size,), 0.7))
+
+    def step(self, gx, gh, state, dt=1.0):
+        p = 1 - torch.sigmoid(self.keep)
+        a, b, c, d = -(p + 2) * 3, 2 / (p - 1), (-p) ** 2, 2**-self.keep
+        return self.State(p * gx + a * gh + b * state.h + c * gx * gh + d * gx * state.h)
+
+
+def test_what_is_computed_once_is_written_as_in_python(capsys):
+    cell = Constants(1, 1)
+    text = printed(capsys, cell)
+    once = re.search(r"from the parameters\n(.*?)\n\n", text, re.S)[1]
+    assert "    p1 = 1 - sigmoid(keep)\n" in once
+    assert "    p4 = (-(1 - sigmoid(keep))) ** 2\n" in once
+    p = 1 - 1 / (1 + math.exp(-0.7))
+    names = {"keep": 0.7, "sigmoid": lambda x: 1 / (1 + math.exp(-x))}
+    for line in once.splitlines():
+        exec(line.strip(), names)
+    values = [names[f"p{k}"] for k in range(1, 6)]
+    assert values == pytest.approx([p, -(p + 2) * 3, 2 / (p - 1), p**2, 2**-0.7])

@@ -614,6 +614,9 @@ def test_auto_says_once_why_a_cell_runs_eager(recwarn):
         RNN([Mean(INPUTS, H)])(torch.randn(S, B, INPUTS))
     (warning,) = recwarn
     assert "runs on the eager engine, which is slower: Mean.step (" in str(warning.message)
+    assert str(warning.message).endswith(
+        "; to silence this, write compiled = False in the cell's class, or give engine='eager'"
+    )
 
 
 def test_a_cell_may_opt_out(recwarn):
@@ -647,3 +650,43 @@ def test_zoneout_draws_the_numbers_of_the_eager_engine(kind, zoneout, gate):
     assert_close(*results, 2 * BOUND)
     torch.manual_seed(4)
     assert not torch.equal(run(cell, fused, torch.float32, False, True)[0], results[0][0])
+
+
+class Softmax(cells.LSTMCell):
+    def step(self, gx, gh, state, dt=1.0):
+        new = super().step(gx, gh, state, dt)
+        return self.State(new.h.softmax(-1), new.c)
+
+
+def test_softmax_is_refused_with_what_there_is_instead():
+    with pytest.raises(NotTraceable, match=r"_softmax; over the units of a gate: timescales\.nn\.cells\.gates\.cumax$"):
+        equations.of_cell(Softmax(INPUTS, H), False)
+
+
+def test_a_step_of_more_gates_than_named_is_one_line():
+    class ThreeOfFour(cells.LSTMCell):
+        def step(self, gx, gh, state, dt=1.0):
+            f, u, o = (gx + gh).chunk(3, -1)
+            return self.State(o * state.h, f * state.c + u)
+
+    with pytest.raises(ValueError, match=r"^ThreeOfFour.step unpacks 3 gates, `gates` names 4 \(\w+, \w+, \w+, \w+\)$"):
+        RNN([ThreeOfFour(INPUTS, H)])(torch.randn(S, B, INPUTS))
+
+
+def test_a_step_may_split_its_gates_in_halves():
+    class Halves(cells.LSTMCell):
+        def step(self, gx, gh, state, dt=1.0):
+            a, b = (gx + gh).chunk(2, -1)
+            (i, f), (u, o) = a.chunk(2, -1), b.chunk(2, -1)
+            c = f.sigmoid() * state.c + i * u
+            return self.State(o * c, c)
+
+    assert not isinstance(equations.known(Halves(INPUTS, H), False), str)
+
+
+def test_a_step_without_dt_is_refused_when_its_class_is_made():
+    with pytest.raises(TypeError, match=r"^Untimed.step takes \(self, gx, gh, state\); it needs .*, state, dt=1.0\)$"):
+
+        class Untimed(cells.LSTMCell):
+            def step(self, gx, gh, state):
+                return state

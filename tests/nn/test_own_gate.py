@@ -46,6 +46,22 @@ def test_it_trains(mine, train):
     assert end != start
 
 
+SMALL = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4"]
+SHORT = [*SMALL, "loop.max_steps=2", "logger=none", "device=cpu"]
+
+
+def test_a_recipe_that_changes_its_yaml_is_named(mine, train):
+    command = ["--config-dir", MINE, "model=decay", "task=frequency", *SHORT]
+    note = (
+        "note: model.hidden_size=110 comes from the recipe chien/frequency; your decay.yaml has 128: "
+        "model.hidden_size=128 on the command line keeps it\n"
+    )
+    assert note in train(*command).out
+    assert "note:" not in train(*command).out  # skipped
+    assert "note:" not in train(*command, "model.hidden_size=5").out
+    assert "note:" not in train("--config-dir", MINE, "model=lstm", "task=frequency", *SHORT).out
+
+
 def test_it_keeps_the_contract(mine):
     """Time, masks and gradients, without a line of its own for them."""
     rnn = importlib.import_module("decay").Decay(3, 5).double()

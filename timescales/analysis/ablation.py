@@ -20,6 +20,7 @@ from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
+from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Task
 from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
@@ -56,7 +57,7 @@ def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
         raise ConfigError(f"this analysis is for cells whose recurrent weights have a column per unit, not for {kind}")
     orders = [torch.randperm(cell.hidden_size, generator=task.generator("ablation", k)) for k in range(ORDERS)]
     result = {"random": curve(model, copy_task, progress(orders, "units silenced", ORDERS))}
-    if "age" in cell.State._fields:
+    if isinstance(cell, PowerLawCell):
         late = later_reset(model, copy_task)
         late_first = [torch.cat([order[late[order]], order[~late[order]]]) for order in orders]
         result["later_first"] = curve(model, copy_task, progress(late_first, "later-reset units first", ORDERS))

@@ -19,7 +19,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_forget_gates
 from timescales.analysis.observe import part, replaced
 from timescales.analysis.run import Run
-from timescales.analysis.study import Study
+from timescales.analysis.study import NotMadeFor, Study
 from timescales.errors import ConfigError
 from timescales.nn.cells.gates import refined
 from timescales.tasks import Task
@@ -102,7 +102,8 @@ def formula_error() -> float:
 def observed(model: SequenceModel, task: Task) -> Gates:
     """Up to 2,000 gates, drawn at random from 100 steps of 8 test sequences; activations and gradients in float64.
 
-    Raises ConfigError for a model without forget gates, or whose forget gates depend on other units.
+    Raises ConfigError for a model without forget gates, or whose forget gates depend on other units, or on no
+    pre-activation, as those of a leaky unit.
     """
     needs_forget_gates(model)
     _needs_gates_of_one_unit(model)
@@ -145,7 +146,10 @@ def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Tensor) -
     with torch.enable_grad():
         x = gx.detach().requires_grad_()
         forget = act(x, gh.detach(), *rest).forget
-        (slopes,) = torch.autograd.grad(forget.sum(), x)
+        slopes = torch.autograd.grad(forget.sum(), x, allow_unused=True)[0] if forget.requires_grad else None
+    if slopes is None:
+        name = type(cell).__name__
+        raise NotMadeFor(f"this analysis is for gates with pre-activations: the forget gate of {name} reads none")
     of_units = [slope for slope in cell.by_gate(slopes).values() if slope.shape == forget.shape]
     return forget.detach(), torch.stack(of_units).norm(dim=0)
 

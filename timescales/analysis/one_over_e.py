@@ -2,7 +2,9 @@
 
 T_1/e is the lag at which the mean of the sum of ln f over the steps since a write crosses -1. f is what a unit keeps of
 its memory in one step. The mean is over every step of the test sequences as the write. docs/memory.md explains it.
-No paper shows it; it puts models with any forget gate on one axis.
+No paper shows it; it puts models with any forget gate on one axis: where steps are irregular, T_1/e is in units of dt
+for every model. The time at zero input is in steps, which are units of dt only for a gate that reads dt: a constant
+gate that does not has a T_1/e of about its time at zero input times the mean dt.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
 
 def study(run: Run) -> Study:
-    """Rows: one per unit: layer, unit, time at zero input, T_1/e. Values: those of `measure`."""
+    """Rows: one per unit: layer, unit, time at zero input (steps), T_1/e (units of dt). Values: those of `measure`."""
     zero_input, t_1e = both(run.model, run.task)
     rows = rows_of(run, zero_input, t_1e)
     return Study(TITLE, rows, values_of(zero_input, t_1e), lambda figure: draw(figure, [run], [rows]))
@@ -56,7 +58,7 @@ def compare(runs: Sequence[Run]) -> Study:
 
 
 def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
-    """The characteristic times at zero input and T_1/e of the units of all layers, (units,) float64 each."""
+    """The characteristic times at zero input, in steps, and T_1/e of the units of all layers, (units,) float64 each."""
     return times(model), torch.cat(measured_times(model, task))
 
 
@@ -173,8 +175,8 @@ def draw(figure: Any, runs: Sequence[Run], rows: Sequence[Sequence[dict[str, Any
                 share = [(k + 0.5) / len(ordered) for k in range(len(ordered))]
                 finite = [value if 0 < value < float("inf") else float("nan") for value in ordered]
                 ax.plot(share, finite, lw=width, label=None if k or key == "zero_input" else group.label, **look)
-    ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: at zero input")
-    unit = "time units" if next(runs[0].task.batches("test")).dt is not None else "steps"
+    ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: at zero input, in steps")
+    unit = "units of dt" if next(runs[0].task.batches("test")).dt is not None else "steps"
     ax.set(yscale="log", xlabel="share of units with a longer time", ylabel=f"$T_{{1/e}}$ ({unit})", xlim=(0, 1))
     plotting.plain_ticks(ax)
     plotting.legend_at_right(ax)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
 from timescales.config import overrides
@@ -50,6 +51,34 @@ def having(group: str, key: str) -> list[str]:
 def learning_rates() -> dict[str, Any]:
     """The learning rate in the file of each optimizer."""
     return {name: OmegaConf.select(OmegaConf.load(file), "lr") for name, file in _files("optimizer").items()}
+
+
+def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str], cfg: DictConfig) -> list[str]:
+    """A line for each value of the user's own model that a recipe has replaced.
+
+    choices: the file of each group; given: the keys that the command line sets; cfg: the configuration.
+    """
+    own = _own_file("model", choices.get("model"))
+    if own is None:
+        return []
+    lines = []
+    for recipe in (choices.get("recipe"), choices.get("recipe@_global_")):
+        file = paths.conf() / "recipe" / f"{recipe}.yaml"
+        values = OmegaConf.select(OmegaConf.load(file), "model") if file.is_file() else None
+        for key, value in (values or {}).items():
+            mine = OmegaConf.select(OmegaConf.load(own), key)
+            if mine not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
+                lines.append(
+                    f"note: model.{key}={value} comes from the recipe {recipe}; your {own.name} has {mine}: "
+                    f"model.{key}={mine} on the command line keeps it"
+                )
+    return lines
+
+
+def _own_file(group: str, name: str | None) -> Path | None:
+    """The file of a choice in the user's own folder; None if it is not from there."""
+    files = [folder / group / f"{name}.yaml" for folder in paths.user_folders()]
+    return next((file for file in files if file.is_file()), None)
 
 
 def _files(group: str) -> dict[str, Path]:

@@ -21,6 +21,9 @@ from timescales.nn.rnn import RNN
 
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
 INFIX |= {"ne": "!=", "and": "and", "or": "or"}
+# Of Python, by the names of torch's functions; those with an "r" in front have their operands in the other order.
+OPERATORS = {"neg": "-", "add": "+", "sub": "-", "mul": "*", "div": "/", "truediv": "/", "pow": "**"}
+REVERSED = ("rsub", "rdiv", "rtruediv", "rpow")
 
 
 def explain(module: nn.Module, dt: bool = False) -> None:
@@ -95,17 +98,26 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
 def _hoisted(hoisted: Hoisted) -> dict[int, str]:
     """What is computed from parameters alone, as text, by place."""
     texts = {place: root.name for place, root in hoisted.roots.items()}
+    operators: set[int] = set()  # the places of what is written with an operator
 
-    def text(value: Any) -> str:
-        if isinstance(value, Reference):
-            return texts[value.place]
-        return "..." if isinstance(value, Tensor) else str(value)
+    def text(value: Any, inner: bool = False) -> str:
+        if not isinstance(value, Reference):
+            return "..." if isinstance(value, Tensor) else str(value)
+        return f"({texts[value.place]})" if inner and value.place in operators else texts[value.place]
 
     for call in hoisted.calls:
-        arguments = [text(v) for v in call.args] + [f"{key}={text(v)}" for key, v in call.kwargs.items()]
         name = getattr(call.function, "__name__", str(call.function)).strip("_")
-        for place in call.places:
-            texts[place] = f"{name}({', '.join(arguments)})"
+        operator, arguments = OPERATORS.get(name), call.args
+        if name in REVERSED:
+            operator, arguments = OPERATORS[name[1:]], call.args[::-1]
+        if operator and not call.kwargs:
+            operands = [text(v, inner=True) for v in arguments]
+            line = f" {operator} ".join(operands) if len(operands) > 1 else f"{operator}{operands[0]}"
+            operators.update(call.places)
+        else:
+            named = [f"{key}={text(v)}" for key, v in call.kwargs.items()]
+            line = f"{name}({', '.join([text(v) for v in call.args] + named)})"
+        texts |= dict.fromkeys(call.places, line)
     return texts
 
 

@@ -159,6 +159,12 @@ def stale(record: Mapping[str, Any] | None) -> bool:
     return provenance.changed(record.get("golden"), provenance.names(record["config"]))
 
 
+def what_changed(record: Mapping[str, Any] | None) -> str:
+    """In words, why the numbers of a stale record are not today's."""
+    own = provenance.names(record["config"])[2:] if record else []
+    return f"the source of {' or '.join(own)}, or its task's data, has changed" if own else "its numbers have changed"
+
+
 def clear(directory: Path) -> None:
     """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays)."""
     if (record := read(directory)) is not None:  # by its id: the folder may hold other runs' too

@@ -11,6 +11,7 @@ stands for any leading dimensions.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
@@ -76,6 +77,14 @@ class Cell(nn.Module):
         state = vars(cls).get("State")
         if state is not None and getattr(state, "_fields", ("",))[0] != "h":
             raise TypeError(f"{cls.__name__}.State must be a NamedTuple whose first field is h, the output of a step")
+        if "step" in vars(cls):
+            signature = inspect.signature(cls.step)
+            try:
+                signature.bind(None, None, None, None, 1.0)
+            except TypeError:
+                raise TypeError(
+                    f"{cls.__name__}.step takes {signature}; it needs (self, gx, gh, state, dt=1.0)"
+                ) from None
         if state is not None and state not in pytree.SUPPORTED_NODES:  # torch.export.save writes this name
             name = f"{state.__module__}.{state.__qualname__}"
             pytree._register_namedtuple(state, serialized_type_name=name)

@@ -16,6 +16,8 @@ from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
+TO_SILENCE = "to silence this, write compiled = False in the cell's class, or give engine='eager'"
+
 Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
 
 _warned: set[str] = set()  # reasons that `pick_fastest` has given
@@ -110,7 +112,7 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         return eager.run
     program = fused.program_of(cell, timed)
     if isinstance(program, str):
-        _warn_once(cell, f"{program}; use engine='eager'")
+        _warn_once(cell, f"{program}; {TO_SILENCE}")
         return eager.run
     return functools.partial(fused.run, program=program)
 
@@ -129,7 +131,7 @@ def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Eng
         return eager.run
     found = equations.known(cell, timed)
     if isinstance(found, str):
-        _warn_once(cell, f"{found}; use engine='eager'")
+        _warn_once(cell, f"{found}; {TO_SILENCE}")
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).

@@ -148,6 +148,7 @@ class Hoisting(TorchFunctionMode):
         self.leaves: dict[int, Tensor] = {}
         self.detached: set[int] = set()  # places of what was computed without gradients
         self.noises = 0
+        self.pieces: int | None = None  # into which the step last split all of its pre-activations, by chunk
 
     def add_root(self, name: str, value: Tensor, is_state: bool) -> None:
         """Add a parameter, buffer or attribute of the cell."""
@@ -164,6 +165,8 @@ class Hoisting(TorchFunctionMode):
             return Cumax.apply(self.leaf(args[0]), self.recorder)
         if func is torch.rand_like and self.recorder.is_known(args[0]):
             return self.noise(args[0])
+        if func is torch.Tensor.chunk and args[0].shape[-1] == sum(self.heights):
+            self.pieces = args[1] if len(args) > 1 else kwargs["chunks"]
         if any(self.recorder.is_known(t) for t in tensors):
             args, kwargs = tree_map(self.leaf, (args, kwargs))
             return func(*args, **kwargs)

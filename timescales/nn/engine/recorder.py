@@ -23,6 +23,7 @@ SUMS = ("sum", "mean", "prod", "var", "std", "norm", "logsumexp")
 EXTREMES = ("amax", "amin", "max", "min", "argmax", "argmin")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear", "convolution", "native_layer_norm")
 ALONG_UNITS = ("_softmax", "_log_softmax", "cumsum", "cumprod", "sort", "topk", "gather", "scatter")
+LIKE_CUMAX = ("_softmax", "_log_softmax", "cumsum")
 MIXES = (*SUMS, *EXTREMES, *PRODUCTS, *ALONG_UNITS)
 
 
@@ -160,7 +161,8 @@ class Recorder(TorchDispatchMode):
     def _refuse(self, func: Any, name: str) -> None:
         self._refuse_effects(func, name)
         if name in MIXES and not (self.backward and name == "sum"):
-            raise NotTraceable(f"mixes units or sequences with {name}")
+            instead = "; over the units of a gate: timescales.nn.cells.gates.cumax" if name in LIKE_CUMAX else ""
+            raise NotTraceable(f"mixes units or sequences with {name}{instead}")
 
     def _record(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
         if func._schema.is_mutable:  # in backward: a new value of the tensor

@@ -87,12 +87,18 @@ class Trace(NamedTuple):
     noises: int
 
 
+class WrongGates(ValueError):
+    """A cell's step splits its pre-activations into another number of gates than `gates` names."""
+
+
 def trace(cell: Cell, with_dt: bool) -> Trace:
-    """Trace a cell's step. Raises NotTraceable with class, file, line and reason."""
+    """Trace a cell's step. Raises NotTraceable with class, file, line and reason, or WrongGates."""
     try:
         return _trace(cell, with_dt)
     except NotTraceable as error:
         raise NotTraceable(f"{type(cell).__name__}.step{_place(cell, error)} {error}") from None
+    except WrongGates:
+        raise
     except Exception as error:  # the step itself fails: eager raises the same
         raise NotTraceable(f"{type(cell).__name__}.step{_place(cell, error)} raised {error!r} when traced") from error
 
@@ -134,7 +140,11 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         column = recorder.everywhere((BATCH, 1), graph.input("dt"))
         recorder.remember(dt, column._replace(sequence=torch.arange(BATCH).unsqueeze(1)))
     with torch.enable_grad(), recorder, hoisting:
-        new = copy.step(gx, gh, state, dt)
+        try:
+            new = copy.step(gx, gh, state, dt)
+        except (RuntimeError, ValueError) as error:
+            _check_gates(cell, hoisting.pieces, error)
+            raise
     if changed := [key for key, value in vars(copy).items() if attributes.get(key) is not value]:
         raise NotTraceable(f"sets the attribute {changed[0]}, which a kernel does not")
     new_nodes = [_only(recorder, hoisting, cell, v, name) for name, v in zip(fields, _checked(cell, new), strict=True)]
@@ -189,6 +199,14 @@ class Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_loss: Tensor) -> Any:
         return None, None, *ctx.d_new
+
+
+def _check_gates(cell: Cell, pieces: int | None, error: Exception) -> None:
+    """Raise WrongGates if a step, which failed, split the pre-activations into another number of pieces than gates."""
+    gates = cell.gates
+    if pieces is not None and pieces != len(gates):
+        names = f"`gates` names {len(gates)} ({', '.join(gates)})"
+        raise WrongGates(f"{type(cell).__name__}.step unpacks {pieces} gates, {names}") from error
 
 
 def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
