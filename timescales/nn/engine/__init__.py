@@ -44,7 +44,7 @@ def run(
 def _check_seeds(x: Tensor, weights: Weights) -> None:
     if x.shape[1:-2] != weights.ih.shape[:-2]:
         sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
-        raise ValueError(f"x must be (S, B, input), or (S, R, B, input) with the weights of R seeds: {sizes}")
+        raise ValueError(f"the weights of R seeds stacked need x (S, R, B, input) of as many seeds: {sizes}")
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:
@@ -110,7 +110,7 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         return eager.run
     program = fused.program_of(cell, timed)
     if isinstance(program, str):
-        _warn_once(cell, f"{program}; use engine='eager'")
+        _warn_once(cell, f"{program}; engine='eager' silences this")
         return eager.run
     return functools.partial(fused.run, program=program)
 
@@ -129,7 +129,7 @@ def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Eng
         return eager.run
     found = equations.known(cell, timed)
     if isinstance(found, str):
-        _warn_once(cell, f"{found}; use engine='eager'")
+        _warn_once(cell, f"{found}; engine='eager' silences this")
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
