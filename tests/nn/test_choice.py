@@ -135,7 +135,7 @@ def test_choice_on_a_gpu(monkeypatch):
     assert engines.pick_on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
     assert engines.pick_on_gpu(ordered, x, masked=False) is graph.run_or_eager
     monkeypatch.setattr(engines, "_warned", set())
-    with pytest.warns(UserWarning, match=r"runs on the eager engine.*mixes units .*; to silence this, write compiled"):
+    with pytest.warns(UserWarning, match=r"runs on the eager engine.*mixes units .*; engine='eager' silences this"):
         assert engines.pick_on_gpu(mixed, x, masked=False) is eager.run
     torch.use_deterministic_algorithms(True)
     try:

@@ -77,8 +77,24 @@ def test_why_an_engine_cannot_run(capsys):
     assert "fused: no, Mixed.step (" in text
     assert "auto: takes eager" in text
     assert "fused: no, x must be float32" in printed(capsys, timescales.LSTM(3, 4).double())
-    with pytest.raises(ValueError, match="a cell or a module made of cells, such as LSTM; not LSTM"):
-        timescales.explain(torch.nn.LSTM(3, 4))
+
+
+def test_what_cannot_be_explained():
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = torch.nn.ModuleDict({"rnn": timescales.PLSTM(2, 3)})
+
+    takes = "explain takes a layer or a cell of this package, such as timescales.LSTM; "
+    for module, found in (
+        (torch.nn.LSTM(2, 3), "not torch.nn.LSTM"),
+        (Net(), "not Net: give it the layer inside, .body.rnn"),
+        (3, "not int"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(takes + found)}$"):
+            timescales.explain(module)
+    with pytest.raises(ValueError, match=r"^dt takes True or False, .*; not Tensor$"):
+        timescales.explain(timescales.PLSTM(2, 3), torch.zeros(4, 2, 2))
 
 
 @pytest.mark.parametrize(

@@ -615,7 +615,7 @@ def test_auto_says_once_why_a_cell_runs_eager(recwarn):
     (warning,) = recwarn
     assert "runs on the eager engine, which is slower: Mean.step (" in str(warning.message)
     assert str(warning.message).endswith(
-        "; to silence this, write compiled = False in the cell's class, or give engine='eager'"
+        "; engine='eager' silences this, as does compiled = False in the cell's class"
     )
 
 

@@ -1,5 +1,8 @@
 """Wrong arguments of the modules: the error says what to do."""
 
+import math
+import re
+
 import pytest
 import torch
 from rnn_cases import KINDS, B, H, I, S, build, close, random_input
@@ -51,6 +54,7 @@ def test_torchs_defaults_may_be_spelled_out(kind):
         (lambda: timescales.LSTM(I, H, 2, forget_init=[1.0]), "forget_init lists 1"),
         (lambda: timescales.LSTM(I, H, 1, frozen=[("input",), ()]), "frozen lists 2"),
         (lambda: timescales.LSTM(I, 0), "hidden_size"),
+        (lambda: timescales.LSTM(I, "8"), "hidden_size must be a whole number of at least 1, not '8'"),
         (lambda: timescales.ChronoLSTM(I, H, T_max=9, forget_init=1.0), "ChronoLSTM chooses forget_init .* to LSTM"),
         (lambda: timescales.MTSLSTM(I, H, frozen=("input",)), r"frozen itself: give frozen=\('input',\) to LSTM"),
         (lambda: timescales.MTSLSTM(I, H, 3, forget_init=[1.0] * 3), "MTSLSTM chooses forget_init itself"),
@@ -163,9 +167,99 @@ def test_a_state_has_one_name():
 def test_seeds_without_weights_are_refused(engine):
     """A kernel would read the weights of seeds that there are not: memory of something else."""
     rnn = timescales.PLSTM(I, H, engine=engine)
-    with pytest.raises(ValueError, match=r"weights of R seeds: x is \(5, 2, 3, 4\), weight_ih \(\d+, 4\)"):
+    with pytest.raises(ValueError, match=r"^x must have 3 dimensions, \(S, B, input\), not \(5, 2, 3, 4\)$"):
         rnn(torch.randn(5, 2, 3, I))
     two = {name: torch.stack([p, p]) for name, p in rnn.named_parameters()}
     assert torch.func.functional_call(rnn, two, (torch.randn(5, 2, 3, I),))[0].shape == (5, 2, 3, H)
     with pytest.raises(ValueError, match="weights of R seeds"):
         torch.func.functional_call(rnn, two, (torch.randn(5, 3, 3, I),))
+
+
+@pytest.mark.parametrize(
+    ("batch_first", "x", "message"),
+    [
+        (False, torch.zeros(S, I), "x must be (S, B, input), not (6, 4); for one sequence use x.unsqueeze(1)"),
+        (True, torch.zeros(S, I), "x must be (B, S, input), not (6, 4); for one sequence use x.unsqueeze(0)"),
+        (True, torch.zeros(I), "x must be (B, S, input), not (4,)"),
+        (True, torch.zeros(2, 3, 4, I), "x must have 3 dimensions, (B, S, input), not (2, 3, 4, 4)"),
+        (
+            True,
+            nn.utils.rnn.pack_padded_sequence(X, [S] * B),
+            "packed sequences are not taken: pad them and give mask (B, S), 0 at the padding",
+        ),
+    ],
+    ids=["2-D", "2-D batch first", "1-D", "4-D", "packed"],
+)
+def test_messages_have_the_shapes_of_batch_first(batch_first, x, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        timescales.PLSTM(I, H, batch_first=batch_first)(x)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_what_is_advised_for_one_sequence_runs_it(batch_first):
+    rnn, one = timescales.PLSTM(I, H, batch_first=batch_first), torch.randn(S, I)
+    output, _ = rnn(one.unsqueeze(0 if batch_first else 1))
+    expected = timescales.PLSTM(I, H)
+    expected.load_state_dict(rnn.state_dict())
+    close(output.flatten(0, 1), expected(one[:, None])[0][:, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dt_by_position_is_no_state(kind):
+    message = r"^the second argument is the state, .*, not \(6, 3\): did you mean rnn\(x, dt=dt\), or mask=mask\?$"
+    with pytest.raises(ValueError, match=message):
+        build(kind)(random_input()[0], torch.ones(S, B))
+
+
+BAD = pytest.mark.parametrize("value", [-1.0, -1e-30, math.nan, math.inf, -math.inf])
+
+
+@BAD
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+@pytest.mark.parametrize("kind", ["PLSTM", "LSTM"])
+def test_a_dt_that_is_no_time_is_refused(kind, engine, value):
+    rnn, dt = getattr(timescales, kind)(I, H, engine=engine), torch.ones(S, B)
+    dt[3, 1] = value
+    reason = re.escape(f"dt[3, 1] is {value:g}; it must be finite and at least 0: sort the times")
+    for given in (dt, dt.double(), dt.clone().requires_grad_()):
+        with pytest.raises(ValueError, match=f"^{reason}; dt is the time since the previous step$"):
+            rnn(X, dt=given)
+    rnn.batch_first = True  # the place is that of the caller's tensor
+    with pytest.raises(ValueError, match=r"^dt\[1, 3\] is "):
+        rnn(X.transpose(0, 1), dt=dt.T)
+    with pytest.raises(ValueError, match="sort the times"):
+        rnn(X.transpose(0, 1), dt=dt.T, mask=torch.ones(B, S))
+
+
+@BAD
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_dt_at_a_masked_step_may_be_anything(engine, value):
+    rnn, dt, mask = timescales.PLSTM(I, H, engine=engine), torch.rand(S, B), torch.ones(S, B)
+    mask[3, 1] = 0.0
+    expected = rnn(X, dt=dt, mask=mask)[0]
+    dt[3, 1] = value
+    assert torch.equal(rnn(X, dt=dt, mask=mask)[0], expected)
+
+
+def test_dt_may_be_zero_whole_or_empty():
+    rnn = timescales.PLSTM(I, H)
+    rnn(X, dt=torch.zeros(S, B))
+    close(rnn(X, dt=torch.ones(S, B, dtype=torch.int64))[0], rnn(X)[0])
+    assert rnn(X[:0], dt=torch.ones(0, B))[0].shape == (0, B, H)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit:DeprecationWarning")
+def test_dt_is_not_checked_where_it_has_no_numbers():
+    """A check would fail there, or fix the result at tracing."""
+    rnn, bad = timescales.PLSTM(I, H, engine="eager").requires_grad_(False), torch.full((S, B), -1.0)
+    bad_output = torch.func.vmap(lambda dt: rnn(X, dt=dt)[0])(bad[None])
+    assert bad_output.shape == (1, S, B, H)
+    traced = torch.jit.trace(lambda x, dt: rnn(x, dt=dt)[0], (X, torch.ones(S, B)))
+    assert traced(X, bad).shape == (S, B, H)
+    compiled = torch.compile(lambda x, dt: rnn(x, dt=dt)[0], backend="eager", fullgraph=True)
+    assert compiled(X, bad).shape == (S, B, H)
+    with torch._subclasses.FakeTensorMode():
+        fake = timescales.PLSTM(I, H, engine="eager")
+        assert fake(torch.zeros(S, B, I), dt=torch.full((S, B), -1.0))[0].shape == (S, B, H)
+    meta = timescales.PLSTM(I, H, engine="eager").to("meta")
+    assert meta(X.to("meta"), dt=bad.to("meta"))[0].shape == (S, B, H)

@@ -89,6 +89,57 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
 
 
+def test_a_cache_is_used_without_a_compiler(tmp_path):
+    """As where one machine builds and another one, without a compiler, runs. Only a whole library is used."""
+    built, _ = python(tmp_path).communicate()
+    assert python(tmp_path, CXX="no-such-compiler").communicate() == (built, "")
+    (library,) = (tmp_path / "timescales").glob("*.so")
+    library.write_bytes(library.read_bytes()[:20_000])
+    _, said = python(tmp_path, CXX="no-such-compiler").communicate()
+    assert "no-such-compiler is not on the path; engine='eager' silences this" in said
+
+
+def test_a_library_of_any_compiler_is_of_its_source_flags_and_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
+    assert compilers.of_any_compiler("code") is None
+    digest = hashlib.sha256(b"").digest()
+    older, newer = (
+        compilers.in_cache("code", [command], lambda file: file.write_bytes(digest)) for command in ("true", "echo")
+    )
+    assert older != newer
+    os.utime(older, (1, 1))
+    assert compilers.of_any_compiler("code") == newer
+    newer.write_bytes(b"damaged")
+    assert compilers.of_any_compiler("code") == older
+    assert compilers.of_any_compiler("other code") is None
+    for name, value in {"FLAGS": ("-O2",), "processor": lambda: "another"}.items():
+        with monkeypatch.context() as changed:
+            changed.setattr(compilers, name, value)
+            assert compilers.of_any_compiler("code") is None
+
+
+def test_a_failed_compilation_is_not_repeated(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(shared_library, "_loaded", {})
+    monkeypatch.setattr(compilers, "_failed", {})
+    monkeypatch.setenv("CXX", "false")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="cannot run here: false failed: it gave no reason"):
+            PLSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
+    assert capsys.readouterr().err.count("compiling PLSTMCell with false") == 1
+    monkeypatch.setenv("CXX", "true")  # another compiler is tried
+    with pytest.raises(ValueError, match="cannot run here: "):
+        PLSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
+    assert capsys.readouterr().err.count("compiling PLSTMCell with true") == 1
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable(tmp_path):
+    (tmp_path / "timescales").touch()  # a file where the directory would be: root, too, cannot write there
+    _, said = python(tmp_path).communicate()
+    assert "runs on the eager engine, which is slower: " in said
+    assert "; XDG_CACHE_HOME=DIRECTORY moves the cache of compiled layers; engine='eager' silences this" in said
+
+
 @pytest.mark.parametrize(
     ("unknown", "kept"),
     [((), 2), (("-fopenmp",), 1), (("-march=native",), 1), (("-fopenmp", "-march=native"), 0)],
@@ -108,11 +159,12 @@ echo "$@" > "$out"
     assert not set(unknown) & set(used)
 
 
-def test_fused_by_name_says_why_it_cannot(monkeypatch):
+def test_fused_by_name_says_why_it_cannot(tmp_path, monkeypatch):
     def no_compiler():
         raise compilers.BuildError("no C++ compiler found (g++); install one or set CXX")
 
     monkeypatch.setattr(compilers, "find_compiler", no_compiler)
+    monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
     monkeypatch.setattr(shared_library, "_loaded", {})
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))

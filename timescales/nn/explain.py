@@ -36,12 +36,23 @@ def explain(module: nn.Module, dt: bool = False) -> None:
         module: a cell, or a module such as LSTM or PLSTM, whose first layer is taken.
         dt: whether the sequences have time intervals dt. Otherwise each step takes 1.
 
-    Raises: ValueError if the module is neither.
+    Raises: ValueError if the module is neither, or dt not a truth value.
     """
+    if not isinstance(dt, bool):
+        raise ValueError(f"dt takes True or False, whether the sequences have time intervals; not {type(dt).__name__}")
     cell = module.layers[0] if isinstance(module, RNN) else module
     if not isinstance(cell, Cell):
-        raise ValueError(f"explain takes a cell or a module made of cells, such as LSTM; not {type(module).__name__}")
+        raise ValueError(f"explain takes a layer or a cell of this package, such as timescales.LSTM; {_found(module)}")
     print("\n".join(_lines(cell, dt)))
+
+
+def _found(module: nn.Module) -> str:
+    """What was given instead, and where the layer in it is if there is one."""
+    kind = type(module)
+    found = f"not torch.nn.{kind.__name__}" if getattr(nn, kind.__name__, None) is kind else f"not {kind.__name__}"
+    parts = module.named_modules() if isinstance(module, nn.Module) else ()
+    name = next((name for name, part in parts if isinstance(part, RNN)), None)
+    return f"{found}: give it the layer inside, .{name}" if name else found
 
 
 def _lines(cell: Cell, dt: bool) -> list[str]:

@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,11 +22,15 @@ from torch import Tensor, nn
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
+from timescales.nn.engine.kernel import is_plain, tracing_reason
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
 TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
     "bias": (True, "every cell here has its biases: zero and freeze them if you must"),
-    "bidirectional": (False, "run a second RNN over x.flip(0) and concatenate the outputs"),
+    "bidirectional": (
+        False,
+        "run a second RNN over x.flip(0) and flip its output back; see Bidirectional in docs/library.md",
+    ),
     "proj_size": (0, "put an nn.Linear after the RNN"),
     "device": (None, "build the module, then call .to(device)"),
     "dtype": (None, "build the module, then call .to(dtype)"),
@@ -157,9 +162,11 @@ class RNN(nn.Module):
                 list with one state per layer, as `split_state` returns it, is taken too; each may be a plain tuple or
                 list.
             dt: time since the previous step, (S, B), also for the first step. Power-law cells, `ELSTM`, `LeakyRNN`,
-                `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does. Default: 1.
-                It must not be negative; this is not checked, since a check would synchronise the GPU.
-            mask: (S, B), 0 where a step does not exist. There x and dt are not read and the state does not change.
+                `MinGRU`, `MinLSTM` and `LRU` use it, and cells of your own whose step does; the others take and ignore
+                it. Default: 1. It must be finite and at least 0. On a CPU this is checked; on a GPU it is not, since a
+                check would wait for the GPU, and neither is it while torch traces or transforms the call.
+            mask: (S, B), 0 where a step does not exist. There x and dt are not read, the state does not change, and the
+                output is the last h. Every other number counts as 1.
             hx: torch.nn.LSTM's name of `state`; give one of the two.
 
         Returns: output (S, B, hidden_size), the h of the last layer at every step, and the state. For cells with h and
@@ -168,7 +175,8 @@ class RNN(nn.Module):
         in size, it is an `RNNState` whose fields are tuples with one tensor (B, H) per layer. With batch_first, S and B
         are exchanged in x, dt, mask and output, but not in the state.
 
-        Raises: ValueError for a wrong shape, dtype or device, or if the named engine cannot run.
+        Raises: ValueError for a wrong shape, dtype or device, a dt that is negative or not finite, or if the named
+        engine cannot run.
         """
         if (
             torch.compiler.is_dynamo_compiling()
@@ -203,20 +211,26 @@ class RNN(nn.Module):
             if value.shape != x.shape[:-1]:
                 expected = f"{name} must be {tuple(x.shape[:-1])}, like x without its features"
                 raise ValueError(f"{expected}: it is {tuple(value.shape)}")
+        if dt is not None:
+            check_dt(dt, mask)
 
     def _check_input(self, x: Tensor) -> None:
+        sizes = "(B, S" if self.batch_first else "(S, B"
         if isinstance(x, nn.utils.rnn.PackedSequence):
-            raise ValueError("packed sequences are not taken: pad them and give mask (S, B), 0 at the padding")
+            raise ValueError(f"packed sequences are not taken: pad them and give mask {sizes}), 0 at the padding")
         if isinstance(x, torch.fx.Proxy):
             fix = "give its Tracer an is_leaf_module that is True for timescales.RNN, or use torch.export.export"
             raise ValueError(f"torch.fx.symbolic_trace does not trace a loop over time: {fix}")
         if not isinstance(x, Tensor):
             raise ValueError(f"x must be a tensor, not {type(x).__name__}")
         if x.dim() < 3:
-            raise ValueError(f"x must be (S, B, input), not {tuple(x.shape)}; for one sequence use x.unsqueeze(1)")
+            fix = f"; for one sequence use x.unsqueeze({0 if self.batch_first else 1})" if x.dim() == 2 else ""
+            raise ValueError(f"x must be {sizes}, input), not {tuple(x.shape)}{fix}")
         if x.shape[-1] != self.input_size:
             raise ValueError(f"x has {x.shape[-1]} features in its last dimension; this RNN reads {self.input_size}")
         weight = self.layers[0].weight_ih
+        if x.dim() > 3 and weight.dim() == 2:  # batched seeds have one more dimension, in the weights too
+            raise ValueError(f"x must have 3 dimensions, {sizes}, input), not {tuple(x.shape)}")
         if states.brought_by_hooks(weight):
             return
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
@@ -229,6 +243,11 @@ class RNN(nn.Module):
         state = hx if state is None else state
         if state is None:
             return None
+        if isinstance(state, Tensor) and state.shape == x.shape[:-1]:
+            fix = "did you mean rnn(x, dt=dt), or mask=mask?"
+            raise ValueError(
+                f"the second argument is the state, {states.form(self.layers)}, not {tuple(state.shape)}: {fix}"
+            )
         layers = self.split_state(state)
         states.check(self.layers, layers, (x.transpose(0, 1) if self.batch_first else x).shape[1:-1])
         return layers
@@ -239,6 +258,28 @@ class RNN(nn.Module):
 
     def extra_repr(self) -> str:
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
+
+
+def check_dt(dt: Tensor, mask: Tensor | None) -> None:
+    """Raise ValueError if dt is negative, infinite or NaN at a step that exists.
+
+    It is not checked on a GPU, which it would have to wait for, nor where a tensor has no numbers to look at: under
+    torch.compile, tracers, torch.func and subclasses.
+    """
+    if torch.compiler.is_compiling() or not dt.is_cpu or not dt.numel() or tracing_reason():
+        return
+    if not is_plain(dt) or (mask is not None and not (mask.is_cpu and is_plain(mask))):
+        return
+    low, high = torch.aminmax(dt.detach() if dt.requires_grad else dt)
+    if low.item() >= 0 and high.item() < math.inf:  # False for NaN
+        return
+    wrong = ~((dt >= 0) & (dt < math.inf))
+    if mask is not None:
+        wrong &= mask.bool()
+    if wrong.any():
+        place = wrong.nonzero()[0].tolist()
+        reason = f"dt{place} is {dt[tuple(place)].item():g}; it must be finite and at least 0"
+        raise ValueError(f"{reason}: sort the times; dt is the time since the previous step")
 
 
 def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str, object]) -> None:
@@ -268,7 +309,10 @@ def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: i
     """(input size, hidden size) of each layer. `hidden_size` is one number, or a list with one per layer."""
     if isinstance(num_layers, bool) or not isinstance(num_layers, int) or num_layers < 1:
         raise ValueError(f"num_layers must be a whole number of at least 1, not {num_layers!r}")
-    hidden = list(hidden_size) if isinstance(hidden_size, Sequence) else [hidden_size] * num_layers
+    if isinstance(hidden_size, Sequence) and not isinstance(hidden_size, str):
+        hidden = list(hidden_size)
+    else:
+        hidden = [hidden_size] * num_layers
     if len(hidden) != num_layers:
         raise ValueError(f"hidden_size lists {len(hidden)} layers, num_layers is {num_layers}")
     return list(itertools.pairwise([input_size, *hidden]))

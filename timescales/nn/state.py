@@ -12,6 +12,7 @@ With R batched seeds, (n, B, H) is (n, R, B, H). `join` makes this form, and `sp
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any, Never
 
@@ -91,7 +92,7 @@ torch.serialization.add_safe_globals([RNNState])  # torch.load with weights_only
 def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
     """The form that a caller sees, from one state per layer. Inverse of `split`.
 
-    Under torch.jit.trace, a tuple of the fields stands for an RNNState.
+    Under torch.jit.trace, a named tuple stands for an RNNState.
     """
     names = _names(cells)
     uniform = _uniform(cells)
@@ -102,7 +103,7 @@ def join(cells: Sequence[Cell], states: Sequence[Any]) -> Any:
     if uniform and names == ("h", "c"):
         return fields["h"], fields["c"]
     if torch.jit.is_tracing():  # a traced module returns tensors and tuples only
-        return tuple(fields.values())
+        return collections.namedtuple("RNNState", names)(**fields)  # the fields are the cells'
     return RNNState(**fields)
 
 
@@ -117,6 +118,10 @@ def split(cells: Sequence[Cell], state: Any) -> list[Any]:
     names = _names(cells)
     if isinstance(state, RNNState):
         fields = vars(state)
+    elif hasattr(state, "_asdict") and all(
+        isinstance(entry, Tensor) for entry in state
+    ):  # of `join` in torch.jit.trace
+        fields = state._asdict()
     elif isinstance(state, Tensor):
         fields = {"h": state}
     elif isinstance(state, list | tuple) and len(state) == 2 and all(isinstance(entry, Tensor) for entry in state):

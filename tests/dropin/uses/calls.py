@@ -130,7 +130,7 @@ def packed(layer: Layer) -> None:
     close(nn.utils.rnn.pad_packed_sequence(output)[0][:, 0], rnn(x)[0][:, 0])
 
 
-@use("`bidirectional=True`", ours=Refused("run a second RNN over x.flip(0)"))
+@use("`bidirectional=True`", ours=Refused("run a second RNN over x.flip(0) and flip its output back"))
 def bidirectional(layer: Layer) -> None:
     assert layer.make(bidirectional=True)(data())[0].shape == (S, B, 2 * H)
 

@@ -7,6 +7,7 @@ from torch.func import functional_call, grad, jacrev, jvp, stack_module_state, v
 from torch.utils.checkpoint import checkpoint
 
 from uses.registry import (
+    ELEMENTWISE,
     KINDS,
     NOT_RUN,
     B,
@@ -307,15 +308,41 @@ def anomalies(layer: Layer) -> None:
         close(trained(rnn, x), expected)
 
 
-@use("`torch.autocast` to bfloat16 on the CPU: close to float32, the gradients too")
+@use(
+    "`torch.autocast` to bfloat16 on the CPU, x in bfloat16 (the output of an `nn.Linear`): close to float32, the "
+    "gradients too; the eager engine runs"
+)
 def autocast(layer: Layer) -> None:
-    rnn, x = layer.make(), data().requires_grad_()
-    expected = trained(rnn, x)
+    rnn, x = layer.make(), data().bfloat16().requires_grad_()
+    expected = trained(rnn, x.detach().float().requires_grad_())
     with torch.autocast("cpu", torch.bfloat16):
         found = trained(rnn, x)
+    assert not torch.equal(found[0].float(), expected[0])
     close(found[0].float(), expected[0], 0.03)
     for a, b in zip(found, expected, strict=True):
         assert torch.nn.functional.cosine_similarity(a.float().flatten(), b.flatten(), 0) > 0.99
+
+
+@use(
+    "`torch.autocast` to bfloat16 on the CPU, x in float32: the C++ engine computes in float32, bitwise as without",
+    torch=Differs("products in bfloat16"),
+    eager=NOT_RUN,
+    only=ELEMENTWISE,
+)
+def autocast_of_float32(layer: Layer) -> None:
+    rnn, x = layer.make(), data().requires_grad_()
+    expected = trained(rnn, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        same(trained(rnn, x), expected)
+
+
+@use("`torch.autocast` to bfloat16: the output is float32", torch=Differs("it is bfloat16"))
+def autocast_result(layer: Layer) -> None:
+    rnn, x = layer.make(), data()
+    with torch.autocast("cpu", torch.bfloat16):
+        for given in (x, x.bfloat16()):
+            output, state = rnn(given)
+            assert {value.dtype for value in (output, *fields(state))} == {torch.float32}
 
 
 @use("`.double()`: float64 throughout")

@@ -78,13 +78,33 @@ def traced(layer: Layer) -> None:
     close(torch.jit.trace(OutputOnly(rnn), x)(y), rnn(y)[0])
 
 
-@use("`torch.jit.trace` of the layer itself; it returns the state as a tuple")
+@use("`torch.jit.trace` of the layer itself; the traced layer returns the state as a tuple")
 def traced_alone(layer: Layer) -> None:
     rnn, x, y = layer.make(), data(), data(seed=2)
     output, state = torch.jit.trace(rnn, x)(y)
     expected, last = rnn(y)
     close(output, expected)
     close(fields(state), fields(last))
+
+
+class LastState(torch.nn.Module):
+    """A model of two parts of a sequence whose only result is the last h, which it reads from the state."""
+
+    def __init__(self, rnn: torch.nn.Module) -> None:
+        super().__init__()
+        self.rnn = rnn
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, state = self.rnn(x[:3])
+        _, state = self.rnn(x[3:], state)
+        h = state if isinstance(state, torch.Tensor) else state[0] if type(state) is tuple else state.h
+        return h[-1]
+
+
+@use("`torch.jit.trace` of a model that reads `state.h` and gives the state back")
+def traced_state(layer: Layer) -> None:
+    rnn, x, y = layer.make(3), data(), data(seed=2)
+    close(torch.jit.trace(LastState(rnn), x)(y), rnn(y)[0][-1])
 
 
 @use("`torch.jit.script`, which torch deprecates", ours=Refused("Unknown type annotation"))

@@ -16,7 +16,7 @@ from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 
-TO_SILENCE = "to silence this, write compiled = False in the cell's class, or give engine='eager'"
+TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
 Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
 
@@ -46,7 +46,7 @@ def run(
 def _check_seeds(x: Tensor, weights: Weights) -> None:
     if x.shape[1:-2] != weights.ih.shape[:-2]:
         sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
-        raise ValueError(f"x must be (S, B, input), or (S, R, B, input) with the weights of R seeds: {sizes}")
+        raise ValueError(f"the weights of R seeds stacked need x (S, R, B, input) of as many seeds: {sizes}")
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:

@@ -27,24 +27,53 @@ class BuildError(Exception):
     """The library cannot be built. The message is one line with the reason."""
 
 
+_failed: dict[Path, str] = {}  # libraries that could not be compiled in this process, with the reason
+
+
 def in_cache(source: str, compiler: list[str], compile_file: Callable[[Path], None]) -> Path:
     """The file of a library in the user's cache. `compile_file` writes it if it is not there or damaged.
 
-    The file name is a hash of the source, the headers, the flags, the compiler and the processor. The last 32 bytes of
-    the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several processes need
-    the library at the same time, one compiles it and the others wait.
+    The file name has a hash of what the library is made of (see `of_any_compiler`) and one of the compiler. The last 32
+    bytes of the file are the SHA-256 of the others, so a damaged file is detected before it is loaded. If several
+    processes need the library at the same time, one compiles it and the others wait. What failed is not tried again.
     """
-    headers = [header.read_text() for header in sorted(Path(__file__).parent.glob("*.h"))]
-    made_of = (source, *headers, *FLAGS, *compiler, version(*compiler), processor())
-    directory = cache_dir()
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / f"cell-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}.so"
-    if not is_whole(file):
+    directory, made_of = cache_dir(), _hash(*_ingredients(source))
+    file = directory / f"cell-{made_of}-{_hash(*compiler, version(*compiler))}.so"
+    if file in _failed:
+        raise BuildError(_failed[file])
+    if is_whole(file):
+        return file
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
         with open(file.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not is_whole(file):
                 compile_file(file)
+    except OSError as error:
+        raise BuildError(f"{error}; XDG_CACHE_HOME=DIRECTORY moves the cache of compiled layers") from None
+    except BuildError as error:
+        _failed[file] = str(error)
+        raise
     return file
+
+
+def of_any_compiler(source: str) -> Path | None:
+    """The newest whole library in the cache with this source, whichever compiler made it; None if there is none.
+
+    It has the same source, headers and flags, and was compiled for the same processor.
+    """
+    files = cache_dir().glob(f"cell-{_hash(*_ingredients(source))}-*.so")
+    return max(filter(is_whole, files), key=lambda file: file.stat().st_mtime, default=None)
+
+
+def _ingredients(source: str) -> list[str]:
+    """What a library is made of beside the compiler: the source, the headers, the flags and the processor."""
+    headers = [header.read_text() for header in sorted(Path(__file__).parent.glob("*.h"))]
+    return [source, *headers, *FLAGS, processor()]
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
 
 
 def find_compiler() -> list[str]:

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_key = torch._C._TorchDispatchModeKey
-TRACERS = (_key.PROXY, _key.FAKE)  # modes of make_fx and torch.export
+# The modes of make_fx and torch.export.
+PROXY, FAKE = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE
 
 
 def tracing_reason() -> str | None:
     """The reason why no kernel can run while torch traces or transforms its operations; None if it does not."""
-    tracing = torch.jit.is_tracing() or any(torch._C._get_dispatch_mode(key) is not None for key in TRACERS)
+    mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
+    tracing = torch.jit.is_tracing() or mode(PROXY) is not None or mode(FAKE) is not None
     if tracing or torch._C._are_functorch_transforms_active():
         return "torch.func, torch.export and other tracers need torch's own operations; use engine='eager'"
     return None

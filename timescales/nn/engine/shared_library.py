@@ -59,8 +59,18 @@ def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
 
 
 def build(code: str, name: str, scan: bool = False) -> Path:
-    """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged."""
-    command, loop = compiler.find_compiler(), SCAN if scan else LOOP
+    """The file of the library with the cell `code` in the cache. It is compiled if it is not there or damaged.
+
+    Without a compiler, a library in the cache is used that another machine's compiler made for this processor.
+    """
+    loop = SCAN if scan else LOOP
+    source = code + loop.read_text()
+    try:
+        command = compiler.find_compiler()
+    except BuildError:
+        if file := compiler.of_any_compiler(source):
+            return file
+        raise
 
     def compile_file(file: Path) -> None:
         print(f"timescales: compiling {name} with {command[0]}, once ({file})", file=sys.stderr)
@@ -69,4 +79,4 @@ def build(code: str, name: str, scan: bool = False) -> Path:
             cell.flush()
             compiler.write_library(file, command, [f'-DCELL="{cell.name}"', str(loop)])
 
-    return compiler.in_cache(code + loop.read_text(), command, compile_file)
+    return compiler.in_cache(source, command, compile_file)

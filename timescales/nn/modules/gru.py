@@ -24,7 +24,7 @@ class GRU(RNN):
         engine: the time loop; see `RNN`. Default: "auto".
 
     Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
-    state is h_0. See `RNN.forward`.
+    state is h_0. dt is ignored, so that layers can be swapped. See `RNN.forward`.
     Source: Cho et al. 2014.
     """
 

@@ -29,7 +29,8 @@ class LSTM(RNN):
 
     Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
     (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
-    layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. See `RNN.forward`.
+    layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
+    that layers can be swapped. See `RNN.forward`.
     """
 
     cell_class: type[LSTMCell] = LSTMCell

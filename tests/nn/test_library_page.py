@@ -1,0 +1,103 @@
+"""The code in docs/library.md does what the page says of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import timescales
+
+PAGE = (Path(__file__).parents[2] / "docs/library.md").read_text()
+S, B, I, H = 7, 3, 4, 5  # noqa: E741
+
+
+def run(word: str, **names: object) -> dict[str, Tensor]:
+    """The variables after the only block of code of the page that has this word."""
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if word in block)
+    found = {"torch": torch, **names}
+    exec(code, found)
+    return found
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_two_directions_are_those_of_torch(timed):
+    """dt is ignored by an LSTM: the lines are the same."""
+    torch.manual_seed(0)
+    both, x = nn.LSTM(I, H, bidirectional=True), torch.randn(S, B, I)
+    there, back = timescales.LSTM(I, H), timescales.LSTM(I, H)
+    for name, value in both.named_parameters():
+        part = back if name.endswith("_reverse") else there
+        part.layers[0].get_parameter(name.removesuffix("_reverse").removesuffix("_l0")).data.copy_(value)
+    dt = torch.rand(S, B) if timed else torch.ones(S, B)
+    torch.testing.assert_close(run("backward(", forward=there, backward=back, x=x, dt=dt)["output"], both(x)[0])
+
+
+def test_dt_of_the_second_direction_is_the_time_between_its_steps():
+    """Against the differences of the times themselves, in reverse; the first step is left as it is."""
+    torch.manual_seed(0)
+    time = torch.rand(S, B).cumsum(0)
+    dt = torch.cat([torch.ones(1, B), time.diff(dim=0)])
+    given = {}
+
+    def keep(name):
+        def layer(x, dt):
+            given[name] = dt
+            return x, None
+
+        return layer
+
+    run("backward(", forward=keep("forward"), backward=keep("backward"), x=torch.randn(S, B, I), dt=dt)
+    assert torch.equal(given["forward"], dt)
+    torch.testing.assert_close(given["backward"][1:], -time.flip(0).diff(dim=0))
+    assert torch.equal(given["backward"][0], torch.ones(B))
+
+
+@pytest.mark.parametrize("kind", ["PLSTM", "LeakyRNN"])
+def test_skipped_time_reaches_the_next_step(kind):
+    """A series with missing steps equals the series without these steps, with the times between those that exist."""
+    torch.manual_seed(0)
+    rnn, x, dt = getattr(timescales, kind)(I, H), torch.randn(S, 1, I), torch.rand(S, 1) + 0.1
+    for mask in ([1, 0, 0, 1, 1, 0, 1], [0, 1, 1, 0, 1, 1, 0], [1] * S):
+        exists = torch.tensor(mask, dtype=torch.bool)
+        time = dt.cumsum(0)[exists]
+        short, expected = rnn(x[exists], dt=time.diff(dim=0, prepend=torch.zeros(1, 1)))
+        for given in (exists[:, None], exists[:, None].float()):
+            output, state = rnn(x, dt=run("cumsum", dt=dt, mask=given)["dt"], mask=given)
+            torch.testing.assert_close(output[exists], short)
+            torch.testing.assert_close(*(torch.utils._pytree.tree_leaves(value) for value in (state, expected)))
+        dropped, _ = rnn(x, dt=dt, mask=exists[:, None])
+        assert torch.allclose(dropped[exists], short, atol=1e-6) == all(mask)
+
+
+def test_output_at_masked_steps_and_the_last_state():
+    torch.manual_seed(0)
+    rnn, x, mask = timescales.PLSTM(I, H), torch.randn(S, 2, I), torch.ones(S, 2)
+    mask[4:, 1] = 0.0
+    output, state = rnn(x, mask=mask)
+    assert torch.equal(output[4:, 1], output[3, 1].expand(S - 4, H))
+    assert torch.equal(state.h[-1], torch.stack([output[-1, 0], output[3, 1]]))
+    assert torch.equal(rnn(x, mask=mask * 0.25)[0], output)
+    assert torch.equal(rnn(x, mask=mask * -3)[0], output)
+
+
+def ignores_dt(kind: str) -> bool:
+    """Whether dt does not change the output."""
+    arguments = {"ChronoLSTM": {"T_max": 9}, "JANET": {"T_max": 9}, "RMC": {"memories": 1}}.get(kind, {})
+    torch.manual_seed(0)
+    rnn, x = getattr(timescales, kind)(I, 8, **arguments).eval(), torch.randn(S, B, I)
+    return torch.equal(rnn(x, dt=torch.full((S, B), 3.0))[0], rnn(x)[0])
+
+
+def test_the_layers_that_ignore_dt_are_named():
+    item = PAGE[PAGE.index("- `dt` (S, B)") : PAGE.index("take it and ignore it")]
+    use, ignore = item.split("use it, and")
+    for kind in re.findall(r"`([A-Z]\w+)`", use):
+        assert not ignores_dt(kind), kind
+    for kind in re.findall(r"`([A-Z]\w+)`", ignore):
+        assert ignores_dt(kind), kind
+    named = re.findall(r"`([A-Z]\w+)`", item)
+    classes = {name: getattr(timescales, name) for name in timescales.__all__ if name != "RNN"}
+    layers = [n for n, kind in classes.items() if isinstance(kind, type) and issubclass(kind, timescales.RNN)]
+    assert sorted(named) == sorted(layers)
