@@ -118,10 +118,10 @@ def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     planned = [
         row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)
     ]
-    assert judge("plstm > lstm", TABLE, found, planned).verdict == "holds (n=2, 1 of 3 groups)"
+    assert judge("plstm > lstm", TABLE, found, planned).verdict == "in order (n=2, 1 of 3 groups)"
     found += rows([0.92], T=200)[-1:] + rows([0.82], "lstm", T=200)[-1:] + rows([0.8, 0.81, 0.82], "lstm", T=500)
     told = judge("plstm > lstm", {**TABLE, "n_min": 2}, found, planned)
-    assert (told.verdict, told.detail.split("; ")[1]) == ("holds (2 of 3 groups)", "the weakest of 2 groups")
+    assert (told.verdict, told.detail.split("; ")[1]) == ("in order (2 of 3 groups)", "the weakest of 2 groups")
     table = {**TABLE, "success": "valid/accuracy > 0.5"}
     assert judge("plstm never fails", table, found, planned).verdict == "in order (2 of 3 groups)"
     # The number is the fewest of a group, p that of the group which says least.

@@ -123,15 +123,19 @@ def _finding(
     verdict = Verdict(weakest.word, n=n, few=n < claim.n_min, groups=(len(rulings), len(wanted)), partial=partial(own))
     if claim.sign in FAILING and weakest.word == Word.HOLDS and len(rulings) < len(wanted):
         verdict = replace(verdict, word=Word.IN_ORDER)  # it is about all planned runs
-    return Finding(verdict, *_over_groups(rulings)), weakest.numbers
+    return Finding(verdict, *_over_groups(rulings, len(wanted))), weakest.numbers
 
 
-def _over_groups(rulings: Sequence[Ruling]) -> Ps:
-    """The p values of a claim from those of its groups."""
+def _over_groups(rulings: Sequence[Ruling], groups: int) -> Ps:
+    """The p values of a claim from those of its groups, of which there will be so many.
+
+    The claim is about all of them: before all are there none tells for it, while one can tell against it.
+    """
     p_for = [ruling.p_for for ruling in rulings]
     p_against = [ruling.p_against for ruling in rulings if ruling.p_against is not None]
-    largest = max(p for p in p_for if p is not None) if None not in p_for else None
-    return largest, min(1.0, len(rulings) * min(p_against)) if p_against else None
+    whole = len(rulings) == groups and None not in p_for
+    largest = max(p for p in p_for if p is not None) if whole else None
+    return largest, min(1.0, groups * min(p_against)) if p_against else None
 
 
 def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
