@@ -53,8 +53,6 @@ def run(cfg: DictConfig) -> str:
             check.check(cfg)
             # Another process may have continued or ended a run before this one got its lock.
             todo = [still for run in todo if (still := unfinished(run.cfg))]
-            if todo:
-                print_replaced(cfg)
             return train(todo, locks) if todo else cli.SKIPPED
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
@@ -90,6 +88,7 @@ def train(runs: list[RunToTrain], held: dict[Path, lock.Lock]) -> str:
     """Train one run, or several that differ in their seeds side by side; returns their statuses."""
     from timescales.training import seeds  # here, not above: --help does not wait for torch
 
+    print_replaced(runs[0].cfg)
     jobs = [Job(run, held[run.directory]) for run in runs]
     seeds.train(jobs)
     return ", ".join(sorted({job.status for job in jobs}))

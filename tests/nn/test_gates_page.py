@@ -1,0 +1,85 @@
+"""The code of docs/gates.md runs in the order of the page; its complete example trains, is compiled and is analysed."""
+
+import re
+import shlex
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from timescales import analysis
+from timescales.analysis.gate_gradients import observed
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "gates.md").read_text()
+BLOCKS = re.findall(r"^```(python|yaml|bash)\n(.*?)^```$", PAGE, re.M | re.S)
+FILES = {text.partition("\n")[0].removeprefix("# "): text for _, text in BLOCKS if text.startswith("# mine/")}
+(COMMAND,) = [text for language, text in BLOCKS if language == "bash"]
+SMALL = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4", "loop.max_steps=2"]
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
+    yield tmp_path
+    sys.modules.pop("leak", None)
+
+
+def test_every_block_runs():
+    names = {"__name__": "gates"}
+    for language, text in BLOCKS:
+        if language == "python":
+            exec(compile(text, "docs/gates.md", "exec"), names)
+    assert names["output"].shape == (200, 32, 128)
+    x = torch.randn(5, 2, 3)
+    assert names["RNN"]([names["Average"](3, 4)])(x)[0].shape == (5, 2, 4)
+
+
+def test_the_complete_example_trains_and_is_analysed(mine, train):
+    assert sorted(FILES) == ["mine/leak.py", "mine/model/leak.yaml"]
+    words = shlex.split(COMMAND)
+    assert words[:3] == ["PYTHONPATH=mine", ".venv/bin/python", "train.py"]
+    done = train(*words[3:], *SMALL, "logger=none", "device=cpu", "seeds=2", "run_dir=out")
+    assert done.status == 0, done
+    (directory, _) = sorted(path.parent for path in mine.rglob("record.json"))
+    run = analysis.load(directory)
+    assert analysis.study_run(run, "one_over_e").values["median"] > 0
+    assert observed(run.model, run.task).gate.numel() > 0
+    assert "note:" not in done.out
+    without = [word for word in words[3:] if not word.startswith("model.hidden_size")]
+    done = train(*without, *SMALL, "logger=none", "device=cpu", "run_dir=other")
+    assert "note: model.hidden_size=110 comes from the recipe chien/frequency; your leak.yaml has 32" in done.out
+
+
+def test_the_complete_example_against_loops(mine):
+    """Also its learned first state, its time scales, and a compiled kernel."""
+    from leak import Leak
+
+    torch.manual_seed(0)
+    rnn = Leak(3, 5, T_max=30.0)
+    cell = rnn.layers[0]
+    with torch.no_grad():
+        cell.start.uniform_(-1, 1)
+    x, dt = torch.randn(6, 2, 3), torch.rand(6, 2) + 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one would say that it cannot be compiled
+        output, _ = rnn(x, dt=dt)
+    h = cell.start.expand(2, 5)
+    for t in range(6):
+        r, u = (x[t] @ cell.weight_ih.T + cell.bias + h @ cell.weight_hh.T).chunk(2, -1)
+        f = (1 - r.sigmoid()) * torch.exp(-dt[t, :, None] / cell.log_tau.exp())
+        h = f * h + (1 - f) * u.tanh()
+        torch.testing.assert_close(output[t], h, rtol=1e-5, atol=1e-5)
+    output.sum().backward()
+    assert cell.start.grad.all()
+    f = (1 - cell.bias[:5].sigmoid()) * torch.exp(-1 / cell.log_tau.exp())
+    torch.testing.assert_close(rnn.timescales()[0], -1 / f.log())
+    again = cell.log_tau.clone()
+    torch.manual_seed(0)
+    rnn.layers[0].reset_parameters()
+    assert torch.equal(cell.log_tau, again)
+    assert not cell.start.any()
