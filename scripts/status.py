@@ -11,7 +11,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales.commands import show_status as main  # noqa: E402
+from timescales import commands  # noqa: E402
+
+
+def main() -> None:
+    commands.show_status()
+
 
 if __name__ == "__main__":
     main()

@@ -614,9 +614,7 @@ def test_auto_says_once_why_a_cell_runs_eager(recwarn):
         RNN([Mean(INPUTS, H)])(torch.randn(S, B, INPUTS))
     (warning,) = recwarn
     assert "runs on the eager engine, which is slower: Mean.step (" in str(warning.message)
-    assert str(warning.message).endswith(
-        "; engine='eager' silences this, as does compiled = False in the cell's class"
-    )
+    assert str(warning.message).endswith("; engine='eager' silences this, as does compiled = False in the cell's class")
 
 
 def test_a_cell_may_opt_out(recwarn):

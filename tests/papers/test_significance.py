@@ -175,3 +175,12 @@ def test_a_difference_beyond_a_margin():
     assert beyond(test, 0.0) == pytest.approx(test(0.0, "two-sided"))
     assert beyond(test, 0.5) == pytest.approx(2 * test(-0.5, "greater"))
     assert beyond(test, 1.5) == 1.0
+
+
+def test_a_single_time_is_one_of_all():
+    """Against three others it is the shortest of four by chance once in four; both sides give the same p."""
+    one, three = [Time(5.0, False)], [Time(10.0, False), Time(20.0, False), Time(30.0, True)]
+    assert ranks_of_times(one, three)(0.0, "less") == 0.25
+    assert ranks_of_times(one, three)(0.0, "greater") == 1.0
+    assert ranks_of_times(three, one)(0.0, "greater") == 0.25
+    assert ranks_of_times(three, one)(0.0, "less") == 1.0
