@@ -59,10 +59,10 @@ def test_torchs_inputs(kind, name, module_input):
         with pytest.raises(ValueError, match="pad them and give mask"):
             rnn(x)
         return
-    with pytest.raises(ValueError, match=r"x\.unsqueeze\(1\)"):
+    batch = 0 if rnn.batch_first else 1
+    with pytest.raises(ValueError, match=rf"x\.unsqueeze\({batch}\)"):
         rnn(x)
 
-    batch = 0 if rnn.batch_first else 1
     x = x.detach().unsqueeze(batch).requires_grad_()
     state = with_batch(given[0], rnn) if given and kind not in NAMED else None
     output, after = rnn(x, state)
