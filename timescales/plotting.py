@@ -122,7 +122,7 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
     lines = [textwrap.fill(line, letters) for line in title.split("\n")]
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
     png = path.with_suffix(".png")
-    write_atomic(png, _small_png(figure))
+    write_atomic(png, small_png(figure))
     if not svg:
         return [png]
     content = io.BytesIO()
@@ -131,7 +131,7 @@ def write(draw: Callable[[Any], None], path: Path, title: str, svg: bool = False
     return [png, path.with_suffix(".svg")]
 
 
-def _small_png(figure: Any) -> bytes:
+def small_png(figure: Any) -> bytes:
     """The figure as PNG, with fewer colours or pixels if it is larger than LARGEST."""
     for dpi, colours in ((110, None), (110, 256), (80, 256), (60, 256), (45, 256)):
         content = io.BytesIO()

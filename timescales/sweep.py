@@ -105,17 +105,17 @@ def fitting(requests: Sequence[Overrides], compose: Composer) -> list[Overrides]
 
     Prints such keys. A key that no run has stays, as an error for `plan`; runs that are the same then are one.
     """
-    groups = [compose.groups_of(overrides) for overrides in requests]
+    choices = [compose.groups_of(overrides) for overrides in requests]
     keys = dict.fromkeys(key_of(o) for overrides in requests for o in overrides if o.startswith(OF_GROUPS))
-    lacking = {key: [chosen for chosen in dict.fromkeys(groups) if not compose.has(chosen, key)] for key in keys}
-    lacking = {key: chosen for key, chosen in lacking.items() if len(chosen) < len(set(groups))}
-    for key, chosen in lacking.items():
+    without = {key: [choice for choice in dict.fromkeys(choices) if not compose.has(choice, key)] for key in keys}
+    without = {key: which for key, which in without.items() if len(which) < len(set(choices))}
+    for key, which in without.items():
         group = key.partition(".")[0]
-        if names := dict.fromkeys(compose.choices(one).get(group, f"the {group}") for one in chosen):
+        if names := dict.fromkeys(compose.choices(choice).get(group, f"the {group}") for choice in which):
             print(f"note: {key} is left out for {', '.join(names)}: no such key there", flush=True)
     fitted = [
-        tuple(o for o in overrides if chosen not in lacking.get(key_of(o), ()))
-        for overrides, chosen in zip(requests, groups, strict=True)
+        tuple(o for o in overrides if choice not in without.get(key_of(o), ()))
+        for overrides, choice in zip(requests, choices, strict=True)
     ]
     return [list(overrides) for overrides in dict.fromkeys(fitted)]
 

@@ -33,7 +33,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that test_in_the_interpreter starts")
 
 
-@pytest.mark.skipif(INTERPRETED, reason="already there")
+@pytest.mark.skipif(INTERPRETED, reason="it starts the process in which the others run")
 def test_in_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import statistics
 import textwrap
@@ -14,7 +13,7 @@ from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
 from timescales.papers.verdict import CellResult
-from timescales.plotting import STYLES, band, colour, panels
+from timescales.plotting import STYLES, band, colour, panels, small_png
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
 from timescales.runs.metrics import STEPS_TO, is_steps
@@ -35,7 +34,7 @@ class Panel(NamedTuple):
 
 
 def draw(report: Report) -> Path | None:
-    """Write results/<table>/figure.png; returns its path, or None if there is nothing to draw."""
+    """Write results/<table>/figure.png, at most 200 KB; returns its path, or None if there is nothing to draw."""
     from matplotlib import figure
 
     shown = list(_panels(report))
@@ -50,9 +49,7 @@ def draw(report: Report) -> Path | None:
         ax.set_title(_title(panel), loc="left", fontsize=10)
     path = report.folder / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    out = io.BytesIO()
-    picture.savefig(out)
-    write_atomic(path, out.getvalue())
+    write_atomic(path, small_png(picture))
     return path
 
 

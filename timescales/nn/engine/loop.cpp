@@ -599,24 +599,9 @@ void backward(const Problem& p) {
             for (int64_t k = 0; k < p.threads; k++) sum += w.dvectors[(k * Cell::VECTORS + v) * w.units + u];
             p.d_vectors[v][u] = sum;
         }
-    if (Cell::TIMED && p.d_dt)
-        for (int64_t n = 0; n < p.S * p.B; n++) {
-            float sum = 0.0f;
-            for (int64_t k = 0; k < p.threads; k++) sum += w.ddt[k * p.S * p.B + n];
-            p.d_dt[n / p.B * p.B + p.place(n % p.B)] = sum;
-        }
+    if (Cell::TIMED && p.d_dt) add_up_dt(p, w.ddt);
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------- the interface
-
-// Number of floats that forward (and backward, if p.keep) need as a workspace. No pointer in `p` is read.
-extern "C" int64_t timescales_workspace(const Problem* p) {
-    Problem q = *p;
-    q.workspace = nullptr;
-    return Layout(q).floats;
-}
-extern "C" void timescales_forward(const Problem* p) { forward(*p); }
-// Overwrites what forward left in the workspace.
-extern "C" void timescales_backward(const Problem* p) { backward(*p); }
+#include "interface.h"

@@ -39,7 +39,7 @@ def _subtract(x: Number, y: Number, alpha: float = 1) -> Node:
 
 def _divide(x: Number, y: Number, rounding_mode: str | None = None) -> Node:
     if rounding_mode is not None:
-        raise NotImplementedError("div with rounding_mode")
+        raise TypeError("div with rounding_mode")
     return x / y  # type: ignore[return-value]
 
 

@@ -53,3 +53,11 @@ static void leave_units(const Problem& p, const Share& me, const float* from, in
     for (int64_t b = me.rows.from; b < me.rows.to; b++)
         for (int64_t u = first; u < end; u++) tensor[p.place(b) * p.H + u] = from[b * from_row + u];
 }
+// The gradient of dt: the sums over the threads, each of which has S * B numbers in the order of the workspace.
+static void add_up_dt(const Problem& p, const float* of_threads) {
+    for (int64_t n = 0; n < p.S * p.B; n++) {
+        float sum = 0.0f;
+        for (int64_t k = 0; k < p.threads; k++) sum += of_threads[k * p.S * p.B + n];
+        p.d_dt[n / p.B * p.B + p.place(n % p.B)] = sum;
+    }
+}

@@ -244,7 +244,7 @@ class Recorder(TorchDispatchMode):
             return node
         try:
             return self.graph.node(ELEMENTWISE[name](*args, **kwargs))
-        except (TypeError, NotImplementedError):
+        except TypeError:
             raise NotTraceable(f"calls {name} with arguments that this engine does not know") from None
 
     @staticmethod
