@@ -97,3 +97,14 @@ def test_the_page_shows_what_every_block_prints():
         assert (block.printed is not None) == prints, block.text
         if block.language == "python":
             compile(block.text, "tour", "exec")
+
+
+def test_an_outcome_is_shown_and_not_compared(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    monkeypatch.setattr(tour, "PAGE", page)
+    monkeypatch.setattr(sys, "argv", ["tour.py"])
+    page.write_text("```python\nprint('not shown')\n```\n\n```text outcome\nholds\n```\n")
+    tour.main()
+    page.write_text("```python\nx = 6\n```\n\n```text outcome\nholds\n```\n")
+    with pytest.raises(SystemExit, match="shows something else"):
+        tour.main()
