@@ -119,7 +119,7 @@ class Job:
     def begin(self) -> TrainingRun:
         """Build the model and all that trains it, begin the record, and open the loggers."""
         from timescales.runs import loggers
-        from timescales.training import build, outcome
+        from timescales.training import build, memory
         from timescales.training.run import TrainingRun, resume_step
 
         directory, config = self.directory, copy.deepcopy(self.config)  # `build` replaces each "auto" in this copy
@@ -129,12 +129,12 @@ class Job:
             record.start(directory, self.run_id, self.config, self.restart)
         model, task, optimizer = build.build(config)
         search.check_direction(task.spec.select)
-        loggers.check(config["logger"]["name"])
+        loggers.check(config, model.rnn)
         if start_late:
             record.start(directory, self.run_id, self.config, self.restart)
         settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
         chance = task.chance()
-        self.timescales["start"] = outcome.timescale_quantiles(model)
+        self.timescales["start"] = memory.timescale_quantiles(model)
         record.update(
             directory,
             config=config,
@@ -149,15 +149,15 @@ class Job:
             config, directory, step, settings, task, chance, model.rnn.timescales, self.held.check
         )
         if step == 0:
-            self.log(outcome.timescale_values(self.timescales["start"]), 0)
+            self.log(memory.first_values(model, task, settings.log_one_over_e), 0)
         return TrainingRun(model, task, optimizer, self.log, settings, directory)
 
     def end(self, run: TrainingRun) -> None:
         """Test the trained model, and write the outcome into the record."""
-        from timescales.training import outcome
+        from timescales.training import memory, outcome
 
-        self.timescales["end"] = outcome.timescale_quantiles(run.model)
-        run.log(outcome.timescale_values(self.timescales["end"]), run.progress.step)
+        self.timescales["end"] = memory.timescale_quantiles(run.model)
+        run.log(memory.timescale_values(self.timescales["end"]), run.progress.step)
         result = outcome.outcome(run)
         self.held.check()
         record.update(self.directory, timescales=self.timescales, **result)

@@ -1,4 +1,4 @@
-"""The error that every package may raise for bad input, and the nearest right word. Imports no torch."""
+"""The errors that every package may raise for bad input, and the nearest right word. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 class ConfigError(ValueError):
     """A configuration that cannot run; its text is one line that says how to fix it."""
+
+
+class NotMadeFor(ConfigError):
+    """An analysis that is not made for a run's model or task."""
 
 
 def nearest(wrong: str, right: Any) -> str:

@@ -21,6 +21,7 @@ from timescales.errors import ConfigError
 from timescales.nn.cells import LSTMCell
 from timescales.nn.rnn import RNN
 from timescales.tasks import Copy, Frequency
+from timescales.training import memory
 from timescales.training.model import SequenceModel
 
 
@@ -114,7 +115,7 @@ def own_model(kind, task):
 def test_a_cell_of_ones_own_is_analysed():
     task = copy_task(T=40)
     model = own_model(Averages, task)
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     torch.testing.assert_close(found, -1 / torch.tensor([0.3, 0.6, 0.9]).double().log(), rtol=1e-6, atol=0)
     forgetting.measure(model, task)
     assert "later_first/0" not in ablation.measure(model, task)

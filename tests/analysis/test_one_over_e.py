@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 
 from timescales import ELSTM, GRU, LRU, LSTM, PLSTM, ExpRNN, LeakyRNN, MinGRU, MinLSTM, PLScan
 from timescales.analysis import one_over_e
-from timescales.analysis.observe import watched
 from timescales.errors import ConfigError
+from timescales.training import memory
+from timescales.training.gates import watched
 
 
 def looped(sequences):
@@ -41,7 +42,7 @@ def test_equals_the_loops(make, kind):
         model(batch)
     exists = task.exists(batch)
     dt = torch.ones(batch.x.shape[:2]) if batch.dt is None else batch.dt
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     for unit in range(len(found)):
         log_f = torch.stack(gates)[..., unit].log()
         lists = [(log_f[exists[:, b], b].tolist(), dt[exists[:, b], b].tolist()) for b in range(batch.x.shape[1])]
@@ -55,7 +56,7 @@ def test_a_constant_gate_has_its_characteristic_time(kind):
     model = model_for(task, kind, hidden_size=4)
     times = torch.tensor([0.3, 2.5, 30.0, 1e6], dtype=torch.float64)
     hold(model, forget=-torch.log(torch.expm1(1 / times)))
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     torch.testing.assert_close(found[:3], times[:3], rtol=1e-9, atol=0)
     assert found[3] == math.inf
     torch.testing.assert_close(model.rnn.timescales()[0], times, rtol=1e-6, atol=0)
@@ -72,7 +73,7 @@ def test_a_power_law_without_resets(kind):
     task = copy_task(T=180, test_size=2)
     model = model_for(task, kind, hidden_size=2, power=1.3, epsilon=1e-9)
     hold(model, reset=-40.0)
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     n = 200
 
     def left(lag):
@@ -89,7 +90,7 @@ def test_time_is_that_of_dt():
     model = model_for(task, LeakyRNN, hidden_size=3)
     tau = torch.tensor([0.7, 3.0, 9.0], dtype=torch.float64)
     model.rnn.layers[0].log_tau.data = tau.log()
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     torch.testing.assert_close(found, tau, rtol=1e-9, atol=0)
 
 
@@ -99,7 +100,7 @@ def test_a_constant_gate_that_does_not_read_dt_forgets_by_steps():
     model = model_for(task, LSTM, hidden_size=3)
     steps = torch.tensor([1.5, 3.0, 5.0], dtype=torch.float64)
     hold(model, forget=-torch.log(torch.expm1(1 / steps)))
-    gaps = torch.cat([dt[1:] for _, dt in one_over_e.sequences(model, task)])
+    gaps = torch.cat([dt[1:] for _, dt in memory.sequences(model, task, "test", 30)])
     assert not 0.9 < float(gaps.mean()) < 1.1
     zero_input, found = one_over_e.both(model, task)
     torch.testing.assert_close(zero_input, steps, rtol=1e-6, atol=0)
@@ -113,7 +114,7 @@ def test_an_lru_has_its_characteristic_time(make):
     model = model_for(task, LRU, hidden_size=3)
     nu = torch.tensor([2.0, 0.5, 0.1], dtype=torch.float64)
     model.rnn.layers[0].nu_log.data = nu.log()
-    (found,) = one_over_e.measured_times(model, task)
+    (found,) = memory.one_over_e(model, task)
     torch.testing.assert_close(found, 1 / nu, rtol=1e-9, atol=0)
     torch.testing.assert_close(model.rnn.timescales()[0], 1 / nu, rtol=1e-9, atol=0)
 
@@ -122,17 +123,16 @@ def test_windows_of_a_text_are_joined(root):
     task = words(root, batch_size=2)
     model = language_model(task, hidden=(6, 5))
     hold(model, forget=torch.full((6,), math.log(1 / math.expm1(1 / 25.0))))  # T = 25 is longer than a window of 9
-    first, second = one_over_e.measured_times(model, task)
+    first, second = memory.one_over_e(model, task)
     torch.testing.assert_close(first, torch.full((6,), 25.0, dtype=torch.float64), rtol=1e-6, atol=0)
     assert len(second) == 5
 
 
 def test_as_many_sequences_as_said(monkeypatch):
-    monkeypatch.setattr(one_over_e, "SEQUENCES", 5)
-    monkeypatch.setattr(one_over_e, "IN_PARALLEL", 2)
+    monkeypatch.setattr(memory, "IN_PARALLEL", 2)
     task = copy_task(test_size=9)
-    assert [batch.x.shape[1] for (batch,) in one_over_e.segments(task)] == [2, 2, 1]
-    assert len(list(one_over_e.sequences(model_for(task), task))) == 5
+    assert [batch.x.shape[1] for (batch,) in memory.segments(task, "test", 5)] == [2, 2, 1]
+    assert len(list(memory.sequences(model_for(task), task, "test", 5))) == 5
 
 
 def test_the_model_stays_as_it_is():
@@ -148,7 +148,7 @@ def test_study_and_comparison(tmp_path):
     task = copy_task(T=30)
     model = model_for(task, ELSTM)
     found = studied(one_over_e, model, task, tmp_path)
-    assert [row["t_1e"] for row in found.rows] == one_over_e.measured_times(model, task)[0].tolist()
+    assert [row["t_1e"] for row in found.rows] == memory.one_over_e(model, task)[0].tolist()
     assert [row["zero_input"] for row in found.rows] == pytest.approx(model.rnn.timescales()[0].tolist())
     assert found.values == one_over_e.measure(model, task)
     runs = [run_of(model_for(task, kind), task) for kind in (LSTM, PLSTM)]

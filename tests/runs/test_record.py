@@ -45,6 +45,7 @@ def test_identity_ignores_what_changes_no_number(train, tmp_path):
         ["device=cpu"],
         ["engine=eager"],
         ["loop.checkpoint_every=1"],
+        ["loop.log_one_over_e=2"],
         ["logger=csv"],
         ["resume=false"],
         ["optimizer.momentum=0"],

@@ -13,8 +13,8 @@ from language import model_for, wikitext103, words
 
 from timescales import GRU, LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
-from timescales.analysis.study import NotMadeFor
 from timescales.config.schema import LoopSettings
+from timescales.errors import NotMadeFor
 from timescales.tasks import AWD, Spec
 from timescales.training import loop
 from timescales.training.awd import AWDModel, run_with_resets

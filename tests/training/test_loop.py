@@ -17,8 +17,9 @@ from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
+from timescales.training.memory import timescale_quantiles, timescale_values
 from timescales.training.model import SequenceModel
-from timescales.training.outcome import outcome, timescale_quantiles, timescale_values
+from timescales.training.outcome import outcome
 from timescales.training.run import better
 
 

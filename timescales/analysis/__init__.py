@@ -24,8 +24,8 @@ from types import ModuleType
 from typing import Any
 
 from timescales.analysis.run import Run, load
-from timescales.analysis.study import NotMadeFor, Study
-from timescales.errors import ConfigError
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError, NotMadeFor
 from timescales.files import write_atomic
 from timescales.runs import record
 

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
-from timescales.analysis.needs import needs_forget_gates
-from timescales.analysis.observe import part, watched
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
+from timescales.training.gates import needs_forget_gates, part, watched
 from timescales.training.model import SequenceModel
 
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
@@ -114,7 +113,7 @@ def kept(model: SequenceModel, task: Task) -> list[Left]:
     Each sequence counts from its own first step that exists. On the CPU. Raises ConfigError for a cell without a forget
     gate, and for a copy task without a delay.
     """
-    needs_forget_gates(model)
+    needs_forget_gates(model.rnn)
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))
     exists = counted_steps(task, batch)
     products = [_Products(exists, cell.hidden_size) for cell in model.rnn.layers]

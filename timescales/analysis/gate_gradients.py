@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.needs import needs_forget_gates
-from timescales.analysis.observe import part, replaced
 from timescales.analysis.run import Run
-from timescales.analysis.study import NotMadeFor, Study
-from timescales.errors import ConfigError
+from timescales.analysis.study import Study
+from timescales.errors import ConfigError, NotMadeFor
 from timescales.nn.cells.gates import refined
 from timescales.tasks import Task
+from timescales.training.gates import needs_forget_gates, part, replaced
 from timescales.training.model import SequenceModel
 
 SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each that are used; gates drawn
@@ -105,7 +104,7 @@ def observed(model: SequenceModel, task: Task) -> Gates:
     Raises ConfigError for a model without forget gates, or whose forget gates depend on other units, or on no
     pre-activation, as those of a leaky unit.
     """
-    needs_forget_gates(model)
+    needs_forget_gates(model.rnn)
     _needs_gates_of_one_unit(model)
     exact = copy.deepcopy(model).double()
     batch = part(next(iter(task.batches("test"))), slice(SEQUENCES))

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.needs import needs_forget_gates
-from timescales.analysis.observe import sequence, watched
+from timescales.analysis.observe import sequence
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.tasks import Task
+from timescales.training.gates import needs_forget_gates, watched
 from timescales.training.model import SequenceModel
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory at the top, long at the bottom"
@@ -65,7 +65,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
 
     Padding is left out. Raises ConfigError for a cell without a forget gate.
     """
-    needs_forget_gates(model)
+    needs_forget_gates(model.rnn)
     carried, state = task.spec.carried, None
     batches = list(itertools.islice(task.batches("test"), WINDOW + 1)) if carried else [sequence(task, 0)]
     for batch in batches[:-1]:

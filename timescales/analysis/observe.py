@@ -2,57 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from timescales.analysis.needs import needs_forget_gates
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.task import EVAL_BATCH
+from timescales.training.gates import needs_forget_gates, part, watched
 from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 SEQUENCES = 1000  # of the test split, for means over all their steps
 IN_PARALLEL = 100  # sequences; the eager engine keeps every step's pre-activations, so a larger batch needs more memory
-
-
-@contextlib.contextmanager
-def replaced(model: SequenceModel, replacement: Callable[[int, Any, Callable], Callable]) -> Iterator[None]:
-    """A context in which the model runs on the eager engine with another `act` in every cell.
-
-    replacement: called with layer, cell and the cell's `act`; returns the function to use instead.
-    """
-    engine, model.rnn.engine = model.rnn.engine, "eager"
-    for layer, cell in enumerate(model.rnn.layers):
-        # An attribute of the instance, which hides the method: `step` of every cell calls it.
-        cell.act = replacement(layer, cell, cell.act)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        model.rnn.engine = engine
-        for cell in model.rnn.layers:
-            del cell.act
-
-
-def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextlib.AbstractContextManager[None]:
-    """A context in which `read(layer, act)` is called with the `Cell.act` of every step.
-
-    The steps of a layer come in the order of time, one layer after the other.
-    """
-
-    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
-        def reported(*arguments: Any) -> Any:
-            result = act(*arguments)
-            read(layer, result)
-            return result
-
-        return reported
-
-    return replaced(model, reporting)
 
 
 @torch.no_grad()
@@ -62,7 +26,7 @@ def mean_forget(model: SequenceModel, task: Task) -> list[Tensor]:
     Reads the first 1,000 sequences, or the whole split where the state is carried from batch to batch. Refined gates
     are taken as they act on the memory. Raises ConfigError for a cell without a forget gate.
     """
-    needs_forget_gates(model)
+    needs_forget_gates(model.rnn)
     carried = task.spec.carried
     total = [torch.zeros(cell.hidden_size, dtype=torch.float64, device=task.device) for cell in model.rnn.layers]
     weights: list[Iterator[Tensor]] = []  # of the current batch: for each layer the weights (B, 1) of its steps
@@ -87,12 +51,6 @@ def _small_batches(task: Task) -> Iterator[Batch]:
     for batch in itertools.islice(task.batches("test"), SEQUENCES // EVAL_BATCH):
         for first in range(0, batch.x.shape[1], IN_PARALLEL):
             yield part(batch, slice(first, first + IN_PARALLEL))
-
-
-def part(batch: Batch, sequences: slice) -> Batch:
-    """Some sequences of a batch, as a model's input. The targets are left out."""
-    mask, dt = (None if values is None else values[:, sequences] for values in (batch.mask, batch.dt))
-    return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt)
 
 
 def sequence(task: Task, k: int) -> Batch:

@@ -1,16 +1,14 @@
 """T_1/e: how long does a unit keep what it has written, on real inputs? Beside its characteristic time at zero input.
 
-T_1/e is the lag at which the mean of the sum of ln f over the steps since a write crosses -1. f is what a unit keeps of
-its memory in one step. The mean is over every step of the test sequences as the write. docs/memory.md explains it.
-No paper shows it; it puts models with any forget gate on one axis: where steps are irregular, T_1/e is in units of dt
-for every model. The time at zero input is in steps, which are units of dt only for a gate that reads dt: a constant
-gate that does not has a T_1/e of about its time at zero input times the mean dt.
+`training.memory.one_over_e` computes T_1/e, here on 200 test sequences, or on 2,000 steps of 20 streams of a text;
+docs/memory.md explains it. No paper shows it; it puts models with any forget gate on one axis: where steps are
+irregular, T_1/e is in units of dt for every model. The time at zero input is in steps, which are units of dt only for a
+gate that reads dt: a constant gate that does not has a T_1/e of about its time at zero input times the mean dt.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,19 +17,14 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.characteristic_times import times
 from timescales.analysis.groups import groups
-from timescales.analysis.needs import needs_forget_gates
-from timescales.analysis.observe import part, watched
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
-from timescales.tasks import Batch, Task
+from timescales.tasks import Task
+from timescales.training.memory import one_over_e
 from timescales.training.model import SequenceModel
 
 TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), and at zero input"
-SEQUENCES = 200  # of the test split
-IN_PARALLEL = 20  # sequences, whose gates of all steps are in memory
-STEPS = 2000  # of a text, whose windows are joined
 QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
-SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
@@ -59,7 +52,7 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
     """The characteristic times at zero input, in steps, and T_1/e of the units of all layers, (units,) float64 each."""
-    return times(model), torch.cat(measured_times(model, task))
+    return times(model), torch.cat(one_over_e(model, task))
 
 
 def rows_of(run: Run, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
@@ -75,92 +68,6 @@ def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
         "beyond": float(t_1e.isinf().double().mean()),
         "zero_input/median": float(zero_input.quantile(0.5, interpolation="nearest")),
     }
-
-
-def measured_times(model: SequenceModel, task: Task) -> list[Tensor]:
-    """T_1/e of every unit, per layer (H,), float64 on the CPU: in steps, or in units of dt where the task has it.
-
-    Infinite for a unit that keeps more than 1/e up to the longest lag in the data. The gates are computed in float64,
-    since one near 1 loses its digits in float32. Raises ConfigError for a cell without a forget gate.
-    """
-    needs_forget_gates(model)
-    model = copy.deepcopy(model).double()
-    sums = [torch.zeros(0, cell.hidden_size, dtype=torch.float64) for cell in model.rnn.layers]
-    gaps, writes = torch.zeros(0, 1, dtype=torch.float64), torch.zeros(0, 1, dtype=torch.float64)
-    for log_gates, dt in sequences(model, task):
-        sums = [added(total, by_lag(log_f[1:])) for total, log_f in zip(sums, log_gates, strict=True)]
-        gaps = added(gaps, by_lag(dt[1:].unsqueeze(1)))
-        writes = added(writes, torch.arange(len(dt) - 1, 0, -1, dtype=torch.float64).unsqueeze(1))
-    return [crossing(total / writes, gaps / writes) for total in sums]
-
-
-def by_lag(values: Tensor) -> Tensor:
-    """For each lag L = 1, ..., S the sum of values[k : k + L] over all k, added up: (S, H) from values (S, H)."""
-    zero = values.new_zeros(1, *values.shape[1:])
-    total = torch.cat([zero, values.cumsum(0)])  # of the first k values
-    totals = torch.cat([zero, total.cumsum(0)])  # of the first k of these
-    n = len(values)
-    lags = torch.arange(1, n + 1)
-    return (totals[-1] - totals[lags]) - totals[n + 1 - lags]
-
-
-def added(total: Tensor, more: Tensor) -> Tensor:
-    """The sum of two tables by lag, of which one may be longer."""
-    longer, shorter = (total, more) if len(total) > len(more) else (more, total)
-    return torch.cat([longer[: len(shorter)] + shorter, longer[len(shorter) :]])
-
-
-def crossing(mean_log: Tensor, lag: Tensor) -> Tensor:
-    """The lag (H,) at which mean_log (L, H) first is -1 or less, between two lags (L, 1) by a straight line."""
-    if not len(lag):
-        return mean_log.new_full(mean_log.shape[1:], torch.inf)
-    zero = mean_log.new_zeros(1, 1)
-    mean_log, lag = torch.cat([zero.expand(1, mean_log.shape[1]), mean_log]), torch.cat([zero, lag]).squeeze(1)
-    crossed = mean_log <= -1.0
-    k = crossed.int().argmax(0).clamp(min=1)  # the first of them
-    after, before = (mean_log.gather(0, index.unsqueeze(0)).squeeze(0) for index in (k, k - 1))
-    times = lag[k - 1] + (lag[k] - lag[k - 1]) * (before + 1.0) / (before - after)
-    return torch.where(crossed.any(0), times, torch.inf)
-
-
-@torch.no_grad()
-def sequences(model: SequenceModel, task: Task) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """For each test sequence ln f of every step that exists, by layer (S, H), and dt (S,); float64, on the CPU.
-
-    Where the state is carried from batch to batch, the windows of a stream are one sequence of about STEPS steps.
-    """
-    for batches in segments(task):
-        state, log_gates, exists, gaps = None, [], [], []
-        for batch in batches:
-            gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
-            with watched(model, lambda layer, act, gates=gates: gates[layer].append(act.forget)):  # type: ignore[misc]
-                state = model(batch, state).state
-            log_gates.append([torch.stack(steps).clamp(min=SMALLEST).log().cpu() for steps in gates])
-            exists.append(task.exists(batch).cpu())
-            gaps.append(torch.ones(batch.x.shape[:2]) if batch.dt is None else batch.dt.cpu())
-        layers = [torch.cat(parts) for parts in zip(*log_gates, strict=True)]
-        keep, dt = torch.cat(exists), torch.cat(gaps).double()
-        for b in range(keep.shape[1]):
-            yield [log_f[keep[:, b], b] for log_f in layers], dt[keep[:, b], b]
-
-
-def segments(task: Task) -> Iterator[list[Batch]]:
-    """Batches of IN_PARALLEL sequences: lists of one, or of the windows of the same streams."""
-    if task.spec.carried:
-        windows: list[Batch] = []
-        for batch in task.batches("test"):
-            windows.append(part(batch, slice(0, IN_PARALLEL)))
-            if sum(len(window.x) for window in windows) >= STEPS:
-                break
-        yield windows
-        return
-    left = SEQUENCES
-    for batch in task.batches("test"):
-        for first in range(0, min(left, batch.x.shape[1]), IN_PARALLEL):
-            yield [part(batch, slice(first, min(first + IN_PARALLEL, left)))]
-        left -= batch.x.shape[1]
-        if left <= 0:
-            return
 
 
 def draw(figure: Any, runs: Sequence[Run], rows: Sequence[Sequence[dict[str, Any]]]) -> None:

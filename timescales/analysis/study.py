@@ -7,15 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timescales.errors import ConfigError
 from timescales.files import csv_text, write_atomic
 
 if TYPE_CHECKING:
     from timescales.training.model import SequenceModel
-
-
-class NotMadeFor(ConfigError):
-    """An analysis that is not made for a run's model or task."""
 
 
 class Answer(dict[str, float]):

@@ -136,9 +136,10 @@ def _check_device(device: str) -> None:
 
 def _check_loop(loop: DictConfig) -> None:
     """The ranges of the loop's numbers."""
-    for key in ("max_epochs", "log_every", "max_steps", "eval_every", "patience", "max_eval_batches"):
+    optional = ("max_steps", "eval_every", "patience", "max_eval_batches", "log_one_over_e")
+    for key in ("max_epochs", "log_every", *optional):
         if loop[key] is not None and loop[key] < 1:
-            alternative = "" if key in ("max_epochs", "log_every") else ", or null"
+            alternative = ", or null" if key in optional else ""
             raise ConfigError(f"loop.{key} must be at least 1{alternative}; not {loop[key]}")
     if loop.clip_norm is not None and not loop.clip_norm > 0:
         raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")

@@ -33,6 +33,7 @@ class LoopSettings:
     checkpoint_every: float = 60
     max_eval_batches: int | None = None
     log_every: int = 50
+    log_one_over_e: int | None = None
 
     def last_step(self, start_of: Callable[[int], int]) -> int:
         """The step at which training ends if nothing ends it before.

@@ -14,9 +14,12 @@ from typing import Any
 from tqdm import tqdm
 
 from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
 from timescales.files import append, write_atomic
+from timescales.nn.rnn import RNN
 from timescales.runs import tensorboard_run, trackio_run, wandb_run
 from timescales.runs.dashboards import Timescales
+from timescales.training.gates import needs_forget_gates
 
 
 class Bar:
@@ -161,11 +164,16 @@ class Loggers:
             logger.finish(record)
 
 
-def check(choice: str) -> None:
-    """Raise ConfigError if a logger cannot log here; choice: the configuration's logger.name."""
+def check(config: dict[str, Any], rnn: RNN) -> None:
+    """Raise ConfigError if the configuration's logger cannot log here, or is to log T_1/e of layers without it."""
     checks = {"wandb": wandb_run.check, "tensorboard": tensorboard_run.check, "trackio": trackio_run.check}
-    if choice in checks:
-        checks[choice]()
+    if config["logger"]["name"] in checks:
+        checks[config["logger"]["name"]]()
+    if config["loop"]["log_one_over_e"] is not None:
+        try:
+            needs_forget_gates(rnn)
+        except ConfigError as error:
+            raise ConfigError(f"loop.log_one_over_e must be null here: {error}") from error
 
 
 def open_all(

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from timescales.tasks import Batch, Task
 from timescales.training import optimizers
 from timescales.training.interrupt import Interrupt, Requested, raise_if_requested
+from timescales.training.memory import one_over_e_values
 from timescales.training.model import Output, SequenceModel, State
 from timescales.training.progress import progress
 from timescales.training.run import TrainingRun
@@ -123,7 +124,8 @@ def validate(runs: Sequence[TrainingRun], model: Single | Stack, optimizer: Opti
     """Evaluate all runs on the validation split, with the weights that the optimizer keeps for it."""
     with optimizers.eval_weights(optimizer):
         metrics = evaluate_all(model, [run.task for run in runs], "valid", runs[0].settings.max_eval_batches)
-        for_each(runs, TrainingRun.record_validation, metrics)
+        one_over_e = [one_over_e_values(run.model, run.task, run.settings.log_one_over_e) for run in runs]
+        for_each(runs, TrainingRun.record_validation, metrics, one_over_e)
 
 
 def evaluate(model: SequenceModel, task: Task, split: str, max_batches: int | None = None) -> dict[str, float]:

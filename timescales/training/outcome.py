@@ -1,13 +1,10 @@
-"""What the record says of a run whose training has ended, and the time scales of its units."""
+"""What the record says of a run whose training has ended."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from timescales.training import checkpoint, loop, optimizers
-from timescales.training.model import SequenceModel
 from timescales.training.run import TrainingRun
 
 
@@ -48,21 +45,3 @@ def metrics_on_test(run: TrainingRun, row: dict[str, float]) -> dict[str, float]
     """The metrics of the test split, with those of the validation in a row of the curve."""
     metrics = loop.evaluate(run.model, run.task, "test", run.settings.max_eval_batches)
     return {f"test/{k}": v for k, v in metrics.items()} | {k: v for k, v in row.items() if k.startswith("valid/")}
-
-
-QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-
-
-def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
-    """Quantiles (`QUANTILES`) of the units' characteristic times in steps, a list for each layer."""
-    q = torch.tensor(QUANTILES, dtype=torch.float64)
-    return [t.cpu().double().quantile(q, interpolation="nearest").tolist() for t in model.rnn.timescales()]
-
-
-def timescale_values(quantiles: list[list[float]]) -> dict[str, float]:
-    """Quantiles as values to log: timescale/layer1/q50 and so on."""
-    return {
-        f"timescale/layer{k + 1}/q{100 * q:.0f}": value
-        for k, layer in enumerate(quantiles)
-        for q, value in zip(QUANTILES, layer, strict=True)
-    }

@@ -118,8 +118,11 @@ class TrainingRun:
         due = step % every == 0 if every else self.task.position(step)[1] == 0
         return not self.progress.stopped and (due or step == self.last_step)
 
-    def record_validation(self, metrics: dict[str, float]) -> None:
-        """Note a validation: the best so far, or one more without an improvement, which may be the last."""
+    def record_validation(self, metrics: dict[str, float], more: dict[str, float]) -> None:
+        """Note a validation: the best so far, or one more without an improvement, which may be the last.
+
+        more: further values, for the loggers alone.
+        """
         progress, task = self.progress, self.task
         if progress.stopped:  # it diverged at this step, while others that share it go on
             return
@@ -130,6 +133,7 @@ class TrainingRun:
         epoch, done = task.position(progress.step)
         epochs = epoch + done / (task.start_of(epoch + 1) - task.start_of(epoch))
         progress.curve.append({"step": progress.step, "epoch": epochs} | self.values)
+        self.values |= more
         self.batch, self.batches = None, iter(())  # of the next step: the task may follow the curve
         if not math.isfinite(metrics["loss"]):
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)

@@ -1,0 +1,99 @@
+"""A model's gates, seen at every step. What measures or replaces gates begins here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from timescales.errors import ConfigError, NotMadeFor
+from timescales.nn.engine import eager
+from timescales.nn.rnn import RNN
+from timescales.tasks import Batch
+from timescales.training.model import SequenceModel
+
+
+def needs_forget_gates(rnn: RNN) -> None:
+    """Every layer must have a forget gate, one of the activations that `act` returns to `step`.
+
+    Raises NotMadeFor for a cell without one, and ConfigError for a cell whose `step` or `act` hides it (docs/gates.md).
+    """
+    for cell in rnn.layers:
+        name = type(cell).__name__
+        if not hasattr(cell, "Act"):
+            needed = "one with a field forget, and a method act that returns it"
+            raise NotMadeFor(f"{name} has no class Act: this analysis needs {needed}; see docs/gates.md")
+        if "forget" not in getattr(cell.Act, "_fields", ()):
+            raise NotMadeFor(f"{name} has no forget gate: this analysis is for models with forget gates")
+        act = _act_of_a_step(cell)
+        if act is None:
+            raise ConfigError(f"{name}.step must call self.act, where analyses see its gates; see docs/gates.md")
+        if act.forget.shape != (2, cell.hidden_size):
+            shape = f"(batch, hidden), here (2, {cell.hidden_size}), not {tuple(act.forget.shape)}"
+            raise ConfigError(f"{name}.act must return forget of shape {shape}: use expand_as; see docs/gates.md")
+
+
+@torch.no_grad()
+def _act_of_a_step(cell: Any) -> Any:
+    """What `act` returns in a step of two sequences at zero input; None if the step does not call it.
+
+    In evaluation mode, in which no cell draws random numbers.
+    """
+    seen = []
+    act, mode = cell.act, cell.training
+
+    def noted(*arguments: Any, **named: Any) -> Any:
+        seen.append(act(*arguments, **named))
+        return seen[-1]
+
+    cell.act = noted  # an attribute of the instance, which hides the method
+    cell.eval()
+    try:
+        cell(cell.weight_ih.new_zeros(1, 2, cell.input_size), None, None, None, eager.run)
+    finally:
+        del cell.act
+        cell.train(mode)
+    return seen[0] if seen else None
+
+
+@contextlib.contextmanager
+def replaced(model: SequenceModel, replacement: Callable[[int, Any, Callable], Callable]) -> Iterator[None]:
+    """A context in which the model runs on the eager engine with another `act` in every cell.
+
+    replacement: called with layer, cell and the cell's `act`; returns the function to use instead.
+    """
+    engine, model.rnn.engine = model.rnn.engine, "eager"
+    for layer, cell in enumerate(model.rnn.layers):
+        # An attribute of the instance, which hides the method: `step` of every cell calls it.
+        cell.act = replacement(layer, cell, cell.act)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        model.rnn.engine = engine
+        for cell in model.rnn.layers:
+            del cell.act
+
+
+def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextlib.AbstractContextManager[None]:
+    """A context in which `read(layer, act)` is called with the `Cell.act` of every step.
+
+    The steps of a layer come in the order of time, one layer after the other.
+    """
+
+    def reporting(layer: int, cell: Any, act: Callable) -> Callable:
+        def reported(*arguments: Any) -> Any:
+            result = act(*arguments)
+            read(layer, result)
+            return result
+
+        return reported
+
+    return replaced(model, reporting)
+
+
+def part(batch: Batch, sequences: slice) -> Batch:
+    """Some sequences of a batch, as a model's input. The targets are left out."""
+    mask, dt = (None if values is None else values[:, sequences] for values in (batch.mask, batch.dt))
+    return Batch(batch.x[:, sequences], batch.x[:, sequences], mask, dt)

@@ -1,0 +1,158 @@
+"""How long units remember: their time scales at zero input, and T_1/e on data. docs/memory.md explains both."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from timescales.tasks import Batch, Task
+from timescales.training.gates import needs_forget_gates, part, watched
+from timescales.training.interrupt import raise_if_requested
+from timescales.training.model import SequenceModel
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+SEQUENCES = 200  # that an analysis reads
+IN_PARALLEL = 20  # sequences, whose gates of all steps are in memory
+STEPS = 2000  # of a text, whose windows are joined
+SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
+
+
+def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
+    """Quantiles (`QUANTILES`) of the units' time scales at zero input, in steps, a list for each layer."""
+    return [quantiles(times) for times in model.rnn.timescales()]
+
+
+def quantiles(times: Tensor) -> list[float]:
+    """Quantiles (`QUANTILES`) of the times of units (H,)."""
+    q = torch.tensor(QUANTILES, dtype=torch.float64)
+    return times.cpu().double().quantile(q, interpolation="nearest").tolist()
+
+
+def timescale_values(layers: list[list[float]]) -> dict[str, float]:
+    """Quantiles of each layer as values to log: timescale/layer1/q50 and so on."""
+    return named("timescale", layers)
+
+
+def first_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
+    """What is logged before the first step: `timescale_values` and `one_over_e_values`."""
+    return timescale_values(timescale_quantiles(model)) | one_over_e_values(model, task, most)
+
+
+def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dict[str, float]:
+    """T_1/e on the first so many validation sequences as values to log; {} if `most` is None.
+
+    one_over_e/layer1/q50 and so on, and one_over_e/layer1/beyond, the share of units that keep more than 1/e up to the
+    longest lag in the data. A quantile among them is left out.
+    """
+    if most is None:
+        return {}
+    layers = one_over_e(model, task, "valid", most)
+    known = {key: t for key, t in named("one_over_e", map(quantiles, layers)).items() if math.isfinite(t)}
+    beyond = {f"one_over_e/layer{k}/beyond": float(t.isinf().double().mean()) for k, t in enumerate(layers, 1)}
+    return known | beyond
+
+
+def named(prefix: str, layers: Iterable[list[float]]) -> dict[str, float]:
+    """The quantiles of each layer by the names under which they are logged."""
+    return {
+        f"{prefix}/layer{k}/q{100 * q:.0f}": value
+        for k, layer in enumerate(layers, 1)
+        for q, value in zip(QUANTILES, layer, strict=True)
+    }
+
+
+def one_over_e(model: SequenceModel, task: Task, split: str = "test", most: int = SEQUENCES) -> list[Tensor]:
+    """T_1/e of every unit, per layer (H,), float64 on the CPU: in steps, or in units of dt where the task has it.
+
+    It is the lag at which the mean of the sum of ln f over the steps since a write crosses -1. f is what a unit keeps
+    of its memory in one step. The mean is over every step as the write. Infinite for a unit that keeps more than 1/e up
+    to the longest lag in the data.
+
+    split, most: the first so many sequences of the split are read.
+    The gates are computed in float64, since one near 1 loses its digits in float32, by a copy of the model in
+    evaluation mode: neither the model nor the random generators change. Raises ConfigError for a cell without a forget
+    gate.
+    """
+    needs_forget_gates(model.rnn)
+    model = copy.deepcopy(model).double().eval()
+    sums = [torch.zeros(0, cell.hidden_size, dtype=torch.float64) for cell in model.rnn.layers]
+    gaps, writes = torch.zeros(0, 1, dtype=torch.float64), torch.zeros(0, 1, dtype=torch.float64)
+    for log_gates, dt in sequences(model, task, split, most):
+        sums = [added(total, by_lag(log_f[1:])) for total, log_f in zip(sums, log_gates, strict=True)]
+        gaps = added(gaps, by_lag(dt[1:].unsqueeze(1)))
+        writes = added(writes, torch.arange(len(dt) - 1, 0, -1, dtype=torch.float64).unsqueeze(1))
+    return [crossing(total / writes, gaps / writes) for total in sums]
+
+
+def by_lag(values: Tensor) -> Tensor:
+    """For each lag L = 1, ..., S the sum of values[k : k + L] over all k, added up: (S, H) from values (S, H)."""
+    zero = values.new_zeros(1, *values.shape[1:])
+    total = torch.cat([zero, values.cumsum(0)])  # of the first k values
+    totals = torch.cat([zero, total.cumsum(0)])  # of the first k of these
+    n = len(values)
+    lags = torch.arange(1, n + 1)
+    return (totals[-1] - totals[lags]) - totals[n + 1 - lags]
+
+
+def added(total: Tensor, more: Tensor) -> Tensor:
+    """The sum of two tables by lag, of which one may be longer."""
+    longer, shorter = (total, more) if len(total) > len(more) else (more, total)
+    return torch.cat([longer[: len(shorter)] + shorter, longer[len(shorter) :]])
+
+
+def crossing(mean_log: Tensor, lag: Tensor) -> Tensor:
+    """The lag (H,) at which mean_log (L, H) first is -1 or less, between two lags (L, 1) by a straight line."""
+    if not len(lag):
+        return mean_log.new_full(mean_log.shape[1:], torch.inf)
+    zero = mean_log.new_zeros(1, 1)
+    mean_log, lag = torch.cat([zero.expand(1, mean_log.shape[1]), mean_log]), torch.cat([zero, lag]).squeeze(1)
+    crossed = mean_log <= -1.0
+    k = crossed.int().argmax(0).clamp(min=1)  # the first of them
+    after, before = (mean_log.gather(0, index.unsqueeze(0)).squeeze(0) for index in (k, k - 1))
+    times = lag[k - 1] + (lag[k] - lag[k - 1]) * (before + 1.0) / (before - after)
+    return torch.where(crossed.any(0), times, torch.inf)
+
+
+@torch.no_grad()
+def sequences(model: SequenceModel, task: Task, split: str, most: int) -> Iterator[tuple[list[Tensor], Tensor]]:
+    """For each sequence ln f of every step that exists, by layer (S, H), and dt (S,); float64, on the CPU.
+
+    Where the state is carried from batch to batch, the windows of a stream are one sequence of about STEPS steps.
+    """
+    for batches in segments(task, split, most):
+        state, log_gates, exists, gaps = None, [], [], []
+        for batch in batches:
+            raise_if_requested("in the measurement of T_1/e")
+            gates: list[list[Tensor]] = [[] for _ in model.rnn.layers]
+            with watched(model, lambda layer, act, gates=gates: gates[layer].append(act.forget)):  # type: ignore[misc]
+                state = model(batch, state).state
+            log_gates.append([torch.stack(steps).clamp(min=SMALLEST).log().cpu() for steps in gates])
+            exists.append(task.exists(batch).cpu())
+            gaps.append(torch.ones(batch.x.shape[:2]) if batch.dt is None else batch.dt.cpu())
+        layers = [torch.cat(parts) for parts in zip(*log_gates, strict=True)]
+        keep, dt = torch.cat(exists), torch.cat(gaps).double()
+        for b in range(keep.shape[1]):
+            yield [log_f[keep[:, b], b] for log_f in layers], dt[keep[:, b], b]
+
+
+def segments(task: Task, split: str, most: int) -> Iterator[list[Batch]]:
+    """Batches of at most IN_PARALLEL sequences: lists of one, or of the windows of the same streams."""
+    if task.spec.carried:
+        windows: list[Batch] = []
+        for batch in task.batches(split):
+            windows.append(part(batch, slice(0, min(most, IN_PARALLEL))))
+            if sum(len(window.x) for window in windows) >= STEPS:
+                break
+        yield windows
+        return
+    left = most
+    for batch in task.batches(split):
+        for first in range(0, min(left, batch.x.shape[1]), IN_PARALLEL):
+            yield [part(batch, slice(first, min(first + IN_PARALLEL, left)))]
+        left -= batch.x.shape[1]
+        if left <= 0:
+            return
