@@ -119,7 +119,7 @@ def test_the_network_is_really_cut(start):
 
 
 def test_a_run_is_what_its_curve_and_record_say(train, read, tmp_path):
-    out = train("++logger.table=chien_copy", "seeds=2")
+    out = train("++logger.table=chien_copy", "seeds=2", "loop.log_one_over_e=2")
     assert "* " not in out  # trackio's own lines
     found = read()
     runs = sorted((tmp_path / "work" / "runs").glob("copy-*"))
@@ -130,6 +130,7 @@ def test_a_run_is_what_its_curve_and_record_say(train, read, tmp_path):
         values = points(shown["rows"])
         assert {name: values[name] for name in logged} == logged
         assert set(logged["train/loss_nats"]) == {2, 4}
+        assert set(logged["one_over_e/layer1/beyond"]) == {0, 2, 4}
         assert values["test/accuracy"] == {4: saved["metrics"]["test/accuracy"]}
         assert values["last/valid/loss"] == {4: saved["last"]["valid/loss"]}
         assert values[f"best/{saved['best']['metric']}"] == {4: saved["best"]["value"]}

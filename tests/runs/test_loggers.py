@@ -116,7 +116,8 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     """Seeds share a group, other settings have another; a table's run carries its tag; the best is in the summary."""
     found = []
     for k, settings in enumerate((["seed=0"], ["seed=1", "++logger.table=chien_copy"], ["model.hidden_size=5"])):
-        assert train(*QUICK, *settings, "model=chrono", "logger=wandb", f"run_dir={tmp_path / str(k)}").status == 0
+        more = ["model=chrono", "logger=wandb", "loop.log_one_over_e=2", f"run_dir={tmp_path / str(k)}"]
+        assert train(*QUICK, *settings, *more).status == 0
         (run,) = (tmp_path / str(k) / "wandb").glob("offline-run-*/run-*.wandb")
         found.append(inspected(run))
     runs = [of_type(records, "run")[0] for records in found]
@@ -131,6 +132,10 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     history = [h["item"] for h in of_type(found[0], "history")]
     assert [h["global_step"] for h in history] == [0, 2, 4, 4]  # the start, two validations, the end
     assert all(sum(h["timescale/layer1/log10_steps.values"]) == 4 for h in history)
+    logged = [(row["step"], row["one_over_e/layer1/q0"]) for row in rows(tmp_path / "0" / "curve.csv")]
+    sent = [(str(h["global_step"]), str(h.get("one_over_e/layer1/q0", ""))) for h in history]
+    assert sent == logged
+    assert [bool(time) for _, time in sent] == [True, True, True, False]  # at the end it is that of the validation
     again = [*QUICK, "seed=0", "model=chrono", "logger=csv", f"run_dir={tmp_path / '0'}", "force=true"]
     assert train(*again).status == 0
     assert json.loads((tmp_path / "0" / "record.json").read_text())["group"] == runs[0]["run_group"]

@@ -60,12 +60,14 @@ def hparams(directory):
 def test_a_run_is_what_its_curve_and_record_say(train, tmp_path):
     from tensorboard.plugins.hparams import api_pb2
 
-    assert train(*QUICK, "logger=tensorboard", "++logger.table=chien_copy", "optimizer.lr=0.5").status == 0
+    more = ["++logger.table=chien_copy", "optimizer.lr=0.5", "loop.log_one_over_e=2"]
+    assert train(*QUICK, "logger=tensorboard", *more).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
     found, saved = scalars(directory), json.loads((directory / "record.json").read_text())
     logged = curve(directory)
     assert {name: found[name] for name in logged} == logged
     assert set(logged["train/loss_nats"]) == {2, 4}
+    assert set(logged["one_over_e/layer1/q0"]) == {0, 2, 4}
     best = saved["best"]["metric"]
     expected = {name: value for name, value in saved["metrics"].items() if name.startswith("test/")}
     expected |= {f"last/{name}": value for name, value in saved["last"].items()}
