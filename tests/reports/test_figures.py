@@ -87,6 +87,23 @@ def test_the_picture_is_drawn(made):
         assert path.stat().st_size < 200_000
 
 
+def test_panels_with_where_show_their_runs_alone_two_a_row(made, monkeypatch):
+    found = made(figure=[{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")])
+    parts = list(figures._panels(found))
+    assert [{row["axes"]["model"] for row in panel.rows} for panel in parts] == [{"plstm"}, {"lstm"}] * 2
+    assert figures._title(parts[1]).endswith("paper size, lstm")
+    drawn = []
+    monkeypatch.setattr(
+        figures, "panels", lambda *a, **more: (drawn.append((*a[1:3], more)), plotting.panels(*a, **more))[1]
+    )
+    figures.draw(found)
+    assert drawn == [(2, 2, {"sharey": True})]
+    found.rows["tiny"].clear()
+    found.rows["paper"][:] = [row for row in found.rows["paper"] if row["axes"]["model"] == "lstm"]
+    figures.draw(found)
+    assert drawn[1][:2] == (1, 1), "a part without runs has no panel"
+
+
 def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     from matplotlib.figure import Figure
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
-from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
+from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
 from timescales.papers.verdict import CellResult
 from timescales.plotting import STYLES, band, colour, panels, small_png
 from timescales.reports.markdown import say
@@ -29,8 +29,8 @@ class Panel(NamedTuple):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The runs."""
-        return self.report.rows[self.size]
+        """The runs that the panel shows."""
+        return [row for row in self.report.rows[self.size] if matches(row["axes"], self.figure.where)]
 
 
 def draw(report: Report) -> Path | None:
@@ -41,10 +41,12 @@ def draw(report: Report) -> Path | None:
     if not shown:
         return None
     picture = figure.Figure(dpi=110, layout="constrained")
-    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
-    across = len(shown) // below
-    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
-    for panel, ax in zip(shown, axes, strict=True):
+    parts = any(panel.figure.where for panel in shown)  # parts of the runs: two a row, the same range of values
+    sizes = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # else a row for each size
+    below = -(-len(shown) // 2) if parts else sizes
+    across = -(-len(shown) // below)
+    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below, sharey=parts)
+    for panel, ax in zip(shown, axes, strict=False):
         KINDS[panel.figure.kind](ax, panel)
         ax.set_title(_title(panel), loc="left", fontsize=10)
     path = report.folder / "figure.png"
@@ -55,8 +57,8 @@ def draw(report: Report) -> Path | None:
 
 def _panels(report: Report) -> Iterator[Panel]:
     for size, table in report.table.by_size.items():
-        for figure in table.figure if report.rows[size] else ():
-            yield Panel(report, size, table, figure)
+        of_size = (Panel(report, size, table, figure) for figure in table.figure)
+        yield from (panel for panel in of_size if panel.rows)
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
@@ -74,7 +76,8 @@ def _title(panel: Panel) -> str:
     size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
     if panel.figure.kind == "times":
         return f"How long units keep what they have written\n{size}"
-    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
+    shown = "".join(f", {_name({key: value}, [key])}" for key, value in panel.figure.where.items())
+    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}{shown}"
 
 
 def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
