@@ -41,14 +41,19 @@ def draw(report: Report) -> Path | None:
     if not shown:
         return None
     picture = figure.Figure(dpi=110, layout="constrained")
-    parts = any(panel.figure.where for panel in shown)  # parts of the runs: two a row, the same range of values
-    sizes = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # else a row for each size
-    below = -(-len(shown) // 2) if parts else sizes
+    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
+    if len(shown) > 3 * below:
+        below = -(-len(shown) // 2)
     across = -(-len(shown) // below)
-    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below, sharey=parts)
+    axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
+    parts: dict[str, Any] = {}  # panels of parts of the runs have one range of values
     for panel, ax in zip(shown, axes, strict=False):
+        if panel.figure.where and parts.setdefault(panel.figure.kind, ax) is not ax:
+            ax.sharey(parts[panel.figure.kind])
         KINDS[panel.figure.kind](ax, panel)
         ax.set_title(_title(panel), loc="left", fontsize=10)
+    for ax in axes[len(shown) :]:
+        ax.remove()
     path = report.folder / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, small_png(picture))
