@@ -130,3 +130,19 @@ def test_generated_parts_of_pages_are_what_conf_and_docstrings_give():
     command = [sys.executable, "scripts/pages.py", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr.splitlines()[-1]
+
+
+def test_equations_of_the_guide_are_shown_without_a_network(built):
+    shown = (built / "guide/models/plstm.html").read_text()
+    assert shown.count("<math ") >= 10
+    assert "<msup>" in shown
+    assert shown.count("<mtr>") >= 4, "a line for each equation"
+    pages = [page.read_text() for page in built.rglob("*.html")]
+    assert not any("<mi>&</mi>" in page for page in pages), "an environment that the converter does not know"
+    assert not any("mathjax" in page.lower() for page in pages)
+    loaded = {
+        link
+        for page in pages
+        for link in re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](https?://[^"']+)""", page)
+    }
+    assert loaded == set()
