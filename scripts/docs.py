@@ -1,7 +1,7 @@
 """The documentation as HTML: `python scripts/docs.py [FOLDER]`, by default into build/docs.
 
 Three parts: the API reference from the docstrings, the pages of docs/, and the tutorial with what it prints, for which
-it is run in a folder of its own. Fails at the first warning. Equations need a network: MathJax is loaded by the reader.
+it is run in a folder of its own. Fails at the first warning. A reader needs no network.
 --site links to the pages of results/ (scripts/gallery.py) in the folder above.
 """
 
@@ -90,13 +90,16 @@ def place_of(target: Path, site: bool) -> Path | None:
     return Path("..", name) if name else None
 
 
-def plain_math(text: str) -> str:
-    """Equations as MathJax reads them, with the letters spelled out that Markdown would take for its own."""
+def with_mathml(text: str) -> str:
+    """A page's Markdown with its equations as MathML, which browsers show without a script."""
+    from latex2mathml.converter import convert
 
     def to(found: re.Match[str]) -> str:
         block, inline = found.groups()
-        letters = "".join(f"&#{ord(letter)};" if letter in "\\_*<>&`[]" else letter for letter in block or inline)
-        return f"$$\n{letters}\n$$" if block else f"${letters}$"
+        if inline:
+            return f"<span>{convert(inline)}</span>"  # a line that begins with <math> would be read as HTML to its end
+        aligned = block.replace("{aligned}", "{align*}")  # the name that the converter knows
+        return f'<div class="equation">{convert(aligned, display="block")}</div>'
 
     return MATH.sub(to, text)
 
@@ -107,7 +110,7 @@ def write_guide(place: Path, site: bool) -> None:
     They form the package GUIDE, since pdoc makes a page of each module.
     """
     for page in sorted(DOCS.rglob("*.md")):
-        text = plain_math(linked(page.read_text(), page, site))
+        text = with_mathml(linked(page.read_text(), page, site))
         path = place / GUIDE / page.relative_to(DOCS).with_suffix(".py")
         path = path.with_name("__init__.py") if page.name == "README.md" else path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +158,7 @@ def main() -> None:
         (Path(place) / "tutorial.py").write_text(page)
         write_guide(Path(place), options.site)
         sys.path[:] = [place, *paths]  # without what the tutorial has put there
-        pdoc.render.configure(template_directory=DOCS / "api", show_source=False, math=True)
+        pdoc.render.configure(template_directory=DOCS / "api", show_source=False)
         pdoc.render.env.globals["site"] = options.site
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

@@ -25,7 +25,7 @@ COLOURS = {
     "mingru": "#6e2c00",
     "minlstm": "#1a5276",
     "plscan": "#ec7063",
-    "lru": "#27ae60",
+    "lru": "#00b8d4",
     "exprnn": "#7f8c8d",
     "gated": "#8e44ad",
     "rmc": "#2c3e8f",

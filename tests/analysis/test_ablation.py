@@ -107,6 +107,9 @@ def test_ablation_begins_at_the_whole_models_accuracy():
     assert ablation.measure(model, task) == found  # the orders are the task's own
     with pytest.raises(ConfigError, match="one layer of units, not for 2"):
         ablation.measure(model_for(task, LSTM, num_layers=2), task)
+    residual = SequenceModel(LSTM(7, 7), task.spec, block="residual").double().eval()
+    with pytest.raises(ConfigError, match="in residual blocks the readout does not read h"):
+        ablation.measure(residual, task)
     with pytest.raises(ConfigError, match="a column per unit, not for ExpRNNCell"):
         ablation.measure(model_for(task, ExpRNN), task)
 

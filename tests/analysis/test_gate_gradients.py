@@ -4,7 +4,7 @@ import pytest
 import torch
 from analysed import copy_task, model_for, studied, waves
 
-from timescales import LSTM, RMC, URLSTM, ExpRNN, GatedRNN
+from timescales import LRU, LSTM, RMC, URLSTM, ExpRNN, GatedRNN, MinGRU, MinLSTM, PLScan
 from timescales.analysis import gate_gradients
 from timescales.analysis.gate_gradients import refine_gradient_bounds
 from timescales.errors import ConfigError
@@ -72,6 +72,23 @@ def test_gradients_of_power_law_gates_are_the_closed_form():
                 expected[unit, round(f, 10)] = s
     for unit, f, value in zip(units.tolist(), g.tolist(), gradient.tolist(), strict=True):
         assert value == pytest.approx(expected[unit, round(f, 10)], rel=1e-6, abs=1e-12)
+
+
+def test_gradients_of_gates_that_read_the_input_alone():
+    """A minGRU's gate is a sigmoid. Two pre-activations of a minLSTM's: f (1 - f) times 1 - a and 1 - b."""
+    task = copy_task()
+    _, _, g, gradient = gate_gradients.observed(model_for(task, MinGRU), task)
+    torch.testing.assert_close(gradient, g * (1 - g), rtol=0, atol=1e-12)
+    model = model_for(task, MinLSTM)
+    with torch.no_grad():  # constant gates, so that a and b follow from the bias
+        model.rnn.layers[0].weight_ih[:12] = 0.0
+    a, b = model.rnn.layers[0].bias.detach()[:12].sigmoid().chunk(2)
+    _, units, g, gradient = gate_gradients.observed(model, task)
+    torch.testing.assert_close(g, (a / (a + b))[units], rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, g * (1 - g) * torch.hypot(1 - a, 1 - b)[units], rtol=0, atol=1e-12)
+    assert gate_gradients.observed(model_for(task, PLScan), task).gradient.isfinite().all()
+    with pytest.raises(ConfigError, match="the forget gate of LRUCell reads none"):
+        gate_gradients.observed(model_for(task, LRU), task)
 
 
 def test_steps_that_do_not_exist_have_no_gradients():

@@ -87,6 +87,30 @@ def test_the_picture_is_drawn(made):
         assert path.stat().st_size < 200_000
 
 
+def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, monkeypatch):
+    drawn = []
+
+    def panels(*args, **options):
+        drawn.append(plotting.panels(*args, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr(figures, "panels", panels)
+    parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
+    found = made(figure=parts)
+    shown = list(figures._panels(found))
+    assert [{row["axes"]["model"] for row in panel.rows} for panel in shown] == [{"plstm"}, {"lstm"}] * 2
+    assert figures._title(shown[1]).endswith("paper size, lstm")
+    figures.draw(found)
+    assert len({ax.get_ylim() for ax in drawn[-1]}) == 1
+    found = made(figure=[*parts, {"kind": "cells"}, {"kind": "line", "x": "task.T"}])
+    found.rows["tiny"].clear()
+    figures.draw(found)
+    assert [ax.get_gridspec().get_geometry() for ax in drawn[-1]] == [(2, 2)] * 4, "four panels: two a row"
+    found.rows["paper"][:] = [row for row in found.rows["paper"] if row["axes"]["model"] == "lstm"]
+    figures.draw(found)
+    assert len(drawn[-1]) == 3, "a part without runs has no panel"
+
+
 def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     from matplotlib.figure import Figure
 

@@ -51,6 +51,8 @@ def curves(model: SequenceModel, task: Task) -> dict[str, Tensor]:
     copy_task = needs_copy(task)
     if len(model.rnn.layers) != 1:
         raise ConfigError(f"this analysis is for one layer of units, not for {len(model.rnn.layers)}")
+    if model.blocks is not None:
+        raise ConfigError("this analysis is for plain layers: in residual blocks the readout does not read h")
     cell = model.rnn.layers[0]
     if cell.weight_hh is None:
         kind = type(cell).__name__

@@ -140,11 +140,11 @@ def _needs_gates_of_one_unit(model: SequenceModel) -> None:
             )
 
 
-def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor | None, *rest: Tensor) -> tuple[Tensor, Tensor]:
     """The forget gates (B, H) of a step and the norms of their gradients. The arguments are those of `Cell.act`."""
     with torch.enable_grad():
         x = gx.detach().requires_grad_()
-        forget = act(x, gh.detach(), *rest).forget
+        forget = act(x, None if gh is None else gh.detach(), *rest).forget
         slopes = torch.autograd.grad(forget.sum(), x, allow_unused=True)[0] if forget.requires_grad else None
     if slopes is None:
         name = type(cell).__name__

@@ -240,13 +240,16 @@ def _grid(where: str, node: Any) -> Grid:
 
 
 def _check_runs(file: str, table: Table) -> None:
-    """Raise ConfigError for a cell that no run can fill."""
+    """Raise ConfigError for a cell that no run can fill, or a figure that shows none."""
     runs = expand(table)
     if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
         raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table.cells:
         if not any(matches(run.axes, cell.where) for run in runs):
             raise ConfigError(f"{file}: no run fills the cell {dict(cell.where)}")
+    for figure in table.figure:
+        if not any(matches(run.axes, figure.where) for run in runs):
+            raise ConfigError(f"{file}: no run is in the figure with where: {dict(figure.where)}")
 
 
 def _check_claims(file: str, table: Table) -> None:

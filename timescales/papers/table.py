@@ -238,8 +238,11 @@ class Assumption:
 class Figure:
     """A panel of figure.png."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("kind", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale")
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("kind", "where", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
+    )
     kind: Literal["cells", "curves", "line", "probe", "times"]
+    where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; all by default
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
     probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
-from timescales.papers.table import Figure, Number, Row, Table, column, group, varying
+from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
 from timescales.papers.verdict import CellResult
 from timescales.plotting import STYLES, band, colour, panels, small_png
 from timescales.reports.markdown import say
@@ -29,8 +29,8 @@ class Panel(NamedTuple):
 
     @property
     def rows(self) -> Sequence[Row]:
-        """The runs."""
-        return self.report.rows[self.size]
+        """The runs that the panel shows."""
+        return [row for row in self.report.rows[self.size] if matches(row["axes"], self.figure.where)]
 
 
 def draw(report: Report) -> Path | None:
@@ -42,11 +42,18 @@ def draw(report: Report) -> Path | None:
         return None
     picture = figure.Figure(dpi=110, layout="constrained")
     below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
-    across = len(shown) // below
+    if len(shown) > 3 * below:
+        below = -(-len(shown) // 2)
+    across = -(-len(shown) // below)
     axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
-    for panel, ax in zip(shown, axes, strict=True):
+    parts: dict[str, Any] = {}  # panels of parts of the runs have one range of values
+    for panel, ax in zip(shown, axes, strict=False):
+        if panel.figure.where and parts.setdefault(panel.figure.kind, ax) is not ax:
+            ax.sharey(parts[panel.figure.kind])
         KINDS[panel.figure.kind](ax, panel)
         ax.set_title(_title(panel), loc="left", fontsize=10)
+    for ax in axes[len(shown) :]:
+        ax.remove()
     path = report.folder / "figure.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, small_png(picture))
@@ -55,8 +62,8 @@ def draw(report: Report) -> Path | None:
 
 def _panels(report: Report) -> Iterator[Panel]:
     for size, table in report.table.by_size.items():
-        for figure in table.figure if report.rows[size] else ():
-            yield Panel(report, size, table, figure)
+        of_size = (Panel(report, size, table, figure) for figure in table.figure)
+        yield from (panel for panel in of_size if panel.rows)
 
 
 def _height(report: Report, shown: Sequence[Panel]) -> float:
@@ -74,7 +81,8 @@ def _title(panel: Panel) -> str:
     size = "paper size" if panel.size == "paper" else f"small-scale version{other}"
     if panel.figure.kind == "times":
         return f"How long units keep what they have written\n{size}"
-    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}"
+    shown = "".join(f", {_name({key: value}, [key])}" for key, value in panel.figure.where.items())
+    return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}{shown}"
 
 
 def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -31,7 +31,8 @@ class LeakyRNNCell(Cell):
     Source: the rate networks of neuroscience; with learned time constants Khajehabdollahi, Zeraati, Giannakakis,
     Schäfer, Martius & Levina 2024 (arXiv 2309.12927).
     Differs: that paper takes Euler's 1 - dt / tau for f, and a leaky ReLU of the whole new state instead of the tanh
-    of u. It trains tau itself and keeps it above 1.
+    of u. It trains tau itself and keeps it above 1. In its released code all time constants begin between 1 and 2, no
+    unit reads its own output through weight_hh, and the state begins with small random numbers.
     """
 
     gates = ("cell",)

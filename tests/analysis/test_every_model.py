@@ -1,0 +1,39 @@
+"""Every analysis of every model gives a result, or says in one line why it gives none."""
+
+import copy
+import importlib
+
+import pytest
+from analysed import SMALL
+from configs import config
+
+from timescales import analysis
+from timescales.analysis.run import Run
+from timescales.config import identity
+from timescales.errors import ConfigError
+from timescales.paths import conf
+from timescales.training import build
+
+MODELS = sorted(path.stem for path in (conf() / "model").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("block", ["plain", "residual"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
+    sizes = ["model.memories=2", "model.heads=2"] if model == "rmc" else []
+    cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}"))
+    trained, task, _ = build.build(cfg)
+    record = {"config": cfg, "seed": 0, "steps": 4, "status": "finished", "curve": []}
+    run = Run(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
+    results, refused = set(), {}
+    for name in analysis.names("study", "measure"):
+        module = importlib.import_module(f"timescales.analysis.{name}")
+        try:
+            values = module.study(run).values if hasattr(module, "study") else module.measure(trained, task)
+        except ConfigError as error:
+            refused[name] = str(error)
+        else:
+            assert all(isinstance(value, float | int) for value in values.values()), name
+            results.add(name)
+    assert "generalisation" in results
+    assert not any("\n" in line for line in refused.values()), refused
