@@ -17,9 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
-from timescales.reports import cards, markdown, readme  # noqa: E402
+from timescales.reports import cards, figures, markdown, readme  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
+
+TIMES = ("ours_elapsed_time", "ours_kernels")  # studies whose T_1/e stand in one picture, on the page of our studies
 
 
 def main() -> None:
@@ -40,9 +42,10 @@ def main() -> None:
 
 
 def write_pages(reports: Sequence[Report]) -> None:
-    """Write the index of all tables, the pages of the papers, and the README's parts."""
+    """Write the index of all tables, the pages of the papers, the README's parts, and a picture of T_1/e."""
     files.write_atomic(paths.RESULTS / "README.md", markdown.index(reports).encode())
     readme.draw(readme.pictured(reports))
+    figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
     readme.write(readme.parts(reports))
     for path, text in cards.pages(reports).items():
         files.write_atomic(path, text.encode())

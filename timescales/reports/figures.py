@@ -60,6 +60,19 @@ def draw(report: Report) -> Path | None:
     return path
 
 
+def draw_times(reports: Sequence[Report], path: Path) -> None:
+    """Write a picture of T_1/e of the runs of several tables, side by side over one range of steps."""
+    from matplotlib import figure
+
+    picture = figure.Figure(dpi=110, layout="constrained")
+    shown = [Panel(report, "paper", report.table, Figure(kind="times")) for report in reports]
+    height = max(_height(panel.report, [panel]) for panel in shown)
+    for panel, ax in zip(shown, panels(picture, len(shown), 1, 7.0 * len(shown), height, sharex=True), strict=True):
+        KINDS["times"](ax, panel)
+        ax.set_title(panel.table.name, loc="left", fontsize=10)
+    write_atomic(path, small_png(picture))
+
+
 def _panels(report: Report) -> Iterator[Panel]:
     for size, table in report.table.by_size.items():
         of_size = (Panel(report, size, table, figure) for figure in table.figure)
@@ -272,7 +285,7 @@ def _times(ax: Any, panel: Panel) -> None:
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
     ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))
     ax.set_xlabel(
-        "$T_{1/e}$ of a run's units (steps)\ndots: median; lines: 10 % to 90 % quantile\n"
+        "$T_{1/e}$ of a run's units (steps, or units of dt)\ndots: median; lines: 10 % to 90 % quantile\n"
         "arrow: beyond the longest lag in the data\nopen diamonds: the median at zero input",
         fontsize=9,
     )
