@@ -177,3 +177,24 @@ def test_times_of_several_tables_share_one_range(tmp_path, monkeypatch):
     assert axes[1].get_xlim() == (low, high)
     assert low < 1.5 < 600 < high
     assert [float(line.get_xdata()[0]) for line in axes[1].lines if line.get_marker() == "o"] == [300.0]
+
+
+def test_curves_show_what_simple_rules_reach():
+    from matplotlib.figure import Figure
+
+    from timescales.config import compose
+    from timescales.tasks import DelayedMatch
+
+    with compose.composing() as composer:
+        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": rows([0.5]), "tiny": []})
+        (row,) = found.rows["paper"]
+        row |= {"curve": [{"step": 10, "valid/accuracy": 0.4}]}
+        settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
+        found.configs[row["id"]] = composer(settings)
+        (panel,) = figures._panels(found)
+        ax = Figure().subplots()
+        figures.KINDS["curves"](ax, panel)
+    expected = DelayedMatch(choices=4, distractors=0.3).floors()
+    assert expected
+    drawn = {line.get_label(): line.get_ydata()[0] for line in ax.lines[1:]}
+    assert drawn == {f"{rule}: {value:.3g}": value for rule, value in expected.items()}

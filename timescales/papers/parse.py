@@ -40,6 +40,7 @@ from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 TYPES = {
     str: "a text",
     str | None: "a text, or null for none",
+    bool: "true or false",
     int: "a whole number",
     int | None: "a whole number, or null where none is printed",
     Number: "a number",
@@ -145,7 +146,7 @@ def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
             words = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
             raise ConfigError(f"{where} must be {words}, not {value}")
         return
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ConfigError(f"{where} must be {TYPES[kind]}; not {value!r}")
     if isinstance(value, Number):
         if not math.isfinite(value):

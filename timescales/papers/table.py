@@ -239,12 +239,13 @@ class Figure:
     """A panel of figure.png."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("kind", "where", "metric", "chance", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
+        *("kind", "where", "metric", "chance", "floors", "probe", "x", "xlabel", "ylabel", "xscale", "yscale"),
     )
     kind: Literal["cells", "curves", "line", "probe", "times"]
     where: Where = field(default_factory=dict, metadata={"yaml": dict})  # the runs that it shows; all by default
     metric: str = ""  # of the curves, or over `x`; the table's by default
     chance: Number | None = field(default=None, metadata={"yaml": Number})
+    floors: bool = False  # whether curves show what simple rules reach on the first run's task (`Task.floors`)
     probe: str = ""  # an analysis; kind: probe draws its values "probe/<analysis>/<number>" over the number
     x: str = ""  # kind: line draws the metric over this setting
     xlabel: str = ""

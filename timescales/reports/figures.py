@@ -208,6 +208,8 @@ def _curves(ax: Any, panel: Panel) -> None:
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
+    for rule, value in panel.report.floors(panel.rows[0]).items() if panel.figure.floors else ():
+        ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")
     if counted := re.match(rf"{STEPS_TO}{re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
         ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))

@@ -24,6 +24,7 @@ class Planned:
     axes: dict[str, Any]
     slug: str
     kind: str
+    config: Any = None  # a DictConfig
 
     @property
     def id(self) -> str:
@@ -51,7 +52,7 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Plann
 
 
 def _planned(run: Run, cfg: Any) -> Planned:
-    return Planned(run.axes, identity.slug(cfg), identity.cost_key(cfg))
+    return Planned(run.axes, identity.slug(cfg), identity.cost_key(cfg), cfg)
 
 
 def gather(

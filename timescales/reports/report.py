@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.papers import load
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
@@ -91,6 +92,7 @@ class Report:
     kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.cost_key`)
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
+    configs: Mapping[str, Any] = field(default_factory=dict)  # of all runs that can be composed, by id
 
     @property
     def folder(self) -> Path:
@@ -149,6 +151,14 @@ class Report:
         """A run's curve."""
         return gather.curve(self.table, row, self.results)
 
+    def floors(self, row: Row) -> dict[str, float]:
+        """What simple rules reach on a run's task, by their words (`Task.floors`). Imports torch."""
+        from timescales.training import build
+
+        config = identity.resolved(self.configs[row["id"]])
+        shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
+        return build.construct("task", config["task"], **shared).floors()
+
     @functools.cached_property
     def bootstrap(self) -> list[Difference]:
         """Differences of perplexity between LSTM and MTS runs on the same words."""
@@ -199,6 +209,7 @@ def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None
         kinds={run.kind for of_size in composed.values() for run in of_size},
         own=own,
         unread=gather.unread(table, composed, runs_dir) if runs_dir else [],
+        configs={run.id: run.config for of_size in composed.values() for run in of_size},
     )
 
 
