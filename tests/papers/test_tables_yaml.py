@@ -149,12 +149,17 @@ def test_what_a_table_measures_on_its_runs_exists(name):
             assert cells.computed(cell.compute, []) is None
 
 
+# Runs and minutes: nine gates in an LSTM, and five in a relational memory core, whose runs take five minutes each.
+LARGER = {"gu_figure14": (28, 60)}
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_tiny_is_small(name):
     runs = expand(TABLES[name], "tiny")
-    assert 0 < len(runs) <= 18  # nine gates, LSTM and GRU
+    most, minutes = LARGER.get(name, (18, 30))  # 18: nine gates, LSTM and GRU
+    assert 0 < len(runs) <= most
     assert len({run.axes["seed"] for run in runs}) <= 2
-    assert TABLES[name].tiny.minutes <= 30
+    assert TABLES[name].tiny.minutes <= minutes
 
 
 @pytest.mark.parametrize("name", NAMES)
