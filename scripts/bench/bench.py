@@ -38,7 +38,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,7 +125,7 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
     from timescales.tasks.data.corpus import MissingData
     from timescales.training import build, loop
 
-    config = task_config(job.config)
+    config = task_config(job.config, DATA.get(job.config, ()))
     try:
         model, task, optimizer = build.build(config)
     except MissingData as error:
@@ -149,11 +149,14 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
         yield {"variant": name, "seconds": statistics.fmean(t[1:]), "rounds": len(t) - 1, **shape}
 
 
-def task_config(task: str) -> dict[str, Any]:
-    """The configuration of a task with the LSTM; a partial data set is enough."""
+def task_config(task: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The configuration of a task with the LSTM; a partial data set is enough.
+
+    task: its name, and perhaps a word more.
+    """
     from timescales.config import compose, identity
 
-    overrides = [f"task={task}", "model=lstm", "device=cpu", "run_dir=unused"]
+    overrides = [f"task={task.split()[0]}", "model=lstm", "device=cpu", "run_dir=unused", *overrides]
     with compose.composing() as composer:
         partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
         return identity.resolved(composer([*overrides, *partial]))
@@ -225,9 +228,13 @@ def training_jobs(quick: bool) -> Iterator[Job]:
     yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
 
 
+# Measured besides every task at its own size: programs of length 9 and nesting 4 with a small network.
+DATA = {"program 256": ("task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
+
+
 def data_jobs(quick: bool) -> Iterator[Job]:
-    """The training step of every task at its own size, and the part of it that makes the batch."""
-    for name in folders.choices("task"):
+    """The training step of every task at its own size, of those in `DATA`, and the part of it that makes the batch."""
+    for name in (*folders.choices("task"), *DATA):
         variants = ("training step", "its data")
         yield Job("data", name, Config(0, 0, 0, 0), variants, seconds=2 if quick else 10)
 
