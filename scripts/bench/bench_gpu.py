@@ -51,6 +51,7 @@ from timescales.nn.engine import choice, programs  # noqa: E402
 
 CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 100, 1, 256), "B512": Config(784, 100, 1, 512)}
 TINY = {"tiny": Config(8, 4, 3, 8)}
+RMC_CONFIG = Config(33, 128, 28, 128)  # Control of length 2 and nesting 2, two memories of 64
 Variant = tuple[str, str]  # name and precision
 
 
@@ -78,6 +79,18 @@ def makers(name: str, config: Config, device: str) -> dict[Variant, Callable[[],
             made[variant, precision] = lambda variant=variant: make_step(variant, config, device)  # type: ignore[misc]
         made["bare products", precision] = lambda: products_step(config, device)
     return made
+
+
+def attention(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
+    """Rows with the times of the relational memory core, for which there is no kernel, also with torch.compile."""
+    config = RMC_CONFIG if device != "cpu" else Config(2, 4, 3, 8)
+    variants = (UNIT, "eager RMCCell", "compiled RMCCell")
+    made: dict[Variant, Callable[[], Step]] = {
+        (variant, precision): lambda variant=variant: make_step(variant, config, device)  # type: ignore[misc]
+        for precision in PRECISIONS
+        for variant in variants
+    }
+    yield [row | {"part": "attention"} for row in measure("RMC", made, device, seconds)]
 
 
 def measure(config: str, made: dict[Variant, Callable[[], Step]], device: str, seconds: float) -> list[dict[str, Any]]:
@@ -191,6 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
         layers(configs, options.device, seconds),
         profile(configs, options.device),
         trainings(options.device, seconds / 4),
+        attention(options.device, seconds),  # the last one: torch.compile takes minutes
     )
     for part in parts:
         while time.monotonic() < end and (new := next(part, None)) is not None:

@@ -10,7 +10,7 @@ import torch
 from bench_variants import Config
 from torch import Tensor, nn
 
-from timescales import GRU, LSTM, PLSTM, RNN, URLSTM, GatedRNN
+from timescales import GRU, LSTM, PLSTM, RMC, RNN, URLSTM, GatedRNN
 from timescales.nn.engine import buffers, equations, graph
 
 SEEDS = 16
@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {  # by `choice.ki
     "GRUCell": (GRU, {}),
     "GatedLSTMCell": (GatedRNN, {"gate": "om", "downsize": 4}),
 }
+OTHERS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {"RMCCell": (RMC, {"heads": 2})}  # without a kernel
 PRECISIONS = {"fp32": "highest", "tf32": "high"}
 Step = Callable[[], object]
 
@@ -36,7 +37,10 @@ def set_precision(precision: str) -> None:
 
 
 def make_step(name: str, config: Config, device: str) -> Step:
-    """One forward and backward pass of a variant: nn.LSTM, "eager lstm", "graph PLSTMCell", "graph PLSTMCell x16"."""
+    """One forward and backward pass of a variant: nn.LSTM, "eager lstm", "graph PLSTMCell", "graph PLSTMCell x16".
+
+    "compiled RMCCell" is the eager engine with torch.compile; on a CPU, for a rehearsal, without its code generator.
+    """
     S, B, I, H, _ = config  # noqa: E741
     if name.endswith(f"x{SEEDS}"):
         return batched_seeds_step(name.split()[1], config, device)
@@ -44,8 +48,11 @@ def make_step(name: str, config: Config, device: str) -> Step:
         model: nn.Module = nn.LSTM(I, H)
     else:
         engine, kind = name.split()
-        make, arguments = KINDS[kind]
-        model = make(I, H, engine=engine, **arguments)
+        make, arguments = (KINDS | OTHERS)[kind]
+        is_compiled = engine == "compiled"
+        model = make(I, H, engine="eager" if is_compiled else engine, **arguments)
+        if is_compiled:
+            model.compile(backend="inductor" if device != "cpu" else "aot_eager", fullgraph=True)
     model.to(device)
     x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
 

@@ -83,3 +83,26 @@ def test_the_bench_rehearses_whole_trainings(monkeypatch):
     assert [row["variant"] for row in rows] == ["lstm", "plstm", "plstm eager", "plstm x16"]
     assert all(row["ms"] > 0 and "steps/s" in row["note"] for row in rows)
     assert len(bench_gpu_report.targets(rows)) == 2
+
+
+def test_the_bench_has_the_memory_core_with_and_without_torch_compile(monkeypatch):
+    """As one graph; a row of its own part, which `engine=auto` does not read."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "bench"))
+    import bench_gpu
+    import bench_gpu_steps
+
+    compiled = []
+    original = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module,
+        "compile",
+        lambda self, **options: compiled.append((type(self).__name__, options)) or original(self, **options),
+    )
+    (rows,) = bench_gpu.attention("cpu", 0.01)
+    variants = ["nn.LSTM", "eager RMCCell", "compiled RMCCell"]
+    assert [(row["variant"], row["precision"]) for row in rows] == [
+        (variant, precision) for precision in bench_gpu_steps.PRECISIONS for variant in variants
+    ]
+    assert {row["part"] for row in rows} == {"attention"}
+    assert all(row["ms"] > 0 and "note" not in row for row in rows)
+    assert compiled == [("RMC", {"backend": "aot_eager", "fullgraph": True})] * 2
