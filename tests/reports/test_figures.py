@@ -136,6 +136,8 @@ def test_pictures_that_committed_reports_show_are_there():
     pages = [path for path in (ROOT / "results").glob("*/table.md") if "(figure.png)" in path.read_text()]
     assert len(pages) >= 20
     assert [path.parent.name for path in pages if not (path.parent / "figure.png").is_file()] == []
+    assert "(../../results/times.png)" in (ROOT / "docs" / "papers" / "ours.md").read_text()
+    assert 0 < (ROOT / "results" / "times.png").stat().st_size <= plotting.LARGEST
 
 
 def test_times_of_units_beyond_the_data_end_in_an_arrow():
