@@ -117,6 +117,7 @@ def test_a_cell_that_no_run_fills_is_named():
     assert "figure[0].floors must be true or false; not 0.3" in refused(
         changed(figure={"kind": "curves", "floors": 0.3})
     )
+    assert "kind: cells shows all cells" in refused(changed(figure={"kind": "cells", "where": {"model": "plstm"}}))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))

@@ -174,3 +174,16 @@ def test_the_analysis_and_the_log_are_one_function():
     measured = one_over_e.measure(model, task)
     (times,) = memory.one_over_e(model, task)
     assert measured["median"] == float(times.quantile(0.5, interpolation="nearest"))
+
+
+def test_gates_that_are_not_numbers_have_no_time():
+    """Of a diverged run: its units would else count as if they kept everything."""
+    mean_log = torch.tensor([[-0.4, math.nan, -0.1], [-0.8, math.nan, -0.2], [-1.2, math.nan, -0.3]]).double()
+    lag = torch.tensor([[1.0], [2.0], [3.0]]).double()
+    torch.testing.assert_close(
+        memory.crossing(mean_log, lag), torch.tensor([2.5, math.nan, math.inf]).double(), equal_nan=True
+    )
+    task = copy_task(T=10)
+    model = held_model(task, LSTM, hidden_size=2)
+    hold(model, forget=math.nan)
+    assert memory.one_over_e_values(model, task, 1) == {}

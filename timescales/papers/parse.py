@@ -213,6 +213,8 @@ def _figure(where: str, node: Any) -> Figure:
     figure = Figure(**checked(Figure, node, where))
     if missing := [key for key in NEEDED.get(figure.kind, ()) if not getattr(figure, key)]:
         raise ConfigError(f"{where}.{missing[0]} is missing; {DOCUMENTATION} says what it is")
+    if figure.where and figure.kind == "cells":
+        raise ConfigError(f"{where}.where: kind: cells shows all cells of a table; leave where out")
     return figure
 
 

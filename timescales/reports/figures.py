@@ -18,6 +18,8 @@ from timescales.reports.markdown import say
 from timescales.reports.report import Report
 from timescales.runs.metrics import STEPS_TO, is_steps
 
+NAMED = ("cells", "times")  # kinds of panels whose lines have names in place of values
+
 
 class Panel(NamedTuple):
     """What a panel shows: the runs of one size of a table."""
@@ -46,10 +48,11 @@ def draw(report: Report) -> Path | None:
         below = -(-len(shown) // 2)
     across = -(-len(shown) // below)
     axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
-    parts: dict[str, Any] = {}  # panels of parts of the runs have one range of values
+    parts: dict[Any, Any] = {}  # curves and lines of parts of the runs have one range of values
     for panel, ax in zip(shown, axes, strict=False):
-        if panel.figure.where and parts.setdefault(panel.figure.kind, ax) is not ax:
-            ax.sharey(parts[panel.figure.kind])
+        shown_as = (panel.figure.kind, panel.figure.metric)
+        if panel.figure.where and parts.setdefault(shown_as, ax) is not ax and panel.figure.kind not in NAMED:
+            ax.sharey(parts[shown_as])
         KINDS[panel.figure.kind](ax, panel)
         ax.set_title(_title(panel), loc="left", fontsize=10)
     for ax in axes[len(shown) :]:

@@ -52,7 +52,11 @@ def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dic
         return {}
     layers = one_over_e(model, task, "valid", most)
     known = {key: t for key, t in named("one_over_e", map(quantiles, layers)).items() if math.isfinite(t)}
-    beyond = {f"one_over_e/layer{k}/beyond": float(t.isinf().double().mean()) for k, t in enumerate(layers, 1)}
+    beyond = {
+        f"one_over_e/layer{k}/beyond": float(t.isinf().double().mean())
+        for k, t in enumerate(layers, 1)
+        if not t.isnan().any()
+    }
     return known | beyond
 
 
@@ -114,7 +118,8 @@ def crossing(mean_log: Tensor, lag: Tensor) -> Tensor:
     k = crossed.int().argmax(0).clamp(min=1)  # the first of them
     after, before = (mean_log.gather(0, index.unsqueeze(0)).squeeze(0) for index in (k, k - 1))
     times = lag[k - 1] + (lag[k] - lag[k - 1]) * (before + 1.0) / (before - after)
-    return torch.where(crossed.any(0), times, torch.inf)
+    times = torch.where(crossed.any(0), times, torch.inf)
+    return torch.where(mean_log.isnan().any(0), torch.nan, times)  # of a run that diverged
 
 
 @torch.no_grad()
