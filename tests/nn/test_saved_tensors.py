@@ -158,12 +158,12 @@ def test_checkpointing_keeps_no_workspace(name, masked):
         for k, rnn in enumerate(rnns):
             arguments = (y, None, None, mask)
             y, _ = checkpoint(rnn, *arguments, use_reentrant=False) if k in checkpointed else rnn(*arguments)
-        kept = len(kept_workspaces()) - before
+        kept = len(kept_workspaces())
         y.square().sum().backward()
         return kept, [y.detach(), *(p.grad for rnn in rnns for p in rnn.parameters())]
 
     gc.collect()
-    before = len(kept_workspaces())  # of graphs that other tests of this process have left
+    assert kept_workspaces() == []
     kept, expected = run(())
     assert kept == 4
     for checkpointed in ((1, 2), (0, 1, 2, 3)):

@@ -7,6 +7,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -119,3 +120,32 @@ def test_threads_never_share_a_workspace():
         thread.join()
     assert not failures
     assert len(sizes()) <= Workspace.KEPT
+
+
+OWN = """
+import torch
+from typing import NamedTuple
+from timescales import RNN, Cell
+class Own(Cell):
+    gates = ("rate", "cell")
+    class State(NamedTuple):
+        h: torch.Tensor
+    def step(self, gx, gh, state, dt=1.0):
+        rate, u = (gx + gh).chunk(2, -1)
+        f = rate.sigmoid()
+        return self.State(f * state.h + (1 - f) * u)
+rnn = RNN([Own(3, 5)], engine="fused")
+output, _ = rnn(torch.randn(6, 2, 3))
+"""
+
+
+def test_a_model_of_a_class_of_ones_own_is_freed_with_the_names_beside_it():
+    """As of a script that runpy runs: what the engine keeps of a cell must not keep the cell's class, whose methods
+    keep all names beside its definition."""
+    names = {"__name__": "own"}
+    exec(OWN, names)
+    rnn, output = weakref.ref(names["rnn"]), weakref.ref(names["output"])
+    assert rnn() is not None
+    del names
+    gc.collect()
+    assert (rnn(), output()) == (None, None)

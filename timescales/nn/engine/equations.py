@@ -146,8 +146,11 @@ class Same:
 
 
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
-    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors."""
-    key: list[Any] = [type(cell), timed]
+    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors.
+
+    Classes are weak references: a class keeps the names beside its definition alive, often the cell itself among them.
+    """
+    key: list[Any] = [weakref.ref(type(cell)), timed]
     for module in cell.modules() if cell._modules else (cell,):
         for name, value in module.__dict__.items():
             if type(value) in PLAIN:
@@ -160,7 +163,7 @@ def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
         for name, buffer in module._buffers.items():
             key += (name, _kind(buffer))
         for name, inner in module._modules.items():
-            key += (name, type(inner))
+            key += (name, weakref.ref(type(inner)))
     return tuple(key)
 
 
