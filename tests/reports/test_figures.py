@@ -87,14 +87,20 @@ def test_the_picture_is_drawn(made):
         assert path.stat().st_size < 200_000
 
 
-def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, monkeypatch):
-    drawn = []
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of every figure drawn, a list a figure."""
+    found = []
 
     def panels(*args, **options):
-        drawn.append(plotting.panels(*args, **options))
-        return drawn[-1]
+        found.append(plotting.panels(*args, **options))
+        return found[-1]
 
     monkeypatch.setattr(figures, "panels", panels)
+    return found
+
+
+def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, drawn):
     parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
     found = made(figure=parts)
     shown = list(figures._panels(found))
@@ -156,14 +162,7 @@ def test_times_of_units_beyond_the_data_end_in_an_arrow():
     assert len(ax.get_yticklabels()) == 2, "ur was not measured"
 
 
-def test_times_of_several_tables_share_one_range(tmp_path, monkeypatch):
-    drawn = []
-
-    def panels(*args, **options):
-        drawn.append(plotting.panels(*args, **options))
-        return drawn[-1]
-
-    monkeypatch.setattr(figures, "panels", panels)
+def test_times_of_several_tables_share_one_range(tmp_path, drawn):
     name = "probe/one_over_e/"
     found = []
     for k, median in enumerate((3.0, 300.0)):
