@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -133,24 +133,30 @@ OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"} | {"_arguments"}  #
 
 
 class Same:
-    """An object, equal to itself alone. A signature that contains it keeps it alive."""
+    """An object, equal to itself alone; kept alive only if its type allows no weak reference.
+
+    A class or a function keeps the names beside its definition alive, often the cell itself among them.
+    """
 
     def __init__(self, value: object) -> None:
-        self.value = value
+        self.id = id(value)
+        try:
+            self.value: Callable[[], object] = weakref.ref(value)
+        except TypeError:
+            self.value = lambda: value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        if self is other:
+            return True
+        return isinstance(other, Same) and self.value() is other.value() is not None
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return self.id
 
 
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
-    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors.
-
-    Classes are weak references: a class keeps the names beside its definition alive, often the cell itself among them.
-    """
-    key: list[Any] = [weakref.ref(type(cell)), timed]
+    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors."""
+    key: list[Any] = [Same(type(cell)), timed]
     for module in cell.modules() if cell._modules else (cell,):
         for name, value in module.__dict__.items():
             if type(value) in PLAIN:
@@ -163,7 +169,7 @@ def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
         for name, buffer in module._buffers.items():
             key += (name, _kind(buffer))
         for name, inner in module._modules.items():
-            key += (name, weakref.ref(type(inner)))
+            key += (name, Same(type(inner)))
     return tuple(key)
 
 

@@ -66,7 +66,7 @@ def _code(found: Equations) -> tuple[str, bool]:
     return emit_triton.code(found), affine(found) is not None
 
 
-_trials: dict[tuple[weakref.ref[type[Cell]], tuple[str, bool], torch.device], str | None] = {}
+_trials: dict[tuple[equations.Same, tuple[str, bool], torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -76,7 +76,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = weakref.ref(type(cell)), _code(found), device
+    key = equations.Same(type(cell)), _code(found), device
     if key not in _trials:
         _trials[key] = _trial(cell, found, device)
     return _trials[key]
