@@ -213,15 +213,21 @@ def test_evaluate_weighs_batches_by_their_size():
     assert loop.evaluate(model, Uneven(), "valid", max_batches=1) == {"loss": 1.0, "twice": 2.0}
 
 
-def test_seconds_are_of_the_training_without_its_checkpoints(tmp_path, monkeypatch):
+def test_seconds_are_of_the_training_without_its_checkpoints_and_times(tmp_path, monkeypatch):
+    """Times are T_1/e, on request."""
     clock, original = [0.0], checkpoint.save
 
     def save(*args):
         clock[0] += 100
         original(*args)
 
+    def one_over_e(*args):
+        clock[0] += 100
+        return {}
+
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(loop, "one_over_e_values", one_over_e)
 
     def log(values, step):
         clock[0] += 1

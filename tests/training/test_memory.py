@@ -187,3 +187,5 @@ def test_gates_that_are_not_numbers_have_no_time():
     model = held_model(task, LSTM, hidden_size=2)
     hold(model, forget=math.nan)
     assert memory.one_over_e_values(model, task, 1) == {}
+    values = one_over_e.measure(model, task)
+    assert all(math.isnan(values[key]) for key in ("q10", "median", "q90", "beyond")), values

@@ -8,6 +8,7 @@ gate that reads dt: a constant gate that does not has a T_1/e of about its time 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from timescales.analysis.groups import groups
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
 from timescales.tasks import Task
-from timescales.training.memory import one_over_e
+from timescales.training.memory import one_over_e, share_beyond
 from timescales.training.model import SequenceModel
 
 TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), and at zero input"
@@ -61,11 +62,11 @@ def rows_of(run: Run, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
 
 
 def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
-    """The values of `measure`. A quantile beyond the longest lag is infinite."""
+    """The values of `measure`. A quantile beyond the longest lag is infinite; all are NaN if any time is."""
     q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
     quantiles = dict(zip(QUANTILES, t_1e.quantile(q, interpolation="nearest").tolist(), strict=True))
     return quantiles | {
-        "beyond": float(t_1e.isinf().double().mean()),
+        "beyond": share_beyond(t_1e),
         "zero_input/median": float(zero_input.quantile(0.5, interpolation="nearest")),
     }
 
@@ -78,9 +79,10 @@ def draw(figure: Any, runs: Sequence[Run], rows: Sequence[Sequence[dict[str, Any
         for k, run in enumerate(group.runs):
             look = {"ls": group.style, "color": group.colour}
             for key, width in (("zero_input", 0.8), ("t_1e", 1.8)):
-                ordered = sorted((row[key] for row in of_run[run.directory.resolve()]), reverse=True)
+                known = [row[key] for row in of_run[run.directory.resolve()] if not math.isnan(row[key])]
+                ordered = sorted(known, reverse=True)
                 share = [(k + 0.5) / len(ordered) for k in range(len(ordered))]
-                finite = [value if 0 < value < float("inf") else float("nan") for value in ordered]
+                finite = [value if 0 < value < math.inf else math.nan for value in ordered]
                 ax.plot(share, finite, lw=width, label=None if k or key == "zero_input" else group.label, **look)
     ax.plot([], [], "-", color="#444444", lw=0.8, label="thin: at zero input, in steps")
     unit = "units of dt" if next(runs[0].task.batches("test")).dt is not None else "steps"

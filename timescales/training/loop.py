@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -98,6 +99,15 @@ class Clock:
         for run in runs:
             run.progress.seconds += (time.monotonic() - self.since) / len(runs)
 
+    @contextlib.contextmanager
+    def paused(self, runs: Sequence[TrainingRun]) -> Iterator[None]:
+        """`stop` before the block, `start` after it."""
+        self.stop(runs)
+        try:
+            yield
+        finally:
+            self.start()
+
 
 def finish_step(
     runs: Sequence[TrainingRun],
@@ -109,22 +119,27 @@ def finish_step(
     """Validate if it is time, log, and save if it is time, which the clock does not count."""
     if any(run.validation_due() for run in runs):
         try:
-            validate(runs, model, optimizer)
+            validate(runs, model, optimizer, clock)
         except Requested:
             clock.stop(runs)
             for_each(runs, TrainingRun.save_in_step)
             return
     for_each(runs, TrainingRun.log_step)
-    clock.stop(runs)
-    for_each(runs, TrainingRun.save_if_due, [bool(interrupt.requested)] * len(runs))
-    clock.start()
+    with clock.paused(runs):
+        for_each(runs, TrainingRun.save_if_due, [bool(interrupt.requested)] * len(runs))
 
 
-def validate(runs: Sequence[TrainingRun], model: Single | Stack, optimizer: Optimizer | StackedOptimizer) -> None:
-    """Evaluate all runs on the validation split, with the weights that the optimizer keeps for it."""
+def validate(
+    runs: Sequence[TrainingRun], model: Single | Stack, optimizer: Optimizer | StackedOptimizer, clock: Clock
+) -> None:
+    """Evaluate all runs on the validation split, with the weights that the optimizer keeps for it.
+
+    The clock does not count T_1/e: no number of a record depends on whether it is logged.
+    """
     with optimizers.eval_weights(optimizer):
         metrics = evaluate_all(model, [run.task for run in runs], "valid", runs[0].settings.max_eval_batches)
-        one_over_e = [one_over_e_values(run.model, run.task, run.settings.log_one_over_e) for run in runs]
+        with clock.paused(runs):
+            one_over_e = [one_over_e_values(run.model, run.task, run.settings.log_one_over_e) for run in runs]
         for_each(runs, TrainingRun.record_validation, metrics, one_over_e)
 
 

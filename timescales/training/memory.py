@@ -46,18 +46,19 @@ def one_over_e_values(model: SequenceModel, task: Task, most: int | None) -> dic
     """T_1/e on the first so many validation sequences as values to log; {} if `most` is None.
 
     one_over_e/layer1/q50 and so on, and one_over_e/layer1/beyond, the share of units that keep more than 1/e up to the
-    longest lag in the data. A quantile among them is left out.
+    longest lag in the data. A quantile among them is left out, and all that is not a number, as of a run that diverged.
     """
     if most is None:
         return {}
     layers = one_over_e(model, task, "valid", most)
-    known = {key: t for key, t in named("one_over_e", map(quantiles, layers)).items() if math.isfinite(t)}
-    beyond = {
-        f"one_over_e/layer{k}/beyond": float(t.isinf().double().mean())
-        for k, t in enumerate(layers, 1)
-        if not t.isnan().any()
-    }
-    return known | beyond
+    values = named("one_over_e", map(quantiles, layers))
+    values |= {f"one_over_e/layer{k}/beyond": share_beyond(t) for k, t in enumerate(layers, 1)}
+    return {key: value for key, value in values.items() if math.isfinite(value)}
+
+
+def share_beyond(t_1e: Tensor) -> float:
+    """The share of units that keep more than 1/e up to the longest lag; NaN if any T_1/e is."""
+    return math.nan if t_1e.isnan().any() else float(t_1e.isinf().double().mean())
 
 
 def named(prefix: str, layers: Iterable[list[float]]) -> dict[str, float]:
