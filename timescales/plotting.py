@@ -99,6 +99,12 @@ def band(ax: Any, x: Sequence[float], y: Sequence[float], error: Sequence[float]
     ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
 
 
+def draw_floors(ax: Any, floors: Mapping[str, float]) -> None:
+    """A horizontal line for what each simple rule reaches, by its words (`Task.floors`)."""
+    for rule, value in floors.items():
+        ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")
+
+
 def small_legend(ax: Any, **options: Any) -> None:
     """A legend in small letters without a frame."""
     ax.legend(frameon=False, fontsize=8, **options)

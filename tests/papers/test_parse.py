@@ -118,6 +118,7 @@ def test_a_cell_that_no_run_fills_is_named():
         changed(figure={"kind": "curves", "floors": 0.3})
     )
     assert "kind: cells shows all cells" in refused(changed(figure={"kind": "cells", "where": {"model": "plstm"}}))
+    assert "floors: only kind: curves" in refused(changed(figure={"kind": "cells", "floors": True}))
     nothing = {"kind": "curves", "where": {"model": "ur"}}
     assert "no run is in the figure with where: {'model': 'ur'}" in refused(changed(figure=nothing))
     line = refused(changed(cells=[{"value": 1, "metric": "steps to x = 1"}]))

@@ -180,11 +180,13 @@ def test_times_of_several_tables_share_one_range(tmp_path, drawn):
     assert [float(line.get_xdata()[0]) for line in axes[1].lines if line.get_marker() == "o"] == [300.0]
 
 
-def test_curves_show_what_simple_rules_reach():
+def test_curves_show_what_simple_rules_reach(monkeypatch):
     from matplotlib.figure import Figure
 
     from timescales.config import compose
     from timescales.tasks import DelayedMatch
+    from timescales.tasks.data.corpus import MissingData
+    from timescales.training import build
 
     with compose.composing() as composer:
         found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": rows([0.5]), "tiny": []})
@@ -199,3 +201,28 @@ def test_curves_show_what_simple_rules_reach():
     assert expected
     drawn = {line.get_label(): line.get_ydata()[0] for line in ax.lines[1:]}
     assert drawn == {f"{rule}: {value:.3g}": value for rule, value in expected.items()}
+
+    def without_data(*args, **options):
+        raise MissingData("MNIST is not there")
+
+    monkeypatch.setattr(build, "construct", without_data)
+    assert found.floors(row) == {}
+
+
+def test_a_gate_has_one_line_style_in_panels_of_different_runs():
+    from matplotlib.figure import Figure
+
+    runs = [*rows([0.5], model="plstm", gate="u"), *rows([0.5], model="plstm", gate="om")]
+    runs += [*rows([0.5], model="lstm", gate="om"), *rows([0.5], model="lstm", gate="u")]
+    parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
+    found = report_of({**TABLE, "figure": parts}, {"paper": runs, "tiny": []})
+    for row in runs:
+        row["curve"] = [{"step": 10, "valid/accuracy": 0.4}]
+    looks = []
+    for panel in figures._panels(found):
+        ax = Figure().subplots()
+        figures.KINDS["curves"](ax, panel)
+        looks.append({line.get_label(): line.get_linestyle() for line in ax.lines})
+    assert looks[0] == looks[1]
+    assert set(looks[0]) == {"gate=om", "gate=u"}
+    assert len(set(looks[0].values())) == 2

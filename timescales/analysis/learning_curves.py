@@ -16,7 +16,6 @@ from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
-from timescales.tasks import Task
 
 TITLE = "Validation while training"
 WEIGHTS = None
@@ -89,7 +88,7 @@ def draw(figure: Any, lines: Sequence[tuple[Group, Sequence[Printed]]]) -> None:
         if metric == "loss":
             _draw_chance(ax, [run for group, _ in lines for run in group.runs])
         if metric == "accuracy":
-            _draw_floors(ax, lines[0][0].runs[0].task)
+            plotting.draw_floors(ax, lines[0][0].runs[0].task.floors())
         values = [value for group, _ in lines for run in group.runs for _, value in points(run, metric)]
         ax.set(xlabel="training steps", ylabel=f"valid/{metric}", xlim=(0, None))
         falling = metric == "loss" or (metric, "min") == select
@@ -118,11 +117,6 @@ def _draw_chance(ax: Any, runs: Sequence[Run]) -> None:
     chances = {run.record.get("chance") for run in runs}
     for chance in sorted(chance for chance in chances if chance is not None):
         ax.axhline(chance, color="#bbbbbb", ls=":", lw=1, label=f"chance, {chance:.3g}")
-
-
-def _draw_floors(ax: Any, task: Task) -> None:
-    for rule, accuracy in task.floors().items():
-        ax.axhline(accuracy, color="#bbbbbb", ls=":", lw=1, label=f"{rule}, {accuracy:.3g}")
 
 
 def _common_legend(figure: Any, axes: Sequence[Any]) -> None:

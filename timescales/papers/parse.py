@@ -215,6 +215,8 @@ def _figure(where: str, node: Any) -> Figure:
         raise ConfigError(f"{where}.{missing[0]} is missing; {DOCUMENTATION} says what it is")
     if figure.where and figure.kind == "cells":
         raise ConfigError(f"{where}.where: kind: cells shows all cells of a table; leave where out")
+    if figure.floors and figure.kind != "curves":
+        raise ConfigError(f"{where}.floors: only kind: curves shows what simple rules reach; leave floors out")
     return figure
 
 

@@ -13,7 +13,7 @@ from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
 from timescales.papers.verdict import CellResult
-from timescales.plotting import STYLES, band, colour, panels, small_png
+from timescales.plotting import STYLES, band, colour, draw_floors, panels, small_png
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
 from timescales.runs.metrics import STEPS_TO, is_steps
@@ -43,14 +43,14 @@ def draw(report: Report) -> Path | None:
     if not shown:
         return None
     picture = figure.Figure(dpi=110, layout="constrained")
-    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # a row for each size
+    below = len({panel.size for panel in shown}) if len(report.table.figure) > 1 else 1  # as many rows as sizes
     if len(shown) > 3 * below:
         below = -(-len(shown) // 2)
     across = -(-len(shown) // below)
     axes = panels(picture, across, below, 7.0 * across, _height(report, shown) * below)
     parts: dict[Any, Any] = {}  # curves and lines of parts of the runs have one range of values
     for panel, ax in zip(shown, axes, strict=False):
-        shown_as = (panel.figure.kind, panel.figure.metric)
+        shown_as = (panel.figure.kind, panel.figure.metric or panel.table.metric)
         if panel.figure.where and parts.setdefault(shown_as, ax) is not ax and panel.figure.kind not in NAMED:
             ax.sharey(parts[shown_as])
         KINDS[panel.figure.kind](ax, panel)
@@ -201,7 +201,7 @@ def _lines_of_runs(panel: Panel) -> Iterator[Line]:
 
 def _curves(ax: Any, panel: Panel) -> None:
     """Each run's curve over training, and the groups by colour."""
-    keys, style = _varying(panel.rows), _style(panel.rows)
+    keys, style = _varying(panel.rows), _style(panel.report.rows[panel.size])  # the same in panels of other runs
     metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
     for label, rows in _by_name(panel.rows, keys).items():
         for k, row in enumerate(rows):
@@ -211,8 +211,8 @@ def _curves(ax: Any, panel: Panel) -> None:
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
-    for rule, value in panel.report.floors(panel.rows[0]).items() if panel.figure.floors else ():
-        ax.axhline(value, color="#888888", ls=(0, (1, 3)), lw=1, label=f"{rule}: {value:.3g}")
+    if panel.figure.floors:
+        draw_floors(ax, panel.report.floors(panel.rows[0]))
     if counted := re.match(rf"{STEPS_TO}{re.escape(metric)} [<>]=? (\S+)", panel.table.metric):
         ax.axhline(float(counted[1]), color="#555555", ls=":", lw=1, label=f"threshold {counted[1]}")
     ax.set(xlabel="training steps", ylabel=metric, yscale=panel.figure.yscale, xlim=(0, None))

@@ -152,12 +152,16 @@ class Report:
         return gather.curve(self.table, row, self.results)
 
     def floors(self, row: Row) -> dict[str, float]:
-        """What simple rules reach on a run's task, by their words (`Task.floors`). Imports torch."""
+        """What simple rules reach on a run's task, by their words (`Task.floors`); {} without data. Imports torch."""
+        from timescales.tasks.data.corpus import MissingData
         from timescales.training import build
 
         config = identity.resolved(self.configs[row["id"]])
         shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
-        return build.construct("task", config["task"], **shared).floors()
+        try:
+            return build.construct("task", config["task"], **shared).floors()
+        except MissingData:
+            return {}
 
     @functools.cached_property
     def bootstrap(self) -> list[Difference]:
