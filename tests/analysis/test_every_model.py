@@ -15,6 +15,10 @@ from timescales.paths import conf
 from timescales.training import build
 
 MODELS = sorted(path.stem for path in (conf() / "model").glob("*.yaml"))
+FOR_ANY_TASK = {
+    *("ablation", "assigned", "characteristic_times", "decay_curves", "forgetting", "gate_gradients"),
+    *("gate_histograms", "gate_maps", "generalisation", "one_over_e", "timescale_law"),
+}
 
 
 @pytest.mark.parametrize("block", ["plain", "residual"])
@@ -36,4 +40,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
             assert all(isinstance(value, float | int) for value in values.values()), name
             results.add(name)
     assert "generalisation" in results
+    assert ("one_over_e" in results) == (model != "exprnn")
+    if (model, block) == ("lstm", "plain"):
+        assert results == FOR_ANY_TASK
     assert not any("\n" in line for line in refused.values()), refused
