@@ -38,7 +38,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,7 +125,7 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
     from timescales.tasks.data.corpus import MissingData
     from timescales.training import build, loop
 
-    config = task_config(job.config, DATA.get(job.config, ()))
+    config = data_config(job.config)
     try:
         model, task, optimizer = build.build(config)
     except MissingData as error:
@@ -149,14 +149,11 @@ def data_rows(job: Job) -> Iterator[dict[str, Any]]:
         yield {"variant": name, "seconds": statistics.fmean(t[1:]), "rounds": len(t) - 1, **shape}
 
 
-def task_config(task: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The configuration of a task with the LSTM; a partial data set is enough.
-
-    task: its name, and perhaps a word more.
-    """
+def data_config(name: str) -> dict[str, Any]:
+    """The configuration of a key of `DATA`, or of a task, with the LSTM; a partial data set is enough."""
     from timescales.config import compose, identity
 
-    overrides = [f"task={task.split()[0]}", "model=lstm", "device=cpu", "run_dir=unused", *overrides]
+    overrides = [*DATA.get(name, (f"task={name}",)), "model=lstm", "device=cpu", "run_dir=unused"]
     with compose.composing() as composer:
         partial = ["task.allow_partial=true"] if "allow_partial" in composer(overrides).task else []
         return identity.resolved(composer([*overrides, *partial]))
@@ -229,7 +226,7 @@ def training_jobs(quick: bool) -> Iterator[Job]:
 
 
 # Measured besides every task at its own size: programs of length 9 and nesting 4 with a small network.
-DATA = {"program 256": ("task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
+DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
 
 
 def data_jobs(quick: bool) -> Iterator[Job]:
