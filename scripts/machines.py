@@ -123,8 +123,8 @@ def _introduction(every: list[Pair], committed: int) -> list[str]:
     return [
         f"Written by `python scripts/machines.py FOLDER`. Of the {committed} committed runs of small-scale versions",
         f"{len(unique)} were trained once more on {'; '.join(here)} (code of {', '.join(commits)}), with the same",
-        "configuration and the same seed. *Committed* is what `results/` had when this page was written; a table may have",
-        "newer values now.",
+        "configuration and the same seed. *Committed* is what `results/` had when this page was written; a table may",
+        "have newer values now.",
         "A run is *equal* if its status, its steps and the metric of its table are the same to the last digit. It has",
         "*another fate* if only one of the two diverged, or only one reached the threshold. A run that two tables",
         "share stands in both.",

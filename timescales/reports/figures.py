@@ -133,10 +133,13 @@ def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
     return groups
 
 
-def _style(rows: Sequence[Row]) -> Callable[[Row], str]:
-    """The style of a run's line, by what runs differ in besides the model: that is told by colour."""
+def _style(rows: Sequence[Row], every: Sequence[Row] = ()) -> Callable[[Row], str]:
+    """The style of a run's line, by what runs differ in besides the model: that is told by colour.
+
+    every: all runs of a picture, if other panels show others: a setting has the same style in each.
+    """
     keys = [k for k in _varying(rows) if k != "model"]
-    names = list(_by_name(rows, keys))
+    names = list(_by_name(every or rows, keys))
     return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
 
 
@@ -201,7 +204,7 @@ def _lines_of_runs(panel: Panel) -> Iterator[Line]:
 
 def _curves(ax: Any, panel: Panel) -> None:
     """Each run's curve over training, and the groups by colour."""
-    keys, style = _varying(panel.rows), _style(panel.report.rows[panel.size])  # the same in panels of other runs
+    keys, style = _varying(panel.rows), _style(panel.rows, panel.report.rows[panel.size])
     metric = panel.figure.metric or panel.table.metric.replace("test/", "valid/")
     for label, rows in _by_name(panel.rows, keys).items():
         for k, row in enumerate(rows):
