@@ -65,6 +65,12 @@ def test_every_cell(name, timed, masked):
     check(model(name, INPUTS, H).layers[0], timed, masked, BOUNDS.get(name, BOUND))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cell_that_does_not_change_is_traced_once(name):
+    for cell in model(name, 3, 16).layers:
+        assert equations.signature(cell, False) == equations.signature(cell, False)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_two_threads(name):
     """They sum in another order than one thread, and each time in the same one."""

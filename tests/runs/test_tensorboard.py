@@ -135,6 +135,9 @@ def test_a_run_that_is_killed_and_continued_has_every_step_once(train, train_pro
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    (first,) = directory.glob("events.out.tfevents.*")
+    while int(time.time()) <= int(first.name.split(".")[3]):  # TensorBoard orders files by the second in their names
+        time.sleep(0.01)
     assert train(*arguments).status == 0
     assert len(list(directory.glob("events.out.tfevents.*"))) == 2
     found, logged = scalars(directory), curve(directory)

@@ -177,7 +177,9 @@ def _kind(value: object) -> Any:
     """What a signature has of an object. The numbers of a tensor are read at each call."""
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.requires_grad
-    return repr(value) if isinstance(value, (tuple, list, dict, set, int, float, str)) else Same(value)
+    if value is None or isinstance(value, (tuple, list, dict, set, int, float, str)):
+        return repr(value)
+    return Same(value)
 
 
 MOST = 12  # traces of one cell
