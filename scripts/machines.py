@@ -1,8 +1,7 @@
-"""Compare committed small-scale runs with the same runs on this machine: `python scripts/machines.py FOLDER`.
+"""Compare small-scale runs that were trained twice: `python scripts/machines.py EARLIER`.
 
-FOLDER holds the runs of this machine, e.g. runs/ after `python train.py table=chien_copy profile=tiny` for each table.
-A run is found by its id, so both have the same configuration and seed. Writes results/machines.md: both values side by
-side, and how far they are apart.
+EARLIER is the folder results/ of an earlier commit, e.g. of `git worktree add /tmp/earlier COMMIT`. Runs with the same
+id have the same configuration and seed. Writes results/machines.md: both values side by side, and their difference.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ sys.path.insert(0, str(ROOT))
 
 from timescales import paths  # noqa: E402
 from timescales.papers import load  # noqa: E402
-from timescales.papers.table import SmallTable, varying  # noqa: E402
+from timescales.papers.table import varying  # noqa: E402
 from timescales.reports.markdown import grid, number, settings  # noqa: E402
-from timescales.runs import record, store  # noqa: E402
+from timescales.runs import store  # noqa: E402
 from timescales.runs.metrics import Censored  # noqa: E402
 
-HEAD = ["run", "seed", "committed on", "committed", "here", "difference", "steps (committed, here)"]
+HEAD = ["run", "seed", "earlier on", "earlier", "now", "difference", "steps (earlier, now)"]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A run as it was committed, and the same run on this machine: rows with the same columns."""
+    """A run as it was committed earlier, and as it is committed now: rows with the same columns."""
 
-    committed: dict[str, Any]
-    here: dict[str, Any]
+    earlier: dict[str, Any]
+    now: dict[str, Any]
     column: str  # of the table's metric
     unit: str
     scale: float
@@ -46,18 +45,18 @@ class Pair:
     @property
     def same_machine(self) -> bool:
         """Whether both were measured on the same kind of processor with as many threads."""
-        return all(self.committed[key] == self.here[key] for key in ("machine", "threads"))
+        return all(self.earlier[key] == self.now[key] for key in ("machine", "threads"))
 
     @property
     def equal(self) -> bool:
         """Whether the outcome is the same to the last digit."""
         keys = ("status", "steps", self.column)
-        return all(str(self.committed[key]) == str(self.here[key]) for key in keys)  # ">1106" is not 1106
+        return all(str(self.earlier[key]) == str(self.now[key]) for key in keys)  # ">1106" is not 1106
 
     @property
     def difference(self) -> float | None:
-        """The value here minus the committed one; None if one is missing or censored."""
-        values = [self.value(self.committed), self.value(self.here)]
+        """The value now minus the earlier one; None if one is missing or censored."""
+        values = [self.value(self.earlier), self.value(self.now)]
         if any(value is None or isinstance(value, Censored) for value in values):
             return None
         return float(values[1] - values[0])
@@ -65,48 +64,47 @@ class Pair:
     @property
     def other_fate(self) -> bool:
         """Whether one run ended otherwise: it diverged, or never reached the threshold."""
-        first, second = self.committed, self.here
+        first, second = self.earlier, self.now
         censored = [isinstance(row[self.column], Censored) for row in (first, second)]
         return first["status"] != second["status"] or censored[0] != censored[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="the runs of this machine")
-    folder = parser.parse_args().folder
-    found = {run["id"]: run for path in sorted(folder.glob("*/record.json")) if (run := record.read(path.parent))}
-    files = sorted(paths.RESULTS.glob("*/runs.csv"))
-    tables = {path.parent.name: list(pairs(path, found)) for path in files}
-    tables = {name: both for name, both in tables.items() if both}
-    committed = {row["id"] for path in files for row in store.read_rows(path) if row["profile"] == "tiny"}
+    parser.add_argument("earlier", type=Path, help="the results folder of an earlier commit")
+    earlier = parser.parse_args().earlier
+    tables: dict[str, list[Pair]] = {}
+    small: set[str] = set()
+    for path in sorted(paths.RESULTS.glob("*/runs.csv")):
+        rows = [row for row in store.read_rows(path) if row["profile"] == "tiny"]
+        small |= {row["id"] for row in rows}
+        if both := list(pairs(path.parent.name, earlier, rows)):
+            tables[path.parent.name] = both
     if not tables:
-        sys.exit(f"error: {folder} has no run of a small-scale version that is committed; train one with profile=tiny")
+        sys.exit(
+            f"error: no small-scale run of {earlier} was trained again since; give the results of an earlier commit"
+        )
     path = paths.RESULTS / "machines.md"
-    path.write_text(page(tables, len(committed)))
+    path.write_text(page(tables, len(small)))
     print(path)
 
 
-def pairs(path: Path, found: dict[str, dict[str, Any]]) -> Iterator[Pair]:
-    """The small-scale runs of a runs.csv that have ended here, too, and have the table's metric if that one has it."""
-    small = load.table(path.parent.name).tiny
-    for row in store.read_rows(path):
-        run = found.get(row["id"])
-        if small and row["profile"] == "tiny" and run is not None and run["status"] in record.ENDED:
-            both = pair(small, row, run)
-            if (both.committed[both.column] is None) == (both.here[both.column] is None):
+def pairs(name: str, earlier: Path, rows: list[dict[str, Any]]) -> Iterator[Pair]:
+    """The runs of a table that were trained again, if both rows have the table's metric or neither has it."""
+    table = load.table(name).tiny
+    before = {row["id"]: row for row in store.read_rows(earlier / name / "runs.csv")}
+    for row in rows:
+        first = before.get(row["id"])
+        if table and first is not None and (first["commit"], first["seconds"]) != (row["commit"], row["seconds"]):
+            both = Pair({**dict.fromkeys(row), **first}, row, table.column, table.unit, table.scale)
+            if (both.earlier[both.column] is None) == (both.now[both.column] is None):
                 yield both
 
 
-def pair(small: SmallTable, row: dict[str, Any], run: dict[str, Any]) -> Pair:
-    """A committed row and the record of the same run."""
-    here = store.row(run, {}, "tiny", [small.column])
-    return Pair({**dict.fromkeys(here), **row}, here, small.column, small.unit, small.scale)
-
-
-def page(tables: dict[str, list[Pair]], committed: int) -> str:
-    """results/machines.md; committed: how many small-scale runs are committed, of all tables."""
+def page(tables: dict[str, list[Pair]], small: int) -> str:
+    """results/machines.md; small: how many small-scale runs are committed, of all tables."""
     every = [pair for both in tables.values() for pair in both]
-    lines = ["# The same runs on two machines", "", *_introduction(every, committed), ""]
+    lines = ["# The same runs, trained twice", "", *_introduction(every, small), ""]
     body = [_summary(name, both) for name, both in tables.items()]
     lines += [*grid(["table", "runs", "equal", "largest difference", "unit", "other fate"], body), ""]
     for name, both in tables.items():
@@ -114,23 +112,22 @@ def page(tables: dict[str, list[Pair]], committed: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _introduction(every: list[Pair], committed: int) -> list[str]:
-    unique = {pair.here["id"]: pair for pair in every}.values()
+def _introduction(every: list[Pair], small: int) -> list[str]:
+    unique = {pair.now["id"]: pair for pair in every}.values()
     same = [pair for pair in unique if pair.same_machine]
     other = [pair for pair in unique if not pair.same_machine]
-    here = sorted({f"{pair.here['machine']}, {pair.here['threads']} thread" for pair in unique})
-    commits = sorted({pair.here["commit"][:10] for pair in unique})
+    now = sorted({f"{pair.now['machine']}, {pair.now['threads']} thread" for pair in unique})
+    commits = sorted({pair.now["commit"] for pair in unique})
     return [
-        f"Written by `python scripts/machines.py FOLDER`. Of the {committed} committed runs of small-scale versions",
-        f"{len(unique)} were trained once more on {'; '.join(here)} (code of {', '.join(commits)}), with the same",
-        "configuration and the same seed. *Committed* is what `results/` had when this page was written; a table may",
-        "have newer values now.",
+        f"Written by `python scripts/machines.py EARLIER`, EARLIER the results of an earlier commit. Of the {small}",
+        f"small-scale runs {len(unique)} were trained again since, with the same configuration and the same seed, on",
+        f"{'; '.join(now)} (code of {', '.join(commits)}).",
         "A run is *equal* if its status, its steps and the metric of its table are the same to the last digit. It has",
         "*another fate* if only one of the two diverged, or only one reached the threshold. A run that two tables",
         "share stands in both.",
         "",
-        f"- Committed on the same kind of processor: {_equal(same)}.",
-        f"- Committed on another processor: {_equal(other)}.",
+        f"- Earlier on the same kind of processor: {_equal(same)}.",
+        f"- Earlier on another processor: {_equal(other)}.",
     ]
 
 
@@ -148,19 +145,19 @@ def _summary(name: str, both: list[Pair]) -> list[Any]:
 
 def rows(both: list[Pair]) -> list[list[Any]]:
     """A row for each run, with the settings in which the table's runs differ."""
-    axes = [json.loads(pair.committed["axes"]) for pair in both]
+    axes = [json.loads(pair.earlier["axes"]) for pair in both]
     keys = varying(axes)
     return [_row(pair, {key: own[key] for key in keys if key in own}) for pair, own in zip(both, axes, strict=True)]
 
 
 def _row(pair: Pair, axes: dict[str, Any]) -> list[Any]:
-    values = [pair.value(row) for row in (pair.committed, pair.here)]
-    steps = [str(row["steps"]) for row in (pair.committed, pair.here)]
+    values = [pair.value(row) for row in (pair.earlier, pair.now)]
+    steps = [str(row["steps"]) for row in (pair.earlier, pair.now)]
     difference = "0" if pair.equal else "" if pair.difference is None else f"{pair.difference:+.3g}"
     return [
         settings(axes),
-        pair.committed["seed"],
-        f"{pair.committed['machine']}, {pair.committed['threads']} thread",
+        pair.earlier["seed"],
+        f"{pair.earlier['machine']}, {pair.earlier['threads']} thread",
         *("" if value is None else number(value) for value in values),
         difference,
         steps[0] if steps[0] == steps[1] else ", ".join(steps),
