@@ -235,7 +235,9 @@ def draw_image(ax: Any, task: Task, settings: Mapping[str, Any], example: Exampl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for train.py, such as task=copy task.T=5")
     parser.add_argument("-n", type=int, default=3, metavar="N", help="how many sequences")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the sequences into FILE")

@@ -25,7 +25,7 @@ TIMES = ("ours_elapsed_time", "ours_kernels")  # studies whose T_1/e stand in on
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     commands.add_report_options(parser)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a committed report is not what its runs give"
@@ -64,7 +64,8 @@ def check(reports: Sequence[Report], whole: bool) -> None:
         wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]
     if wrong:
         sys.exit(f"not what the committed runs give: {', '.join(wrong)}; run make report and commit")
-    print(f"{len(reports)} reports are what their runs give")
+    n = len(reports)
+    print("1 report is what its runs give" if n == 1 else f"{n} reports are what their runs give")
 
 
 def differs(found: Report) -> Path | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import paths  # noqa: E402
+from timescales import paths, sweep  # noqa: E402
 from timescales.config import compose, identity, messages  # noqa: E402
 from timescales.config.overrides import spell  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
@@ -26,14 +26,16 @@ from timescales.reports import sensitivity  # noqa: E402
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("table")
     parser.add_argument("overrides", nargs="*", default=[], help="for train.py")
     parser.add_argument("--no-run", action="store_true", help="only write what the finished runs say")
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     options = parser.parse_intermixed_args()  # overrides may stand anywhere
     results = options.config_dir / "results" if options.config_dir else paths.RESULTS
-    settings = [text for text in options.overrides if identity.is_of_identity(text.partition("=")[0])]
+    settings = [text for text in options.overrides if identity.is_of_identity(sweep.key_of(text))]
     with compose.composing() as composer:
         try:
             table = small(options.table)

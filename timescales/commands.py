@@ -12,7 +12,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from timescales import paths
-from timescales.config import compose, folders, identity
+from timescales.config import compose, folders, identity, messages
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.papers.table import SIZES
@@ -76,6 +76,8 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
     known = sorted(path.stem for path in (own / "table").glob("*.yaml")) if own else folders.choices("table")
     named = [word for word in options.table if "=" not in word]
     try:
+        if len(named) < len(options.table) and not getattr(options, "list", False):
+            raise ConfigError("settings such as seed=0 are for timescales-status TABLE --list: leave them out")
         with compose.composing() as composer:
             folders.check_user_folder()
             yield Tables(composer, named, results, known, own is not None)
@@ -85,7 +87,7 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
 
 def report() -> None:
     """Write reports: the command `timescales-report`."""
-    parser = argparse.ArgumentParser(description=REPORT)
+    parser = argparse.ArgumentParser(description=REPORT, allow_abbrev=False)
     add_report_options(parser)
     options = parser.parse_args()
     with tables(options) as found:
@@ -115,7 +117,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
             print(f"  cannot run here: {line}")
         for line in found.unread:
             print(f"  {line}")
-        if found.dropped:
+        if found.dropped and not found.missing:
             print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
 
 
@@ -134,7 +136,7 @@ def _publish(found: Report, composer: Composer) -> None:
 
 def show_status() -> None:
     """Print what is done and what is left: the command `timescales-status`."""
-    parser = argparse.ArgumentParser(description=STATUS)
+    parser = argparse.ArgumentParser(description=STATUS, allow_abbrev=False)
     parser.add_argument("table", nargs="*", help="names of tables (none: all); with --list also settings, seed=0")
     parser.add_argument(
         "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
@@ -146,6 +148,8 @@ def show_status() -> None:
     with tables(options) as found:
         if options.list:
             _plan(found, [word for word in options.table if "=" in word], options.profile)
+        elif options.profile:
+            raise ConfigError("--profile is for --list: add --list, or leave it out")
         else:
             _overview(found, options.measure)
 
@@ -155,7 +159,12 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
     if len(found.named) != 1:
         raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
     (name,), composer = found.named, found.composer
-    where = {override.key_or_group: composer.values(override) for override in map(composer.parse, settings)}
+    try:
+        where = {override.key_or_group: composer.values(override) for override in map(composer.parse, settings)}
+    except Exception as error:
+        if (line := messages.one_line(error, list(settings))) is None:
+            raise
+        raise ConfigError(line) from error
     sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]
     if not sizes:
         raise ConfigError(f"{name} has no small-scale version (its key `tiny`)")

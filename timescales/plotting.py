@@ -47,11 +47,25 @@ MARKERS = ("", "o", "s", "^", "D", "v", "x")  # distinguish runs of one colour w
 LARGEST = 200_000  # bytes of a picture, since many are committed
 
 
-def colour(settings: Mapping[str, Any]) -> str:
-    """The colour of a run with these settings ("model", "model.gate"): that of its gate or of its model."""
+# All colours by name, which the gallery also uses as CSS classes: one a model, one a gate.
+SHADES = {
+    **{f"m-{name}": code for name, code in COLOURS.items()},
+    **{f"g-{name}": code for name, code in GATES.items()},
+    "other": "#444444",
+}
+
+
+def shade(settings: Mapping[str, Any]) -> str:
+    """The name in SHADES of a run with these settings ("model", "model.gate"): that of its gate or of its model."""
     model, gate = str(settings.get("model")), str(settings.get("model.gate"))
     by_gate = model == "gated" or (model == "rmc" and gate != "-")
-    return GATES.get(gate if by_gate else "", COLOURS.get(model, "#444444"))
+    names = (f"g-{gate}" if by_gate else "", f"m-{model}")
+    return next((name for name in names if name in SHADES), "other")
+
+
+def colour(settings: Mapping[str, Any]) -> str:
+    """The colour of a run with these settings."""
+    return SHADES[shade(settings)]
 
 
 def shades(n: int) -> list[Any]:

@@ -8,6 +8,7 @@ from made_up import TABLE, report_of, rows
 from timescales import plotting
 from timescales.papers.table import Figure as PanelOf
 from timescales.reports import figures, readme, write
+from timescales.runs.metrics import Censored
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,6 +77,19 @@ def test_what_is_drawn_is_what_was_found():
     assert numbers["probe"] == [close((1, 10, 1.5, 4.5)), close((1, 10, 3.0, 6.0))]
     band = drawn["probe"].collections[0].get_paths()[0].get_extents()  # one standard error of 1 and 2: .5
     assert (band.y0, band.y1) == close((1.0, 5.0))
+
+
+def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
+    from matplotlib.figure import Figure
+
+    metric = "steps to valid/accuracy >= 0.9"
+    runs = [*rows([0.9], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
+    runs = [row | {metric: steps} for row, steps in zip(runs, (100, Censored(300)), strict=True)]
+    found = report_of({**TABLE, "metric": metric, "better": "lower"}, {"paper": runs, "tiny": []})
+    ax = Figure().subplots()
+    figures.KINDS["line"](ax, figures.Panel(found, "paper", found.table, PanelOf(kind="line", x="task.T")))
+    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    assert [(list(line.get_xdata()), line.get_fillstyle()) for line in dots] == [([5], "full"), ([10], "none")]
 
 
 def test_the_picture_is_drawn(made):

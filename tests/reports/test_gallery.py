@@ -359,8 +359,10 @@ def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     style = charts.colours()
     for gate, code in plotting.GATES.items():
         assert f".g-{gate}{{stroke:{code}}}" in style
-    assert charts.shade({"name": "gated", "gate": "other"}) == "m-gated"
-    assert charts.shade({"name": "mine"}) == "other"
+    assert plotting.shade({"model": "gated", "model.gate": "other"}) == "m-gated"
+    assert plotting.shade({"model": "rmc", "model.gate": "ur"}) == "g-ur"
+    assert plotting.shade({"model": "rmc", "model.gate": "-"}) == "m-rmc"
+    assert plotting.shade({"model": "mine"}) == "other"
 
 
 def test_a_line_of_a_chart_is_higher_where_its_value_is():

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,18 @@ def test_report_is_idempotent_and_rebuilt_from_what_is_committed(made, tmp_path)
     assert first == {p: p.read_bytes() for p in sorted(found.results.rglob("*")) if p.is_file()}
 
 
+def test_rows_of_runs_that_cannot_be_composed_here_stay(made):
+    found = made()
+    write.write(found)
+    path = found.folder / "runs.csv"
+    before = path.read_text()
+    fewer = {size: [row for row in of_size if row["axes"]["model"] != "plstm"] for size, of_size in found.rows.items()}
+    write.write(replace(found, rows=fewer, missing=["model=plstm: no such model"]))
+    assert sorted(path.read_text().splitlines()) == sorted(before.splitlines())
+    write.write(replace(found, rows=fewer))
+    assert "plstm" not in path.read_text()
+
+
 def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tmp_path):
     write.write(made())
     (path,) = (tmp_path / "runs").glob("copy-plstm-s0-paper*/record.json")
@@ -189,7 +202,7 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     found = made()
     write.write(found)
     reporting.check([found], whole=False)
-    assert capsys.readouterr().out == "1 reports are what their runs give\n"
+    assert capsys.readouterr().out == "1 report is what its runs give\n"
     (tmp_path / "results" / "made_up" / "table.md").write_text("90.0")
     with pytest.raises(SystemExit, match=r"not what the committed runs give: .*made_up/table\.md"):
         reporting.check([found], whole=False)

@@ -112,6 +112,14 @@ def test_a_list_is_of_one_table_that_there_is():
     assert (code, len(lines)) == (1, 1)
     assert "did you mean chien_table3?" in lines[0]
     assert "--list is for one table: give its name" in listed()[1][0]
+    assert "seed=[1: cannot be read" in listed("chien_table3", "seed=[1")[1][0]
+
+
+@pytest.mark.parametrize("words", [["seed=0"], ["--profile", "tiny"], ["--config", "mine"]])
+def test_what_an_overview_does_not_read_is_an_error(words):
+    done = subprocess.run([sys.executable, "scripts/status.py", "gu_table2", *words], cwd=ROOT, capture_output=True)
+    assert (done.returncode > 0, done.stdout) == (True, b"")
+    assert words[0].split("=")[0] in done.stderr.decode()
 
 
 def test_the_price_of_what_is_open(tmp_path):

@@ -20,7 +20,7 @@ POINTS = 120  # of a drawn curve
 
 @dataclass
 class Line:
-    """A run's curve: its name, the class of its colour (of `_shades`), its points.
+    """A run's curve: its name, the class of its colour (of `plotting.SHADES`), its points.
 
     Lines of one name share a place in the key.
     """
@@ -54,13 +54,15 @@ def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:
         axes = row["axes"]
         model = str(axes.get("model", row["run"].split("/")[1]))
         settings = ", ".join(f"{k.split('.')[-1]}={markdown.say(axes.get(k))}" for k in keys)
-        colour = shade({"name": model, "gate": axes.get("model.gate")})
+        colour = plotting.shade({**axes, "model": model})
         yield Line(", ".join(filter(None, [model, settings])), colour, report.curve(row), order.index(other))
 
 
 def of_run(name: str, label: str, run: Mapping[str, Any] | None, points: Sequence[Mapping[str, float]]) -> str:
     """A curve by itself, in its model's colour where its record is known."""
-    return _charts(name, [Line(label, shade(run["config"]["model"]) if run else "other", points)])
+    model = run["config"]["model"] if run else {}
+    colour = plotting.shade({"model": model.get("name"), "model.gate": model.get("gate")})
+    return _charts(name, [Line(label, colour, points)])
 
 
 def _charts(title: str, lines: Sequence[Line]) -> str:
@@ -167,24 +169,12 @@ def ticks(low: float, high: float, whole: bool = False) -> list[float]:
     return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def _shades() -> dict[str, str]:
-    """The colours of all our pictures by CSS class, one a model and one a gate."""
-    models = {f"m-{name}": code for name, code in plotting.COLOURS.items()}
-    return models | {f"g-{name}": code for name, code in plotting.GATES.items()} | {"other": "#444444"}
-
-
-def shade(model: Mapping[str, Any]) -> str:
-    """The class of a model's colour, of its configuration: its gate's where it is one of the nine, as plots.colour."""
-    name = f"g-{model.get('gate')}" if model["name"] == "gated" else ""
-    return next((shade for shade in (name, f"m-{model['name']}") if shade in _shades()), "other")
-
-
 def colours() -> str:
     """The colours as CSS: those of all our pictures, and on a dark page halfway to white."""
 
     def rules(lighter: float) -> str:
         found = []
-        for name, code in _shades().items():
+        for name, code in plotting.SHADES.items():
             parts = (int(code[k : k + 2], 16) for k in (1, 3, 5))
             mixed = "".join(f"{round(part + lighter * (255 - part)):02x}" for part in parts)
             found.append(f".{name}{{stroke:#{mixed}}}")

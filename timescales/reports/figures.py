@@ -16,8 +16,10 @@ from timescales.papers.verdict import CellResult
 from timescales.plotting import STYLES, band, colour, draw_floors, panels, small_png
 from timescales.reports.markdown import say
 from timescales.reports.report import Report
-from timescales.runs.metrics import STEPS_TO, is_steps
+from timescales.runs import metrics
+from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 
+EMPTY = "empty dots: runs that never reached the threshold, at their last step"
 NAMED = ("cells", "times")  # kinds of panels whose lines have names in place of values
 
 
@@ -169,15 +171,18 @@ def _cells(ax: Any, panel: Panel) -> None:
             look: dict[str, Any] = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
             ax.errorbar(line.printed, k, xerr=line.spread, **look)
         for value in line.values:
-            ax.plot(value, k, "o", zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
+            ax.plot(value, k, "o", fillstyle=_filled(value), zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
     ax.set_yticks(range(len(lines)), [line.label for line in lines], fontsize=8)
     printed = [line.printed for line in lines if line.printed is not None]
     if printed and 0 < 30 * min(printed) < max(printed):  # such as perplexities of frequent and of rare words
         ax.set_xscale("log")
     paper = "diamonds: the paper, with its spread; " if printed else ""
     hidden = len(panel.report.cells) - len(lines) if panel.size == "paper" else 0
+    empty = f"\n{EMPTY}" if any(isinstance(value, Censored) for line in lines for value in line.values) else ""
     without = f"\n{hidden} cell{'s have' if hidden > 1 else ' has'} no runs yet" if hidden else ""
-    ax.set_xlabel(f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed{without}", fontsize=9)
+    ax.set_xlabel(
+        f"{panel.table.metric} ({panel.table.unit})\n{paper}dots: ours, one a seed{empty}{without}", fontsize=9
+    )
     ax.set_ylim(len(lines) - 0.4, -0.6)
     ax.grid(axis="y", color="#eeeeee")
 
@@ -200,6 +205,11 @@ def _lines_of_runs(panel: Panel) -> Iterator[Line]:
     for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
         values = [in_unit(table, row[table.column]) for row in rows if row.get(table.column) is not None]
         yield Line(label, rows[0]["axes"], values)
+
+
+def _filled(value: float) -> str:
+    """The fill of a run's dot: none for the last step of a run that never reached the threshold."""
+    return "none" if isinstance(value, Censored) else "full"
 
 
 def _curves(ax: Any, panel: Panel) -> None:
@@ -226,24 +236,27 @@ def _line(ax: Any, panel: Panel) -> None:
     """The metric over one of the table's settings: means (of times medians), and every seed as a dot."""
     figure, table = panel.figure, panel.table
     name = column(figure.metric or table.metric, table.select)
-    scale = table.scale if name == table.column else 1.0
+    scaled = name == table.column
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
     style = _style([{**row, "axes": {k: v for k, v in row["axes"].items() if k != figure.x}} for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
         points = [
-            (row["axes"][figure.x], row[name] * scale)
+            (row["axes"][figure.x], in_unit(table, row[name]) if scaled else row[name])
             for row in rows
             if row.get(name) is not None and figure.x in row["axes"]
         ]
         if not points:
             continue
         xs = sorted({x for x, _ in points})
-        average = statistics.median if is_steps(name) else statistics.fmean
+        average = metrics.median if is_steps(name) else statistics.fmean
         means = [average([y for x, y in points if x == place]) for place in xs]
         shade = colour(rows[0]["axes"])
         ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
-        ax.plot([x for x, _ in points], [y for _, y in points], "o", color=shade, ms=4, alpha=0.6)
-    ax.set(xlabel=figure.xlabel or figure.x, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
+        for filled in sorted({_filled(y) for _, y in points}):
+            dots = [(x, y) for x, y in points if _filled(y) == filled]
+            ax.plot(*zip(*dots, strict=True), "o", fillstyle=filled, color=shade, ms=4, alpha=0.6)
+    below = f"\n{EMPTY}" if any(isinstance(row.get(name), Censored) for row in panel.rows) else ""
+    ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
     if figure.xscale == "log":
         places = sorted({row["axes"][figure.x] for row in panel.rows if figure.x in row["axes"]})
         ax.set_xticks(places, [f"{place:g}" for place in places])

@@ -19,14 +19,17 @@ POINTS = 200  # of a committed curve
 def write(report: Report) -> list[Path]:
     """Write the files of a table with any runs; returns their paths (pictures: figures.py).
 
-    Where a run's row goes, its curve and blocks stay: another table may draw them.
+    Where a run's row goes, its curve and blocks stay: another table may draw them. No row goes while some runs of the
+    table cannot be composed here (`report.missing`): it may be one of theirs.
     """
     folder, rows = report.folder, report.all_rows
     if not rows:
         return []
+    ids = {row["id"] for row in rows}
+    kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row["id"] not in ids]
     (folder / "curves").mkdir(parents=True, exist_ok=True)
     files = {
-        folder / "runs.csv": store.rows_text([_storable(row) for row in rows]),
+        folder / "runs.csv": store.rows_text([_storable(row) for row in rows] + kept),
         folder / "table.md": markdown.table(report),
     }
     files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
