@@ -16,7 +16,7 @@ from typing import Any
 from timescales.config.identity import family
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
-from timescales.runs import provenance
+from timescales.runs import lock, provenance
 
 
 class State(enum.Enum):
@@ -209,7 +209,7 @@ def discard_unless_begun(directory: Path, slug: str, before: Mapping[str, tuple[
     if begun(directory):
         return
     clear(directory, before)
-    for path in directory.glob("lock*"):
+    for path in lock.paths(directory).values():
         path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
