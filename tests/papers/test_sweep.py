@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
+import signal
 import sys
 import time
 
 import pytest
 
-from timescales import errors, paths
+from timescales import errors, paths, sweep
 from timescales.config import compose
 from timescales.papers import load
 from timescales.reports import markdown, report, status
@@ -255,3 +256,13 @@ def test_a_tables_configuration_is_its_plan(quick, train):
     assert (outcome.status, outcome.out) == (1, "")
     assert "make plan TABLE=quick" in outcome.err
     assert "task:" in train("task=copy", "--cfg", "job").out
+
+
+def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
+    """As in the background of a shell script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), sweep.deadline(1e-4):
+            time.sleep(10.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
