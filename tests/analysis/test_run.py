@@ -13,7 +13,8 @@ from timescales.errors import ConfigError
 from timescales.runs import lock, record
 
 
-def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(train, tmp_path, status):
     run = tmp_path / "run"
     assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
     torch.manual_seed(5)
@@ -22,7 +23,7 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     whole = load(str(run))
     assert torch.equal(torch.randn(3), expected), "loading draws nothing from the caller's generator"
     (run / "best.pt").unlink()
-    record.update(run, status="interrupted")
+    record.update(run, status=status)
     found = load(run)
     for a, b in zip(found.model.parameters(), whole.model.parameters(), strict=True):
         assert (a == b).all()
