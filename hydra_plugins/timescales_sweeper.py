@@ -183,7 +183,12 @@ class TimescalesSweeper(BasicSweeper):
     def _analyse(self, runs: list[SweepRun]) -> None:
         """Make the analyses that the table asks for, of those of its runs that do not have them yet."""
         for run in runs if self.analyses else []:
-            for name in sweep.missing_analyses(run.directory, self.analyses):
+            try:
+                missing = sweep.missing_analyses(run.directory, self.analyses)
+            except Exception as error:  # its record is damaged
+                self._failed(run.overrides, error)
+                continue
+            for name in missing:
                 from timescales import analysis
 
                 try:

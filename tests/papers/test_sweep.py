@@ -266,3 +266,19 @@ def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
             time.sleep(10.0)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_damaged_record_ends_no_analyses_of_other_runs(train, quick, monkeypatch):
+    missing = sweep.missing_analyses
+
+    def damaged_at_once(directory, names):
+        if "-lstm-" in directory.name:
+            (directory / "record.json").write_text("{")
+        return missing(directory, names)
+
+    monkeypatch.setattr(sweep, "missing_analyses", damaged_at_once)
+    outcome = train("table=quick", "logger=none", "seed=0")
+    assert outcome.out.count("record.json is damaged") == 1
+    assert "1 of 2 runs failed" in outcome.err
+    (path,) = quick.glob("runs/*-plstm-*/record.json")
+    assert "steps/parameters" in json.loads(path.read_text())["probes"]
