@@ -34,6 +34,7 @@ class RunToTrain(NamedTuple):
     slug: str
     directory: Path
     restart: bool  # whether what lies in the directory is to be removed
+    before: dict[str, tuple[int, int]]  # its files
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
@@ -58,7 +59,7 @@ def run(cfg: DictConfig) -> str:
             raise
         except (errors.ConfigError, OmegaConfBaseException):  # OmegaConf's: data_root=${oc.env:NOPE}
             for run in todo:
-                record.discard_unless_begun(run.directory, run.slug)
+                record.discard_unless_begun(run.directory, run.slug, run.before)
             raise
 
 
@@ -67,7 +68,8 @@ def unfinished(cfg: DictConfig) -> RunToTrain | None:
     directory, run_id = Path(cfg.run_dir), identity.identity(cfg)
     action = decide(directory, run_id, cfg.force, cfg.resume, cfg.task.get("allow_partial", True))
     if action is not Action.SKIP:
-        return RunToTrain(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART)
+        before = record.files(directory)
+        return RunToTrain(cfg, run_id, identity.slug(cfg), directory, action is Action.RESTART, before)
     check.check(cfg)  # a wrong value is named, whether or not there is something to train
     saved = record.read(directory)
     again = f"stale: {record.what_changed(saved)} since; force=stale" if record.stale(saved) else "force=true"
@@ -123,8 +125,8 @@ class Job:
         from timescales.training.run import TrainingRun, resume_step
 
         directory, config = self.directory, copy.deepcopy(self.config)  # `build` replaces each "auto" in this copy
-        # A restart removes an outcome or a checkpoint only once the new run has been built.
-        start_late = self.restart and record.begun(directory)
+        # A restart removes what lies there only once the new run has been built.
+        start_late = self.restart and bool(record.files(directory))
         if not start_late:
             record.start(directory, self.run_id, self.config, self.restart)
         model, task, optimizer = build.build(config)

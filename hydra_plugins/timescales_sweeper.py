@@ -183,14 +183,17 @@ class TimescalesSweeper(BasicSweeper):
     def _analyse(self, runs: list[SweepRun]) -> None:
         """Make the analyses that the table asks for, of those of its runs that do not have them yet."""
         for run in runs if self.analyses else []:
-            for name in sweep.missing_analyses(run.directory, self.analyses):
+            try:
+                missing = sweep.missing_analyses(run.directory, self.analyses)
+            except Exception as error:  # its record is damaged
+                self._failed(run.overrides, error)
+                continue
+            for name in missing:
                 from timescales import analysis
 
                 try:
-                    with lock.hold(run.directory):
-                        if name in sweep.missing_analyses(run.directory, self.analyses):
-                            print(f"{name} of {run.directory}", flush=True)
-                            analysis.measure_run(run.directory, name)
+                    print(f"{name} of {run.directory}", flush=True)
+                    analysis.measure_run(run.directory, name)
                 except lock.RunningElsewhere as error:
                     print(f"{name} is left to another process: {error}", flush=True)
                 except analysis.NotMadeFor:  # a table of several models may ask for an analysis of some of them

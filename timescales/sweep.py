@@ -312,7 +312,8 @@ def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
         nonlocal passed
         passed = True
         interrupt = signal.getsignal(signal.SIGINT)
-        assert callable(interrupt)
+        if not callable(interrupt):  # SIGINT is ignored, as in a job in the background of a shell script
+            raise KeyboardInterrupt
         interrupt(signal.SIGINT, frame)
 
     if minutes is None:

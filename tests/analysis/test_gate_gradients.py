@@ -4,8 +4,8 @@ import pytest
 import torch
 from analysed import copy_task, model_for, studied, waves
 
-from timescales import LRU, LSTM, RMC, URLSTM, ExpRNN, GatedRNN, MinGRU, MinLSTM, PLScan
-from timescales.analysis import gate_gradients
+from timescales import JANET, LRU, LSTM, RMC, URLSTM, ExpRNN, GatedRNN, MinGRU, MinLSTM, PLScan
+from timescales.analysis import gate_gradients, observe
 from timescales.analysis.gate_gradients import refine_gradient_bounds
 from timescales.errors import ConfigError
 
@@ -109,3 +109,17 @@ def test_gates_that_hang_on_other_units_are_refused():
             gate_gradients.observed(model, task)
     with pytest.raises(ConfigError, match="ExpRNNCell has no forget gate"):
         gate_gradients.observed(model_for(task, ExpRNN), task)
+
+
+def test_a_cell_may_name_the_arguments_of_act(monkeypatch):
+    task = copy_task()
+    model = model_for(task, JANET, T_max=9)
+    expected, forget = gate_gradients.observed(model, task), observe.mean_forget(model, task)
+
+    def step(self, gx, gh, state, dt=1.0):
+        f, i, u = self.act(gx, gh=gh, state=state, dt=dt)
+        return self.State(f * state.h + i * u)
+
+    monkeypatch.setattr(type(model.rnn.layers[0]), "step", step)
+    torch.testing.assert_close(gate_gradients.observed(model, task), expected)
+    torch.testing.assert_close(observe.mean_forget(model, task), forget)

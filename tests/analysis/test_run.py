@@ -10,10 +10,11 @@ from timescales import analysis
 from timescales.analysis import forgetting, study, word_ablation
 from timescales.analysis.run import load
 from timescales.errors import ConfigError
-from timescales.runs import record
+from timescales.runs import lock, record
 
 
-def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_run_that_has_not_ended_is_read_at_its_best_so_far(train, tmp_path, status):
     run = tmp_path / "run"
     assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
     torch.manual_seed(5)
@@ -22,7 +23,7 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     whole = load(str(run))
     assert torch.equal(torch.randn(3), expected), "loading draws nothing from the caller's generator"
     (run / "best.pt").unlink()
-    record.update(run, status="interrupted")
+    record.update(run, status=status)
     found = load(run)
     for a, b in zip(found.model.parameters(), whole.model.parameters(), strict=True):
         assert (a == b).all()
@@ -32,6 +33,25 @@ def test_a_run_that_goes_on_is_read_at_its_best_so_far(train, tmp_path):
     with pytest.raises(ConfigError, match=r"run has not ended: let it finish, or continue it with resume=true"):
         analysis.measure_run(run, "timescale_law")  # its answer would outlive these weights
     assert (run / "record.json").read_text() == before  # the run itself may be writing it
+
+
+def test_values_of_other_weights_do_not_go_into_the_record(train, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert train(*SMALL, "model=lstm", "logger=none", f"run_dir={run}").status == 0
+    loaded = load(run)
+    with lock.hold(run):  # it is being trained again
+        assert "is being run by" in analysis.study_run(loaded, "timescale_law").notes[-1]
+        with pytest.raises(lock.RunningElsewhere):
+            analysis.measure_run(run, "timescale_law")
+    record.update(run, seconds=loaded.record["seconds"] + 1.0)
+    assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
+    with monkeypatch.context() as patched:
+        patched.setattr(analysis, "load", lambda *_: loaded)
+        with pytest.raises(ConfigError, match="was trained again meanwhile"):
+            analysis.measure_run(run, "timescale_law")
+    assert "probes" not in record.read(run)
+    assert not any("record" in note for note in analysis.study_run(load(run), "timescale_law").notes)
+    assert "timescale_law/alpha" in record.read(run)["probes"]
 
 
 def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):

@@ -1,5 +1,7 @@
 """One clear line for wrong input, and the kinds of errors that Hydra's texts are recognised by."""
 
+import errno
+
 import pytest
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -153,6 +155,21 @@ def test_a_class_is_no_suggestion_for_a_key(train):
     assert outcome.status == 1
     assert outcome.err.startswith("error: model.forget_init: no such key")
     assert "_target_" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("file", "overrides", "advice"),
+    [
+        ("runs/x/last.pt", [], "choose another place with run_dir=DIR"),
+        ("runs", [], "choose another place with run_dir=DIR"),
+        ("/place/x/lock", ["run_dir='/place/x'"], "choose another place with run_dir=DIR"),
+        ("/place", ["run_dir=/place/x"], "choose another place with run_dir=DIR"),
+        ("/data/ptb/ptb.train.txt", ["run_dir=/place/x"], "make it readable"),
+    ],
+)
+def test_another_run_dir_is_advised_where_the_run_dir_is_at_fault(file, overrides, advice):
+    error = PermissionError(errno.EACCES, "Permission denied", file)
+    assert messages.one_line(error, overrides) == f"{file}: Permission denied; {advice}"
 
 
 def test_missing_data_is_one_clear_line(train, tmp_path):

@@ -3,12 +3,13 @@
 import json
 import re
 import shutil
+import signal
 import sys
 import time
 
 import pytest
 
-from timescales import errors, paths
+from timescales import errors, paths, sweep
 from timescales.config import compose
 from timescales.papers import load
 from timescales.reports import markdown, report, status
@@ -255,3 +256,29 @@ def test_a_tables_configuration_is_its_plan(quick, train):
     assert (outcome.status, outcome.out) == (1, "")
     assert "make plan TABLE=quick" in outcome.err
     assert "task:" in train("task=copy", "--cfg", "job").out
+
+
+def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
+    """As in the background of a shell script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), sweep.deadline(1e-4):
+            time.sleep(10.0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_damaged_record_ends_no_analyses_of_other_runs(train, quick, monkeypatch):
+    missing = sweep.missing_analyses
+
+    def damaged_at_once(directory, names):
+        if "-lstm-" in directory.name:
+            (directory / "record.json").write_text("{")
+        return missing(directory, names)
+
+    monkeypatch.setattr(sweep, "missing_analyses", damaged_at_once)
+    outcome = train("table=quick", "logger=none", "seed=0")
+    assert outcome.out.count("record.json is damaged") == 1
+    assert "1 of 2 runs failed" in outcome.err
+    (path,) = quick.glob("runs/*-plstm-*/record.json")
+    assert "steps/parameters" in json.loads(path.read_text())["probes"]

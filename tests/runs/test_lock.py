@@ -13,7 +13,7 @@ import pytest
 from locks import lock_from_elsewhere
 from quick import QUICK
 
-from timescales.runs import lock
+from timescales.runs import lock, record
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
@@ -241,6 +241,16 @@ def test_a_lock_that_vanishes_while_it_is_read_is_another_process_s(tmp_path, mo
     lock_from_elsewhere(tmp_path, silence=2 * lock.TIMEOUT)
     monkeypatch.setattr(lock, "open", lambda *_, **__: Stale(), raising=False)
     assert lock.owner(tmp_path) == "another process"
+
+
+def test_other_files_whose_names_begin_with_lock_are_no_locks(tmp_path):
+    names = {"lockfile", "lock.txt", "lock.bak.7", "lock.0", "lock.01", "locked.3"}
+    for name in names:
+        (tmp_path / name).touch()
+    with lock.hold(tmp_path):
+        assert {path.name for path in tmp_path.iterdir()} == {"lock", *names}
+    record.discard_unless_begun(tmp_path, "", {})
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_damaged_locks_expire_as_others_do(tmp_path):

@@ -123,6 +123,20 @@ def test_files_of_other_runs_stay(train, tmp_path, monkeypatch):
     assert len([path for path in (tmp_path / "here" / "wandb").rglob("*") if path.is_file()]) == 2
 
 
+@pytest.mark.parametrize("wrong", ["model.hidden_size=-1", "loop.max_steps=0"])  # known once it is built, and before
+@pytest.mark.parametrize("more", [[], ["force=true"]])
+def test_a_run_that_cannot_begin_leaves_files_that_were_there(train, tmp_path, wrong, more):
+    """Also those with names of a run's."""
+    directory = tmp_path / "mine"
+    directory.mkdir()
+    for name in ("curve.csv", "best.pt", "blocks.csv", "notes.txt"):
+        (directory / name).write_text(name)
+    assert train(*QUICK, wrong, f"run_dir={directory}", *more).status == 1
+    assert {path.name: path.read_text() for path in directory.iterdir()} == {
+        name: name for name in ("curve.csv", "best.pt", "blocks.csv", "notes.txt")
+    }
+
+
 def test_clear_removes_all_files_of_a_run_but_its_log(tmp_path):
     record.write(tmp_path, {"id": "a", "status": "finished", "metrics": {}, "seconds": 0.0})
     for name in ("last.pt", "best.pt", "curve.csv", "blocks.csv", "train.log"):

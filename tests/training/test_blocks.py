@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from timescales import LSTM, MTSLSTM, PLSTM
 from timescales.config import folders, identity
 from timescales.errors import ConfigError
+from timescales.nn.stacked import LayerNorm
 from timescales.tasks.task import Batch, Spec
 from timescales.training import build
 from timescales.training.blocks import last_existing
@@ -162,3 +163,10 @@ def test_a_plain_model_has_the_weights_that_it_had():
     torch.manual_seed(0)
     model = SequenceModel(MTSLSTM(I, H), ALL)
     assert {f"rnn.{key}" for key in before} | {"readout.weight", "readout.bias"} == set(model.state_dict())
+
+
+@pytest.mark.parametrize("more", [{}, {"bias": False}, {"elementwise_affine": False}])
+def test_the_layer_norm_is_torchs(more):
+    x = torch.randn(B, H)
+    ours, torchs = LayerNorm(H, eps=0.5, **more), torch.nn.LayerNorm(H, eps=0.5, **more)
+    torch.testing.assert_close(ours(x), torchs(x))

@@ -1,6 +1,7 @@
 """SequenceModel: its inputs, its outputs, and which of its parameters are trained and stored."""
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -8,7 +9,11 @@ from torch.nn import functional as F
 
 from timescales import LSTM
 from timescales.tasks.task import Batch, Spec
+from timescales.training import build
 from timescales.training.model import SequenceModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def tokens(embedding, **more):
@@ -76,3 +81,11 @@ def test_without_dropout_no_random_number_is_drawn():
     before = torch.get_rng_state()
     model(BATCH)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_class_may_name_types_that_are_imported_for_type_checkers_alone():
+    class Own:
+        def __init__(self, sizes: "Sequence[int]"):
+            self.sizes = sizes
+
+    assert build.call("model", Own, {"sizes": [3, 4]}).sizes == [3, 4]

@@ -16,8 +16,9 @@ The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses s
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ from timescales.analysis.run import Run, load
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.files import write_atomic
-from timescales.runs import record
+from timescales.runs import lock, record
 
 __all__ = [
     "ANALYSES",
@@ -95,22 +96,28 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     if run.record["status"] not in record.ENDED:  # the values would stay when the weights have changed
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
     module = _module(name)
-    values = module.measure(run.model, run.task) if hasattr(module, "measure") else module.study(run).values
-    for file, text in getattr(values, "files", {}).items():
-        write_atomic(directory / file, text.encode())
-    _keep(directory, name, values)
+    with _held(run):
+        values = module.measure(run.model, run.task) if hasattr(module, "measure") else module.study(run).values
+        for file, text in getattr(values, "files", {}).items():
+            write_atomic(directory / file, text.encode())
+        _keep(directory, name, values)
     return values
 
 
 def study_run(run: Run, name: str) -> Study:
-    """Study a run. If it has ended, the values are kept in its record.
+    """Study a run. If it has ended, the values are kept in its record; a note says why they could not be.
 
     Raises ConfigError if the analysis is not made for the run's model and task.
     """
     study = _module(name).study(run)
+    notes = list(study.notes)
     if run.record["status"] in record.ENDED:  # a run that goes on writes its record itself
-        _keep(run.directory, name, study.values)
-    return replace(study, title=f"{study.title}\n{run.title}")
+        try:
+            with _held(run):
+                _keep(run.directory, name, study.values)
+        except ConfigError as error:
+            notes.append(f"not kept in the record: {error}")
+    return replace(study, title=f"{study.title}\n{run.title}", notes=notes)
 
 
 def compare_runs(runs: Sequence[Run], name: str, **options: Any) -> Study:
@@ -125,6 +132,17 @@ def compare_runs(runs: Sequence[Run], name: str, **options: Any) -> Study:
 
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"timescales.analysis.{name}")
+
+
+@contextlib.contextmanager
+def _held(run: Run) -> Iterator[None]:
+    """Hold the lock of an ended run. Raises ConfigError if another process holds it, or has trained the run again."""
+    with lock.hold(run.directory):
+        now = record.read(run.directory)
+        same = ("status", "steps", "seconds", "commit")
+        if now is None or any(now.get(key) != run.record.get(key) for key in same):
+            raise ConfigError(f"{run.directory} was trained again meanwhile: analyse it again")
+        yield
 
 
 def _keep(directory: Path, name: str, values: Mapping[str, float]) -> None:

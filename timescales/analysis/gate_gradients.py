@@ -112,9 +112,9 @@ def observed(model: SequenceModel, task: Task) -> Gates:
     exists = task.exists(batch).cpu()
     samples: list[Gates] = []
 
-    def read(layer: int, step: int, cell: Any, act: Callable, *arguments: Tensor) -> None:
+    def read(layer: int, step: int, cell: Any, act: Callable, *arguments: Tensor, **named: Tensor) -> None:
         if step % every == 0:
-            forget, norm = _gradient(cell, act, *arguments)
+            forget, norm = _gradient(cell, act, *arguments, **named)
             unit = torch.arange(forget.shape[-1]).expand(forget.shape)
             gates = Gates(torch.full_like(unit, layer + 1), unit, forget.cpu(), norm.cpu())
             samples.append(Gates(*(values[exists[step]].flatten() for values in gates)))
@@ -140,11 +140,13 @@ def _needs_gates_of_one_unit(model: SequenceModel) -> None:
             )
 
 
-def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor | None, *rest: Tensor) -> tuple[Tensor, Tensor]:
+def _gradient(
+    cell: Any, act: Callable, gx: Tensor, gh: Tensor | None, *rest: Tensor, **named: Tensor
+) -> tuple[Tensor, Tensor]:
     """The forget gates (B, H) of a step and the norms of their gradients. The arguments are those of `Cell.act`."""
     with torch.enable_grad():
         x = gx.detach().requires_grad_()
-        forget = act(x, None if gh is None else gh.detach(), *rest).forget
+        forget = act(x, None if gh is None else gh.detach(), *rest, **named).forget
         slopes = torch.autograd.grad(forget.sum(), x, allow_unused=True)[0] if forget.requires_grad else None
     if slopes is None:
         name = type(cell).__name__
@@ -154,16 +156,16 @@ def _gradient(cell: Any, act: Callable, gx: Tensor, gh: Tensor | None, *rest: Te
 
 
 def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextManager[None]:
-    """A context in which `read(layer, step, cell, act, *arguments)` is called before each `cell.act(*arguments)`."""
+    """A context in which `read(layer, step, cell, act, ...)` is called before each `cell.act(...)`."""
 
     def reporting(layer: int, cell: Any, act: Callable) -> Callable:
         step = -1
 
-        def reported(*arguments: Any) -> Any:
+        def reported(*arguments: Any, **named: Any) -> Any:
             nonlocal step
             step += 1
-            read(layer, step, cell, act, *arguments)
-            return act(*arguments)
+            read(layer, step, cell, act, *arguments, **named)
+            return act(*arguments, **named)
 
         return reported
 

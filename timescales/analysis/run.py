@@ -91,8 +91,8 @@ def _number(text: str) -> Any:
 def load(directory: str | Path, weights: str | None = "best") -> Run:
     """Load a run: its models, in evaluation mode, and its task, on a GPU if there is one.
 
-    weights: "best", the weights of the best validation, for an interrupted run the best so far; "last", the weights at
-        the end (of NT-ASGD not the averages); None, the weights before training.
+    weights: "best", the weights of the best validation, for a run that has not ended the best so far; "last", the
+        weights at the end (of NT-ASGD not the averages); None, the weights before training.
 
     Torch's precision and determinism are set as the run's configuration says. The state of the random number generators
     is left as it was. Raises ConfigError if there is no run, or no weights of its configuration.
@@ -111,20 +111,20 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
         model, task, _ = build.build(config)
     initial = copy.deepcopy(model)
     if weights is not None:
-        content = _load_weights(model, directory, weights, found["status"] == "interrupted")
+        content = _load_weights(model, directory, weights, record.state(found).ended)
         trained = content.get("progress") or {"curve": found["curve"], "step": found["steps"]}
         task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])  # as when training ended
     return Run(directory, found, model.eval(), initial.eval(), task)
 
 
-def _load_weights(model: SequenceModel, directory: Path, weights: str, interrupted: bool) -> dict[str, Any]:
+def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bool) -> dict[str, Any]:
     """Load the "best" or "last" weights of a run into its model; returns the checkpoint that holds them.
 
     Raises ConfigError if they are missing or differ.
     """
     from timescales.training import checkpoint
 
-    name = "last.pt" if weights == "last" or interrupted else "best.pt"
+    name = "last.pt" if weights == "last" or not ended else "best.pt"
     key = "best" if weights == "best" and name == "last.pt" else "model"
     content = checkpoint.load(directory / name, (key,), next(model.parameters()).device)
     if content is None or content[key] is None:

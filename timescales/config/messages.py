@@ -10,6 +10,7 @@ import errno
 import re
 import typing
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import NoneType
 from typing import NamedTuple
 
@@ -30,8 +31,9 @@ from timescales.config.keys import unknown_key
 from timescales.config.schema import BaseConfig, LoopSettings
 from timescales.errors import ConfigError
 
-# The system's error numbers for a run directory that cannot be made or written.
-NO_PLACE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+# The system's error numbers for a run directory that cannot be made or written, or a file that cannot be read.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_PLACE = FULL | {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO}
 NO_PLACE |= {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", NoneType: "null"}
@@ -99,11 +101,18 @@ def wrong_value(problem: Problem) -> str | None:
 
 
 def no_place(problem: Problem) -> str | None:
-    """run_dir=/proc/nowhere: the directory cannot be made, or the disk is full."""
+    """run_dir=/proc/nowhere: the directory cannot be made, or the disk is full. Or a file of data cannot be read."""
     error = problem.error
-    if isinstance(error, OSError) and error.filename and error.errno in NO_PLACE:
+    if not (isinstance(error, OSError) and error.filename and error.errno in NO_PLACE):
+        return None
+    given = (problem.typed("run_dir") or "").partition("=")[2].strip("'\"")
+    places = [Path(place).absolute() for place in (given, paths.RUNS) if place]
+    path = Path(str(error.filename)).absolute()
+    if any(path.is_relative_to(place) or place.is_relative_to(path) for place in places):  # or a folder above it
         return f"{error.filename}: {error.strerror}; choose another place with run_dir=DIR"
-    return None
+    if error.errno in FULL:
+        return f"{error.filename}: {error.strerror}; make room there"
+    return f"{error.filename}: {error.strerror}; make it readable"
 
 
 def no_launcher(problem: Problem) -> str | None:

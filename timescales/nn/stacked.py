@@ -32,4 +32,7 @@ class LayerNorm(nn.LayerNorm):
     """nn.LayerNorm over the last dimension that also takes several seeds stacked: x (..., R, B, I), a weight (R, I)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape) * self.weight.unsqueeze(-2) + self.bias.unsqueeze(-2)
+        y = F.layer_norm(x, self.normalized_shape, eps=self.eps)
+        if self.weight is not None:
+            y = y * self.weight.unsqueeze(-2)
+        return y if self.bias is None else y + self.bias.unsqueeze(-2)

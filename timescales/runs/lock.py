@@ -20,6 +20,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import tempfile
 import threading
 import time
@@ -33,6 +34,7 @@ from timescales.files import TEMPORARY
 HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows of a network's files may be a minute old
 RELEASED = "given back"
+LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of its files
 
 
 class RunningElsewhere(ConfigError):
@@ -51,8 +53,8 @@ class Lock:
         self.number = 0 if newest is None else newest + 1
         self.path = _path(directory, self.number).absolute()
         self.file = self._create()
-        for path in directory.glob("lock*"):
-            if _number(path.name) < self.number:
+        for number, path in paths(directory).items():
+            if number < self.number:
                 path.unlink(missing_ok=True)
         self.lost, self.last_beat, self.released = False, time.time(), threading.Event()
         self.thread = threading.Thread(target=self._keep_alive, daemon=True)
@@ -218,18 +220,18 @@ def _now(directory: Path) -> float:
         return os.fstat(file.fileno()).st_mtime
 
 
-def _newest(directory: Path) -> int | None:
-    """The highest number of a directory's locks; None if there is no lock."""
+def paths(directory: Path) -> dict[int, Path]:
+    """The files of a directory's lock by number; other files may have names that begin with "lock"."""
     try:
         names = os.listdir(directory)  # not glob, to which a file system that is away is an empty folder
     except FileNotFoundError:
-        return None
-    return max((_number(name) for name in names if name.startswith("lock")), default=None)
+        return {}
+    return {int(match[1] or 0): directory / match[0] for name in names if (match := LOCK.fullmatch(name))}
 
 
-def _number(name: str) -> int:
-    number = name.rpartition(".")[2]
-    return int(number) if number.isdigit() else 0
+def _newest(directory: Path) -> int | None:
+    """The highest number of a directory's locks; None if there is no lock."""
+    return max(paths(directory), default=None)
 
 
 def _path(directory: Path, number: int) -> Path:

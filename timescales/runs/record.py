@@ -16,7 +16,7 @@ from typing import Any
 from timescales.config.identity import family
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
-from timescales.runs import provenance
+from timescales.runs import lock, provenance
 
 
 class State(enum.Enum):
@@ -35,6 +35,7 @@ class State(enum.Enum):
 
 
 ENDED = tuple(state.value for state in State if state.ended)
+FILES = ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv")  # what a run leaves, but for its log
 CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
 
 
@@ -165,13 +166,27 @@ def what_changed(record: Mapping[str, Any] | None) -> str:
     return f"the source of {' or '.join(own)}, or its task's data, has changed" if own else "its numbers have changed"
 
 
-def clear(directory: Path) -> None:
-    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays)."""
-    if (record := read(directory)) is not None:  # by its id: the folder may hold other runs' too
-        for folder in (directory / "wandb").glob(f"*run-*-{record['id']}"):
+def files(directory: Path) -> dict[str, tuple[int, int]]:
+    """Those of a run's files that a directory has, each with what another writing of it changes."""
+    found = {}
+    for name in FILES:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(directory / name)
+            found[name] = (status.st_ino, status.st_mtime_ns)
+    return found
+
+
+def clear(directory: Path, before: Mapping[str, tuple[int, int]] | None = None) -> None:
+    """Remove a run: its record, checkpoints, curve, and what it has for W&B and TensorBoard (its log stays).
+
+    before: what `files` gave earlier; only what was written since then is removed.
+    """
+    written = [name for name, status in files(directory).items() if status != (before or {}).get(name)]
+    if "record.json" in written and (record := read(directory)) is not None:
+        for folder in (directory / "wandb").glob(f"*run-*-{record['id']}"):  # the folder may hold other runs' too
             shutil.rmtree(folder, ignore_errors=True)
         remove_events(directory, record["id"])
-    for name in ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv"):
+    for name in written:
         (directory / name).unlink(missing_ok=True)
 
 
@@ -186,15 +201,15 @@ def begun(directory: Path) -> bool:
     return (directory / "last.pt").exists() or has_ended(directory)
 
 
-def discard_unless_begun(directory: Path, slug: str) -> None:
+def discard_unless_begun(directory: Path, slug: str, before: Mapping[str, tuple[int, int]]) -> None:
     """Remove what a run that cannot begin has left; call it while holding the lock.
 
-    A directory with a checkpoint, or with an outcome, is left as it is.
+    A directory with a checkpoint, or with an outcome, is left as it is, and so are files that were there `before`.
     """
     if begun(directory):
         return
-    clear(directory)
-    for path in directory.glob("lock*"):
+    clear(directory, before)
+    for path in lock.paths(directory).values():
         path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()

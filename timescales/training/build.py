@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
@@ -144,7 +145,9 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         if key not in parameters or key in shared:
             names = [p for p in parameters if p not in shared]
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
-    hints = typing.get_type_hints(target.__init__)
+    hints = {}
+    with contextlib.suppress(NameError):  # of a type that is imported under `if TYPE_CHECKING`
+        hints = typing.get_type_hints(target.__init__)
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
             raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")

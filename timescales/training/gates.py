@@ -83,8 +83,8 @@ def watched(model: SequenceModel, read: Callable[[int, Any], None]) -> contextli
     """
 
     def reporting(layer: int, cell: Any, act: Callable) -> Callable:
-        def reported(*arguments: Any) -> Any:
-            result = act(*arguments)
+        def reported(*arguments: Any, **named: Any) -> Any:
+            result = act(*arguments, **named)
             read(layer, result)
             return result
 
