@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from timescales.analysis.observe import mean_forget, timescale
+from timescales.analysis.observe import mean_forget
+from timescales.nn.inits import timescale_of_gate
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
@@ -24,7 +25,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     "share/8" is the share of units with a time scale of about 8 steps, and so on for powers of two: the histogram.
     Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1 / ln f.
     """
-    times = timescale(torch.cat(mean_forget(model, task))).cpu()
+    times = timescale_of_gate(torch.cat(mean_forget(model, task))).cpu()
     q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
     quantiles = dict(zip(QUANTILES, times.quantile(q, interpolation="nearest").tolist(), strict=True))
     octaves = times.log2().round().clamp(BINS[0], BINS[-1])

@@ -44,6 +44,14 @@ def timescale_of_bias(bias: Tensor) -> Tensor:
     return torch.where(bias <= -INFINITE, 0.0, 1.0 / torch.nn.functional.softplus(-bias))
 
 
+def timescale_of_gate(f: Tensor) -> Tensor:
+    """Time scale (in steps) of a forget gate with the constant value f: -1 / ln f. Any shape and floating dtype.
+
+    It is 0 at f = 0, and infinite at f = 1, where -1 / ln f would be -inf.
+    """
+    return 1.0 / f.log().abs()
+
+
 def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:
     """Inverse survival function of InvGamma(alpha, scale): the T that is exceeded with probability q.
 

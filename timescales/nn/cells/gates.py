@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.inits import timescale_of_gate
 
 
 def cumax(z: Tensor) -> Tensor:
@@ -105,4 +106,4 @@ class URLSTMCell(LSTMCell):
 
     def timescales(self) -> Tensor:
         g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
-        return 1.0 / g.log().abs()  # a gate that rounds to 1 gives inf; -1 / log(1) would be -inf
+        return timescale_of_gate(g)
