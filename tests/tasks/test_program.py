@@ -16,7 +16,6 @@ from timescales.tasks.program import (
     BLANK,
     FORMS_OF,
     GREATER,
-    IGNORED,
     LESS,
     LOOP,
     MULTIPLY,
@@ -30,6 +29,7 @@ from timescales.tasks.program import (
     texts,
     values,
 )
+from timescales.tasks.task import IGNORED
 from timescales.training.model import SequenceModel
 
 MANY = {"train_size": 20_000, "batch_size": 20_000}
