@@ -307,8 +307,3 @@ def packed(codes: Tensor, front: bool) -> Tensor:
     longest = int((~blank).sum(1).max())
     gathered = codes.gather(1, order)
     return gathered[:, gathered.shape[1] - longest :] if front else gathered[:, :longest]
-
-
-def text_of(codes: Sequence[int]) -> str:
-    """A text from its codes, without those that are no characters."""
-    return "".join(SYMBOLS[k] for k in codes if 0 <= k < BLANK)
