@@ -23,12 +23,13 @@ from timescales import plotting  # noqa: E402
 from timescales.config import check, compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
-from timescales.tasks.characters import IGNORED, Characters  # noqa: E402
+from timescales.tasks.characters import Characters  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
 from timescales.tasks.pixels import Pixels  # noqa: E402
 from timescales.tasks.program import SYMBOLS as OF_PROGRAMS  # noqa: E402
 from timescales.tasks.scifar import MEAN, SCIFAR, SD  # noqa: E402
+from timescales.tasks.task import IGNORED  # noqa: E402
 from timescales.training import build  # noqa: E402
 
 COLUMNS = 100  # letters of a printed line; longer sequences are shown without their middle

@@ -1,6 +1,5 @@
 """Mean forget gates against literal means; watching a model; groups of time scales."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -114,11 +113,6 @@ def test_what_is_watched_runs_on_the_eager_engine():
     model = SequenceModel(LSTM(10, 3, engine="auto"), Copy(train_size=1, valid_size=1, test_size=1).spec)
     with observe.watched(model, lambda layer, act: None):
         assert model.rnn.engine == "eager"
-
-
-def test_ends_of_the_time_scales():
-    f = torch.tensor([0.0, math.exp(-1.0), 1.0], dtype=torch.float64)
-    assert observe.timescale(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
 
 
 def test_groups_are_of_neighbouring_time_scales():

@@ -20,6 +20,7 @@ from timescales.nn.inits import (
     forget_initializer,
     inverse_gamma_isf,
     timescale_of_bias,
+    timescale_of_gate,
 )
 
 WIDTHS = [1, 2, 1151]
@@ -170,6 +171,11 @@ def test_eq5_and_its_inverse():
     torch.testing.assert_close(timescale_of_bias(b), T, rtol=1e-10, atol=0)
     assert bias_of_timescale(torch.tensor([0.0, math.inf])).tolist() == [-math.inf, math.inf]
     assert timescale_of_bias(torch.tensor([-math.inf, math.inf])).tolist() == [0.0, math.inf]
+
+
+def test_ends_of_the_time_scales():
+    f = torch.tensor([0.0, math.exp(-1.0), 1.0], dtype=torch.float64)
+    assert timescale_of_gate(f).tolist() == [0.0, pytest.approx(1.0), math.inf]
 
 
 @pytest.mark.parametrize("b", [1.0, -2.5, 0])

@@ -22,7 +22,7 @@ from timescales.tasks import (
     VariableCopy,
     WordProblem,
 )
-from timescales.tasks.variable_copy import PAD
+from timescales.tasks.task import IGNORED
 
 SMALL = {"train_size": 70, "valid_size": 40, "test_size": 30, "batch_size": 16}
 
@@ -108,7 +108,7 @@ def joined(task, parts):
     if task.spec.readout == "last":
         return torch.cat(parts)
     longest = max(len(part) for part in parts)
-    fill = PAD if parts[0].dtype == torch.int64 else 0
+    fill = IGNORED if parts[0].dtype == torch.int64 else 0
     return torch.cat([torch.cat([p, p.new_full((longest - len(p), *p.shape[1:]), fill)]) for p in parts], 1)
 
 

@@ -16,7 +16,6 @@ from timescales.tasks.program import (
     BLANK,
     FORMS_OF,
     GREATER,
-    IGNORED,
     LESS,
     LOOP,
     MULTIPLY,
@@ -26,10 +25,10 @@ from timescales.tasks.program import (
     digits,
     draw,
     packed,
-    text_of,
     texts,
     values,
 )
+from timescales.tasks.task import IGNORED
 from timescales.training.model import SequenceModel
 
 MANY = {"train_size": 20_000, "batch_size": 20_000}
@@ -40,6 +39,11 @@ EXAMPLES = {
     "x=(19*43)for[3]x+=29": "904",
     "(22if21<23else56)-99": "923",
 }
+
+
+def text_of(codes):
+    """A text from its codes, without those that are no characters."""
+    return "".join(SYMBOLS[k] for k in codes if 0 <= k < BLANK)
 
 
 def run(text):

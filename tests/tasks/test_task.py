@@ -22,7 +22,7 @@ from timescales.tasks import (
 )
 from timescales.tasks.copy import DUMMY
 from timescales.tasks.data.text import SPLITS
-from timescales.tasks.variable_copy import PAD
+from timescales.tasks.task import IGNORED
 from timescales.training.model import SequenceModel
 
 SEQUENCES = (Copy, VariableCopy, SelectiveCopy, WordProblem, Program)
@@ -109,7 +109,7 @@ def test_shapes_fit_the_spec(make, name):
             assert batch.target.dtype == torch.get_default_dtype()
         else:
             assert batch.target.dtype == torch.int64
-            real = batch.target[batch.target != PAD]
+            real = batch.target[batch.target != IGNORED]
             assert real.min() >= 0
             assert real.max() < max(spec.output_size, 2)
         if spec.input == "real":
@@ -196,10 +196,10 @@ def test_chance_is_the_best_constant_predictor(make, name):
         logits = mean.logit(1e-12).expand_as(together.target)
     else:
         seen = torch.nn.functional.one_hot(together.target.clamp(min=0), max(task.spec.output_size, 2)).double()
-        seen = seen * (together.target != PAD).unsqueeze(-1)
+        seen = seen * (together.target != IGNORED).unsqueeze(-1)
         frequency = seen.sum(-2, keepdim=True) / seen.sum((-2, -1)).reshape(*seen.shape[:-2], 1, 1)
         if name == "variable_copy":  # the signal, at no fixed place, tells when to answer
-            answers = (together.target != DUMMY) & (together.target != PAD)
+            answers = (together.target != DUMMY) & (together.target != IGNORED)
             dummy = torch.eye(seen.shape[-1], dtype=torch.float64)[DUMMY]
             frequency = torch.where(answers.unsqueeze(-1), seen[answers].mean(0), dummy)
         logits = frequency.clamp(min=1e-300).log().expand_as(seen)

@@ -6,7 +6,7 @@ from configs import config
 from scipy import stats
 
 from timescales.tasks import Copy, VariableCopy
-from timescales.tasks.variable_copy import PAD
+from timescales.tasks.task import IGNORED
 
 
 def test_variable_copy_layout():
@@ -19,7 +19,7 @@ def test_variable_copy_layout():
         assert symbols.max() <= 7
         inputs = [*symbols.tolist(), *[8] * T, 9, *[8] * 9]
         assert batch.x[: T + 20, k].tolist() == inputs
-        assert batch.target[:, k].tolist() == [8] * (T + 10) + symbols.tolist() + [PAD] * (steps - T - 20)
+        assert batch.target[:, k].tolist() == [8] * (T + 10) + symbols.tolist() + [IGNORED] * (steps - T - 20)
         assert batch.mask[:, k].tolist() == [True] * (T + 20) + [False] * (steps - T - 20)
 
 

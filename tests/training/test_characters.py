@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from timescales import LSTM, PLSTM
 from timescales.config.schema import LoopSettings
 from timescales.tasks import Batch
-from timescales.tasks.characters import IGNORED, streams
+from timescales.tasks.characters import streams
 from timescales.tasks.data.text import SPLITS
+from timescales.tasks.task import IGNORED
 from timescales.training import loop
 
 

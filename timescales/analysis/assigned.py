@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.observe import timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
-from timescales.nn.inits import InverseGamma
+from timescales.nn.inits import InverseGamma, timescale_of_gate
 
 TITLE = "Time scale of each unit: assigned by its initial forget bias, and -1 / ln(mean forget gate on test data)"
 ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper prints none
@@ -33,7 +32,7 @@ def study(run: Run) -> Study:
     Raises ConfigError for a model without forget gates.
     """
     pairs = [
-        (cell.timescales().detach().cpu().double(), timescale(forget))
+        (cell.timescales().detach().cpu().double(), timescale_of_gate(forget))
         for cell, forget in zip(run.initial.rnn.layers, run.forget, strict=True)
     ]
     assigned, estimated = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))

@@ -16,10 +16,10 @@ from timescales import plotting
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
+from timescales.training.memory import quantiles
 from timescales.training.model import SequenceModel
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
-QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 
 
 def study(run: Run) -> Study:
@@ -48,12 +48,16 @@ def rows_of(run: Run) -> list[dict[str, Any]]:
 
 def values_of(run: Run) -> dict[str, float]:
     """The values of `study`."""
-    q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
     return {
         f"{when}/{name}": value
         for when, model in (("initial", run.initial), ("trained", run.model))
-        for name, value in zip(QUANTILES, times(model).quantile(q, interpolation="nearest").tolist(), strict=True)
+        for name, value in named_quantiles(times(model)).items()
     }
+
+
+def named_quantiles(times: Tensor) -> dict[str, float]:
+    """q10, median and q90 of the times of units (units,)."""
+    return dict(zip(("q10", "median", "q90"), quantiles(times, (0.1, 0.5, 0.9)), strict=True))
 
 
 def draw(figure: Any, runs: Sequence[Run]) -> None:

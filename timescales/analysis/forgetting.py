@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import torch
 
-from timescales.analysis.observe import mean_forget, timescale
+from timescales.analysis.characteristic_times import named_quantiles
+from timescales.analysis.observe import mean_forget
+from timescales.nn.inits import timescale_of_gate
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
 WEIGHTS = "last"  # as in the paper: after training, even if the loss was lower before
-QUANTILES = {"min": 0.0, "q10": 0.1, "median": 0.5, "q90": 0.9, "max": 1.0}
 BINS = range(-2, 15)  # time scales from 2^-2 to 2^14 steps, each with half an octave on both sides; open at the ends
 
 
@@ -24,8 +25,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     "share/8" is the share of units with a time scale of about 8 steps, and so on for powers of two: the histogram.
     Differs: the paper's time scale of a gate is 1 / (1 - f), half a step more than -1 / ln f.
     """
-    times = timescale(torch.cat(mean_forget(model, task))).cpu()
-    q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
-    quantiles = dict(zip(QUANTILES, times.quantile(q, interpolation="nearest").tolist(), strict=True))
+    times = timescale_of_gate(torch.cat(mean_forget(model, task))).cpu()
+    quantiles = {"min": times.min().item()} | named_quantiles(times) | {"max": times.max().item()}
     octaves = times.log2().round().clamp(BINS[0], BINS[-1])
     return quantiles | {f"share/{2.0**k:g}": (octaves == k).double().mean().item() for k in BINS}

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import titles
-from timescales.analysis.observe import mean_forget, timescale
+from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
+from timescales.nn.inits import timescale_of_gate
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
 ACTIVATIONS = [k / 40 for k in range(41)]
@@ -74,7 +75,7 @@ def mean_gates(run: Run) -> Gates:
 def rows_of(gates: Gates) -> list[dict[str, Any]]:
     """The rows of `study`."""
     before, after = torch.cat(gates.before), torch.cat(gates.after)
-    times = {"steps_before": timescale(before), "steps_after": timescale(after)}
+    times = {"steps_before": timescale_of_gate(before), "steps_after": timescale_of_gate(after)}
     columns = {"before": before, "after": after, **times}
     return by_unit(gates.run.model, {name: values.tolist() for name, values in columns.items()})
 
@@ -84,7 +85,7 @@ def summary(gates: Gates) -> dict[str, float]:
     values: dict[str, float] = {}
     for when, layers in (("before", gates.before), ("after", gates.after)):
         f = torch.cat(layers)
-        times = timescale(f)
+        times = timescale_of_gate(f)
         values |= {
             f"{when}/mean": float(f.mean()),
             f"{when}/share_above_0.9": float((f > 0.9).double().mean()),
@@ -100,7 +101,7 @@ def draw(figure: Any, gates: Sequence[Gates], names: Sequence[str]) -> None:
     """A row of panels per run. Left: histogram of activations. Right: histogram of time scales."""
     axes = plotting.panels(figure, 2, len(gates), width=12.0, height=0.8 + 3.2 * len(gates), sharex="col")
     pairs = [(torch.cat(of_run.before), torch.cat(of_run.after)) for of_run in gates]
-    times = [tuple(timescale(f).clamp(min=0.05, max=1e6) for f in pair) for pair in pairs]
+    times = [tuple(timescale_of_gate(f).clamp(min=0.05, max=1e6) for f in pair) for pair in pairs]
     edges = _log_edges(torch.cat([values for pair in times for values in pair]))
     for k, of_run in enumerate(gates):
         left, right = axes[2 * k : 2 * k + 2]

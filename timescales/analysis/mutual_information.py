@@ -16,6 +16,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
+from timescales.tasks.task import entropy
 from timescales.training.progress import progress
 
 TITLE = "Mutual information of two words of the training text, by their distance"
@@ -57,13 +58,12 @@ def information(words: Tensor, distance: int) -> float:
     """
     x, y = words[:-distance].long(), words[distance:].long()
     pairs = torch.unique(x * (int(words.max()) + 1) + y, return_counts=True)[1]
-    return entropy(torch.bincount(x)) + entropy(torch.bincount(y)) - entropy(pairs)
+    return entropy_in_bits(torch.bincount(x)) + entropy_in_bits(torch.bincount(y)) - entropy_in_bits(pairs)
 
 
-def entropy(counts: Tensor) -> float:
+def entropy_in_bits(counts: Tensor) -> float:
     """Entropy in bits of the frequencies given by counts (n,)."""
-    p = counts.double() / counts.sum()
-    return float(torch.special.entr(p).sum()) / math.log(2.0)
+    return entropy(counts) / math.log(2.0)
 
 
 def distances(n: int) -> list[int]:

@@ -69,11 +69,6 @@ def answers(model: SequenceModel, task: Task) -> Tensor:
     return torch.cat([task.correct(model(batch).logits, batch).cpu() for batch in batches])
 
 
-def timescale(forget: Tensor) -> Tensor:
-    """-1 / ln f in steps: the time scale of a forget gate held at f. 0 at f = 0, infinite at f = 1."""
-    return 1.0 / forget.log().abs()
-
-
 def by_timescale(times: Tensor, size: int, of: int) -> dict[str, Tensor]:
     """Groups of units with neighbouring time scales (H,), the longest first: indices of units by name.
 

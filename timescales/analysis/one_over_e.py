@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.characteristic_times import times
+from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
@@ -25,7 +25,6 @@ from timescales.training.memory import one_over_e, share_beyond
 from timescales.training.model import SequenceModel
 
 TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), and at zero input"
-QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
 
 
 def measure(model: SequenceModel, task: Task) -> dict[str, float]:
@@ -63,12 +62,8 @@ def rows_of(run: Run, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
 
 def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
     """The values of `measure`. A quantile beyond the longest lag is infinite; all are NaN if any time is."""
-    q = torch.tensor(list(QUANTILES.values()), dtype=torch.float64)
-    quantiles = dict(zip(QUANTILES, t_1e.quantile(q, interpolation="nearest").tolist(), strict=True))
-    return quantiles | {
-        "beyond": share_beyond(t_1e),
-        "zero_input/median": float(zero_input.quantile(0.5, interpolation="nearest")),
-    }
+    zero_input_median = named_quantiles(zero_input)["median"]
+    return named_quantiles(t_1e) | {"beyond": share_beyond(t_1e), "zero_input/median": zero_input_median}
 
 
 def draw(figure: Any, runs: Sequence[Run], rows: Sequence[Sequence[dict[str, Any]]]) -> None:

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.needs import needs_age
-from timescales.analysis.observe import sequence, watched
+from timescales.analysis.observe import sequence
 from timescales.analysis.reset_units import SEQUENCES
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
 from timescales.tasks import Batch, Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
+from timescales.training.gates import watched
 from timescales.training.model import SequenceModel
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the whole time

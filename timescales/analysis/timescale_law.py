@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.observe import mean_forget, timescale
+from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
-from timescales.nn.inits import inverse_gamma_isf
+from timescales.nn.inits import inverse_gamma_isf, timescale_of_gate
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
@@ -33,7 +33,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
 
     Differs: in the authors' code all windows of a text have the same weight, also the short last one; here all steps.
     """
-    return fit(timescale(torch.cat(mean_forget(model, task))).cpu())
+    return fit(timescale_of_gate(torch.cat(mean_forget(model, task))).cpu())
 
 
 def study(run: Run) -> Study:
@@ -53,7 +53,7 @@ def compare(runs: Sequence[Run]) -> Study:
 
 def times_of(run: Run) -> Tensor:
     """The time scales of the units of all layers, (units,)."""
-    return torch.cat([timescale(forget) for forget in run.forget])
+    return torch.cat([timescale_of_gate(forget) for forget in run.forget])
 
 
 def rows_of(run: Run) -> list[dict[str, float]]:

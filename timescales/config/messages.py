@@ -1,6 +1,8 @@
 """One clear line for every wrong input, naming the nearest right word. Imports no torch.
 
-`HANDLERS` and `HYDRA_HANDLERS` list the kinds of errors. Most are recognised by Hydra's texts:
+`HANDLERS` and `HYDRA_HANDLERS` list the kinds of errors. Most are recognised by Hydra's texts, because Hydra offers no
+other way: it raises a few classes for many kinds of errors. What is wrong, and at which key, is mostly in the text
+alone.
 tests/config/test_messages.py has an example of each, and fails where a new version of Hydra has other texts.
 """
 

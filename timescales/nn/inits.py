@@ -31,7 +31,8 @@ INFINITE = 8192.0  # stored instead of an infinite bias: gates are exactly 0 and
 def bias_of_timescale(timescale: Tensor) -> Tensor:
     """Forget bias for a given time scale (in steps) at zero input: b = -ln(e^(1/T) - 1).
 
-    T = 0 gives b = -inf (f = 0); T = inf gives b = inf (f = 1). Source: Mahto et al. 2021, Eq. 5.
+    T = 0 gives b = -inf (f = 0); T = inf gives b = inf (f = 1). Any shape and floating dtype, which b has too.
+    Source: Mahto et al. 2021, Eq. 5.
     """
     return -torch.log(torch.expm1(1.0 / timescale))
 
@@ -39,9 +40,18 @@ def bias_of_timescale(timescale: Tensor) -> Tensor:
 def timescale_of_bias(bias: Tensor) -> Tensor:
     """Time scale (in steps) of a sigmoid gate at zero input: -1 / ln sigmoid(b). Inverse of `bias_of_timescale`.
 
-    It is 0 for a bias of -INFINITE or less.
+    It is 0 for a bias of -INFINITE or less. Any shape and floating dtype, which T has too.
     """
     return torch.where(bias <= -INFINITE, 0.0, 1.0 / torch.nn.functional.softplus(-bias))
+
+
+def timescale_of_gate(f: Tensor) -> Tensor:
+    """Time scale (in steps) of a forget gate with the constant value f: -1 / ln f.
+
+    It is 0 at f = 0, and infinite at f = 1, where -1 / ln f would be -inf. Any shape and floating dtype, which T has
+    too.
+    """
+    return 1.0 / f.log().abs()
 
 
 def inverse_gamma_isf(q: Tensor, alpha: float, scale: float = 1.0) -> Tensor:

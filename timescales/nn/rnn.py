@@ -7,7 +7,6 @@ output, state = rnn(more, state)    # continue from this state
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import itertools
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timescales.errors import nearest
 from timescales.nn import engine as engines
 from timescales.nn import state as states
 from timescales.nn.cells import Cell
@@ -301,8 +301,7 @@ def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str
         if key in inspect.signature(parent).parameters:
             raise ValueError(f"{name} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
         known = [p.name for p in inspect.signature(type(rnn)).parameters.values() if p.kind not in VARIABLE]
-        near = difflib.get_close_matches(key, known, 1)
-        raise ValueError(f"{name} has no argument {key}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(f"{name} has no argument {key}{nearest(key, known)}")
 
 
 def layer_sizes(input_size: int, hidden_size: int | Sequence[int], num_layers: int) -> list[tuple[int, int]]:

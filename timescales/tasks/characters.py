@@ -7,13 +7,11 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from timescales.tasks.data import text
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive
+from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_choice, check_positive, entropy, loss_of_steps
 
 STREAMS = 128  # streams into which the validation and test texts are cut, whatever the training batch is
-IGNORED = -100  # the target of steps after the end of the text
 
 
 class Characters(Task):
@@ -69,8 +67,7 @@ class Characters(Task):
             "valid": streams(characters.valid.to(self.device), STREAMS, before, whole=True),
             "test": streams(characters.test.to(self.device), STREAMS, before, whole=True),
         }
-        counts = torch.bincount(characters.train.long(), minlength=len(self.symbols))
-        self.frequency = counts.double() / len(characters.train)
+        self.counts = torch.bincount(characters.train.long(), minlength=len(self.symbols))
         self.spec = Spec(
             "one_hot" if embedding is None else "tokens",
             input_size=len(self.symbols),
@@ -94,15 +91,15 @@ class Characters(Task):
             yield Batch(segment[:-1].clamp(min=0).contiguous(), segment[1:].contiguous())
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED)
+        return loss_of_steps(logits, batch.target)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED, reduction="sum")
+        loss = loss_of_steps(logits, batch.target, "sum")
         n = int((batch.target != IGNORED).sum())
         return {"loss": (loss, n), "bpc": (loss / math.log(2.0), n)}
 
     def chance(self) -> float:
-        return float(torch.special.entr(self.frequency).sum())
+        return entropy(self.counts)
 
 
 def streams(symbols: Tensor, n: int, before: int, whole: bool) -> Tensor:

@@ -6,9 +6,8 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Spec, Task, accuracies, check_choice, loss_of_steps
 
 SYMBOLS, LENGTH = 8, 10  # ten symbols, each one of 0 to 7
 DUMMY, SIGNAL = 8, 9
@@ -101,19 +100,14 @@ class Copy(Task):
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         scored = slice(-LENGTH, None) if self.score == "answers" else slice(None)
-        return F.cross_entropy(logits[scored].flatten(0, 1), batch.target[scored].flatten())
+        return loss_of_steps(logits[scored], batch.target[scored])
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return (logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]
-        n = correct.shape[1]
-        return {
-            "loss": (self.loss(logits, batch) * n, n),
-            "accuracy": (correct.sum(), correct.numel()),
-            "sequence_accuracy": (correct.all(0).sum(), n),
-        }
+        correct, n = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:], batch.target.shape[1]
+        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(correct)
 
     def chance(self) -> float:
         return math.log(SYMBOLS) * (1.0 if self.score == "answers" else LENGTH / self.steps)

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_positive
-
-IGNORED = -100  # the target of steps at which nothing is to be chosen
+from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_positive, loss_of_steps
 
 
 class DelayedMatch(Task):
@@ -95,13 +93,13 @@ class DelayedMatch(Task):
         return Batch(x.to(torch.get_default_dtype()), self.moved(target))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED)
+        return loss_of_steps(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return logits[-1].argmax(-1) == batch.target[-1]
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED, reduction="sum")
+        loss = loss_of_steps(logits, batch.target, "sum")
         choice, apples = batch.target.shape[1], int((batch.target[1:-1] != IGNORED).sum())
         collected = (logits[1:-1].argmax(-1) == batch.target[1:-1]).sum()
         sums = {"loss": (loss, choice + apples), "accuracy": (self.correct(logits, batch).sum(), choice)}

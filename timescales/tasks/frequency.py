@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Spec, Task, check_choice, entropy_of_bit
 
 DURATION = 125.0  # time units within which every wave lies
 SHORTEST = 15.0  # duration of the shortest wave in time units, and the smallest number of asynchronous points
@@ -125,7 +125,7 @@ class Frequency(Task):
         """Entropy of the labels: half are 1 by design, and 4 % of the others under log-uniform negatives."""
         extra = math.log(BAND[1] / BAND[0]) / math.log(PERIODS[1] / PERIODS[0])
         positive = 0.5 + (0.5 * extra if self.negatives == "log_uniform" else 0.0)
-        return -positive * math.log(positive) - (1.0 - positive) * math.log(1.0 - positive)
+        return entropy_of_bit(positive)
 
 
 def _uniform(generator: torch.Generator, low: float, high: float | Tensor, *shape: int) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from timescales.tasks.curriculum import Curriculum
-from timescales.tasks.task import check_choice
+from timescales.tasks.task import check_choice, entropy_of_bit
 
 
 class NParity(Curriculum):
@@ -78,13 +76,8 @@ class NParity(Curriculum):
 
     def chance(self) -> float:
         """The sum of the entropies of the answers that are trained at this time."""
-        return sum(entropy(self.odd(n)) for n in self.trained)
+        return sum(entropy_of_bit(self.odd(n)) for n in self.trained)
 
     def odd(self, n: int) -> float:
         """The probability that the number of ones among n bits is odd: (1 - E[(1 - 2 p)^n]) / 2 for p of a one."""
         return 0.5 - (0.5 / (n + 1) if self.mixed and n % 2 == 0 else 0.0)
-
-
-def entropy(p: float) -> float:
-    """The entropy of a bit that is 1 with probability p, in nats."""
-    return -p * math.log(p) - (1.0 - p) * math.log(1.0 - p)

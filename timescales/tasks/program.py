@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, seeded
+from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_choice, check_positive, loss_of_steps, seeded
 
 SYMBOLS = "0123456789+-*<>=()[]ifelsorx"  # the characters of programs; a digit is its own number
 BLANK = len(SYMBOLS)  # a place of a text without a character
-IGNORED = -100  # the target of steps that are no answer
 
 # One level of a program: A is the level inside it, B, C and D are literals, K is a digit from 1 to 9.
 FORMS = ("A+B", "A-B", "A*B", "AifB<CelseD", "AifB>CelseD", "x=Afor[K]x+=B")
@@ -158,13 +157,13 @@ class Program(Task):
         return packed(texts(programs), front=True), packed(digits(values(programs), programs), front=False)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED)
+        return loss_of_steps(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return ((logits.argmax(-1) == batch.target) | (batch.target == IGNORED)).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=IGNORED, reduction="sum")
+        loss = loss_of_steps(logits, batch.target, "sum")
         n = int((batch.target != IGNORED).sum())
         return {
             "loss": (loss, n),
@@ -308,8 +307,3 @@ def packed(codes: Tensor, front: bool) -> Tensor:
     longest = int((~blank).sum(1).max())
     gathered = codes.gather(1, order)
     return gathered[:, gathered.shape[1] - longest :] if front else gathered[:, :longest]
-
-
-def text_of(codes: Sequence[int]) -> str:
-    """A text from its codes, without those that are no characters."""
-    return "".join(SYMBOLS[k] for k in codes if 0 <= k < BLANK)

@@ -6,12 +6,10 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_positive
+from timescales.tasks.task import IGNORED, Batch, Spec, Task, accuracies, check_positive, loss_of_steps
 
 BLANK = 0
-IGNORED = -100  # the target of steps before the answers
 
 
 class SelectiveCopy(Task):
@@ -82,20 +80,14 @@ class SelectiveCopy(Task):
         return Batch(x, target)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        answers = slice(-self.length, None)
-        return F.cross_entropy(logits[answers].flatten(0, 1), batch.target[answers].flatten())
+        return loss_of_steps(logits[-self.length :], batch.target[-self.length :])
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return (logits[-self.length :].argmax(-1) == batch.target[-self.length :]).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct = logits[-self.length :].argmax(-1) == batch.target[-self.length :]
-        n = correct.shape[1]
-        return {
-            "loss": (self.loss(logits, batch) * n, n),
-            "accuracy": (correct.sum(), correct.numel()),
-            "sequence_accuracy": (correct.all(0).sum(), n),
-        }
+        correct, n = logits[-self.length :].argmax(-1) == batch.target[-self.length :], batch.target.shape[1]
+        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(correct)
 
     def chance(self) -> float:
         return math.log(self.alphabet - 2)

@@ -17,6 +17,8 @@ from torch.nn import functional as F
 
 EVAL_BATCH = 500  # sequences of a validation or test batch; texts are read in streams instead
 
+IGNORED = -100  # the target of a step that is not scored
+
 
 @dataclass(frozen=True)
 class AWD:
@@ -234,6 +236,32 @@ def seeded(words: str) -> torch.Generator:
     """A CPU generator whose seed is a hash of the string."""
     digest = hashlib.sha256(words.encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
+def loss_of_steps(logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """Cross-entropy in nats of logits (S, B, C) and targets (S, B), over the steps whose target is not IGNORED.
+
+    reduction: "mean", "sum", or "none" for the loss of each step, (S B,).
+    """
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction=reduction)
+
+
+def accuracies(correct: Tensor) -> dict[str, tuple[Tensor, int]]:
+    """Two metrics of several answers a sequence: the shares of correct answers, and of sequences with all correct.
+
+    correct: whether each answer is correct, (answers, B) bool.
+    """
+    return {"accuracy": (correct.sum(), correct.numel()), "sequence_accuracy": (correct.all(0).sum(), correct.shape[1])}
+
+
+def entropy(counts: Tensor) -> float:
+    """Entropy in nats of the frequencies given by counts (C,)."""
+    return float(torch.special.entr(counts.double() / counts.sum()).sum())
+
+
+def entropy_of_bit(p: float) -> float:
+    """Entropy in nats of a bit that is 1 with probability p, which is neither 0 nor 1."""
+    return -p * math.log(p) - (1.0 - p) * math.log(1.0 - p)
 
 
 def sizes_within(

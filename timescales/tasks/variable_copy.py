@@ -6,12 +6,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from timescales.tasks.copy import CLASSES, DUMMY, LENGTH, SIGNAL, SYMBOLS, Copy
-from timescales.tasks.task import Batch, Spec
-
-PAD = -100  # target of a step that does not exist; cross_entropy ignores it
+from timescales.tasks.task import IGNORED, Batch, Spec, loss_of_steps
 
 
 class VariableCopy(Copy):
@@ -71,12 +68,12 @@ class VariableCopy(Copy):
         x = torch.full((steps, end - first), DUMMY, device=self.device)
         x[:LENGTH] = symbols
         x.scatter_(0, signal, SIGNAL)
-        target = torch.where(mask, DUMMY, PAD)
+        target = torch.where(mask, DUMMY, IGNORED)
         target.scatter_(0, signal + torch.arange(LENGTH, device=self.device).unsqueeze(1), symbols)
         return Batch(x, target, mask)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD)
+        return loss_of_steps(logits, batch.target)
 
     def answers(self, logits: Tensor, batch: Batch) -> Tensor:
         """The number of correct answers of each sequence, (B,), 0 to 10."""
@@ -88,10 +85,10 @@ class VariableCopy(Copy):
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         correct = self.answers(logits, batch)
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), ignore_index=PAD, reduction="sum")
+        loss = loss_of_steps(logits, batch.target, "sum")
         n = len(correct)
         return {
-            "loss": (loss, int((batch.target != PAD).sum())),
+            "loss": (loss, int((batch.target != IGNORED).sum())),
             "accuracy": (correct.sum(), LENGTH * n),
             "sequence_accuracy": ((correct == LENGTH).sum(), n),
         }

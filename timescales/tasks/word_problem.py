@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive
+from timescales.tasks.task import Batch, Spec, Task, accuracies, check_choice, check_positive, loss_of_steps
 
 Permutation = tuple[int, ...]  # entry i is where point i goes
 # Of each group, permutations that generate it.
@@ -89,19 +88,14 @@ class WordProblem(Task):
         return Batch(x, running_products(x, self.products))
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
+        return loss_of_steps(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return (logits.argmax(-1) == batch.target).all(0)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct = logits.argmax(-1) == batch.target
-        n = correct.numel()
-        return {
-            "loss": (self.loss(logits, batch) * n, n),
-            "accuracy": (correct.sum(), n),
-            "sequence_accuracy": (correct.all(0).sum(), correct.shape[1]),
-        }
+        n = batch.target.numel()
+        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(logits.argmax(-1) == batch.target)
 
     def chance(self) -> float:
         return math.log(len(self.elements))

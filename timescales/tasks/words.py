@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from timescales.tasks.data import text
-from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive
+from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive, entropy, loss_of_steps
 
 # Lengths of training windows: standard deviation, smallest length, probability of half the mean.
 SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05
@@ -156,11 +155,11 @@ class Words(Task):
             yield Batch(window[:-1], window[1:], lr_scale=length / self.length if training else None)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten())
+        return loss_of_steps(logits, batch.target)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss of each word, (S, B)."""
-        return F.cross_entropy(logits.flatten(0, 1), batch.target.flatten(), reduction="none").view_as(batch.target)
+        return loss_of_steps(logits, batch.target, "none").view_as(batch.target)
 
     def penalty(self, output: Any) -> Tensor | float:
         """Penalty of the last layer's activations (AR) and of their changes from step to step (TAR)."""
@@ -176,8 +175,7 @@ class Words(Task):
         return metrics | {"perplexity": math.exp(min(metrics["loss"], 700.0))}
 
     def chance(self) -> float:
-        frequency = self.counts(("train",)).cpu().double() / len(self.tokens["train"])
-        return float(torch.special.entr(frequency).sum())
+        return entropy(self.counts(("train",)).cpu())
 
     def words(self, x: Tensor) -> list[str]:
         """The words of tokens (S,)."""

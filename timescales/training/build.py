@@ -58,7 +58,11 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
 
 
 def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
-    """The model of a configuration, sized by the task, on the configuration's device."""
+    """The model of a configuration, sized by the task, on the configuration's device.
+
+    A T_max of "auto" in config["model"] is replaced, in `config` itself, by the task's horizon in steps.
+    Raises ConfigError for an argument that does not exist or does not fit, and for an engine that cannot run here.
+    """
     fill_horizon(config["model"], task.spec.horizon)
     of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
     # Keys at their defaults are left out: AWDModel takes none of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -26,10 +26,10 @@ def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
     return [quantiles(times) for times in model.rnn.timescales()]
 
 
-def quantiles(times: Tensor) -> list[float]:
-    """Quantiles (`QUANTILES`) of the times of units (H,)."""
-    q = torch.tensor(QUANTILES, dtype=torch.float64)
-    return times.cpu().double().quantile(q, interpolation="nearest").tolist()
+def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:
+    """The quantiles q of the times of units (H,): each is one of these times. All are NaN if any time is."""
+    points = torch.tensor(q, dtype=torch.float64)
+    return times.cpu().double().quantile(points, interpolation="nearest").tolist()
 
 
 def timescale_values(layers: list[list[float]]) -> dict[str, float]:

@@ -21,7 +21,10 @@ def observe(optimizer: Optimizer, loss: float) -> None:
 
 
 def step(optimizer: Optimizer | StackedOptimizer, lr_scale: float | None = None) -> None:
-    """One step; lr_scale multiplies its learning rates, of a single optimizer alone."""
+    """One step of the optimizer.
+
+    lr_scale: factor of its learning rates in this step alone; None for 1. A `StackedOptimizer` takes None only.
+    """
     if lr_scale is None:
         optimizer.step()
         return

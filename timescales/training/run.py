@@ -99,7 +99,10 @@ class TrainingRun:
         return self.batch
 
     def record_step(self, loss: Tensor, output: Output) -> None:
-        """Note a training step; at a log step look at the losses: one that is not finite ends the run."""
+        """Note a training step; at a log step look at the losses: one that is not finite ends the run.
+
+        loss: the task's, without the penalty, a scalar on its device. output: the model's; a carried state is kept.
+        """
         progress = self.progress
         progress.step += 1
         self.batch, self.values, self.in_step = None, {}, True

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.cells.gates import MECHANISMS, URLSTMCell, cumax, refined, with_master_gates
 from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Uniform, is_number
+from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Uniform, is_number, timescale_of_gate
 
 
 class GatedCell(Cell):
@@ -166,7 +166,7 @@ class GatedCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln f of the effective forget gate, (H,). It is infinite where f is 1: the last units of a cumax."""
         f, _ = self.effective(self.by_gate(self.weights().bias_ih))
-        return 1.0 / f.log().abs()
+        return timescale_of_gate(f)
 
     def extra_repr(self) -> str:
         zoneout = f", zoneout_h={self.zoneout_h}" if self.zoneout_h else ""

@@ -11,10 +11,14 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.inits import timescale_of_gate
 
 
 def cumax(z: Tensor) -> Tensor:
-    """Ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018)."""
+    """Ordered gate: the cumulative sum of softmax(z) over the units, increasing to 1 (Shen et al. 2018).
+
+    z: pre-activations, (..., H). Returns: (..., H).
+    """
     if has_torch_function_unary(z):  # the engines, which trace a step, have code of their own for it
         result: Tensor = handle_torch_function(cumax, (z,), z)
         return result
@@ -24,13 +28,16 @@ def cumax(z: Tensor) -> Tensor:
 def refined(f: Tensor, r: Tensor) -> Tensor:
     """Forget gate f adjusted by the refine gate r: 2 r f + (1 - 2 r) f^2 (Gu et al. 2020, Eq. 10).
 
-    It equals r (1 - (1 - f)^2) + (1 - r) f^2.
+    It equals r (1 - (1 - f)^2) + (1 - r) f^2. f, r and the result: (..., H).
     """
     return f * (2.0 * r + (1.0 - 2.0 * r) * f)
 
 
 def with_master_gates(f_master: Tensor, i_master: Tensor, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
-    """Forget and input gate from master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20)."""
+    """Forget and input gate from master and fine gates (Shen et al. 2018; Gu et al. 2020, Eqs. 18-20).
+
+    All gates, also the two that are returned, are (..., H): rows of master gates are repeated already.
+    """
     overlap = f_master * i_master
     return f * overlap + (f_master - overlap), i * overlap + (i_master - overlap)
 
@@ -105,4 +112,4 @@ class URLSTMCell(LSTMCell):
 
     def timescales(self) -> Tensor:
         g = refined(self.bias_total("forget").sigmoid(), self.bias_total("refine").sigmoid())
-        return 1.0 / g.log().abs()  # a gate that rounds to 1 gives inf; -1 / log(1) would be -inf
+        return timescale_of_gate(g)

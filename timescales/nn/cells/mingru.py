@@ -66,7 +66,8 @@ class MinGRUCell(Cell):
 def retained(s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:
     """What a gate with the pre-activation s keeps during the time dt, f = sigmoid(s)^dt, and 1 - f.
 
-    Both keep their digits where f is near 0 or 1.
+    s: (..., H). dt: (..., 1) or a number, at least 0. Returns: f and 1 - f, (..., H) each. Both keep their digits where
+    f is near 0 or 1.
     """
     if not isinstance(dt, Tensor) and dt == 1.0:
         return s.sigmoid(), (-s).sigmoid()

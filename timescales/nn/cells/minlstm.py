@@ -70,5 +70,8 @@ class MinLSTMCell(Cell):
 
 
 def log_ratio(forget: Tensor, write: Tensor) -> Tensor:
-    """ln(a / b) of the gates a = sigmoid(forget) and b = sigmoid(write). a / (a + b) is its sigmoid."""
+    """ln(a / b) of the gates a = sigmoid(forget) and b = sigmoid(write). a / (a + b) is its sigmoid.
+
+    forget, write and the result are (..., H).
+    """
     return softplus(-write) - softplus(-forget)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Weights
 from timescales.nn.cells.gated import GatedCell
+from timescales.nn.inits import timescale_of_gate
 from timescales.nn.stacked import LayerNorm, Linear, project
 
 
@@ -216,7 +217,7 @@ class RMCCell(GatedCell):
         """-1 / ln f of the effective forget gate at zero input and M = 0, (H,). It is infinite where f is 1."""
         biases = self.by_gate(self.weights().bias_ih)
         f, _ = self.effective({gate: self.by_memory(biases[gate]) for gate in self.gates[1:]})
-        return (1.0 / f.log().abs()).expand(*f.shape[:-1], self.units).flatten(-2)
+        return timescale_of_gate(f).expand(*f.shape[:-1], self.units).flatten(-2)
 
     def extra_repr(self) -> str:
         style = f", gate_style={self.gate_style}" if self.gate_style != "unit" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -213,29 +214,41 @@ def _equations_or_reason(cell: Cell, timed: bool) -> Equations | str:
     return found if found.reads_dt or not timed else known(cell, False)
 
 
+class Parts(NamedTuple):
+    """The results of a step: the new state, and the gradients, of which d_h and d_dt may be empty."""
+
+    new: list[Node]
+    d_x: list[Node]
+    d_h: list[Node]
+    d_state: list[Node]
+    d_vectors: list[Node]
+    d_dt: list[Node]
+
+    def all(self) -> list[Node]:
+        """The nodes of all parts."""
+        return [node for part in self for node in part]
+
+    def map(self, change: Callable[[list[Node]], list[Node]]) -> Parts:
+        """The same parts of what `change` makes of all nodes."""
+        changed = iter(change(self.all()))
+        return Parts(*(list(itertools.islice(changed, len(part))) for part in self))
+
+
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     graph = t.graph
     H = max(t.heights)
-    unwrapped_x, rows_x = _without_row_gradients(t.d_gx)
-    unwrapped_h, rows_h = _without_row_gradients(t.d_gh or [])
-    gradients = [*t.d_state, *t.d_vectors.values(), *([] if t.d_dt is None else [t.d_dt])]
+    d_x, rows_x = _without_row_gradients(t.d_gx)
+    d_h, rows_h = _without_row_gradients(t.d_gh or [])
+    parts = Parts(t.new, d_x, d_h, t.d_state, list(t.d_vectors.values()), [] if t.d_dt is None else [t.d_dt])
     # A gate needs separate shares if a step reads one of them, or if their gradients differ.
-    read = in_order([*t.new, *unwrapped_x, *unwrapped_h, *gradients])
-    apart = {node.value[0] for node in read if node.op in ("x", "h")}
+    apart = {node.value[0] for node in in_order(parts.all()) if node.op in ("x", "h")}
     if t.d_gh is None:
         apart = set(range(len(t.heights)))
     else:
         apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
     replaced = {graph.input("pre", k): _apart(graph, k) for k in apart}
-    results = [*t.new, *unwrapped_x, *unwrapped_h, *gradients]
-    results = substitute(graph, results, replaced)
-    new, results = results[: len(t.new)], results[len(t.new) :]
-    d_x, results = results[: len(t.heights)], results[len(t.heights) :]
-    d_h, results = results[: len(unwrapped_h)], results[len(unwrapped_h) :]
-    d_state, results = results[: len(fields)], results[len(fields) :]
-    d_vectors = dict(zip(t.d_vectors, results, strict=False))
-    d_dt = None if t.d_dt is None else results[-1]
-    read = in_order([*new, *d_x, *d_h, *gradients])
+    parts = parts.map(lambda nodes: substitute(graph, nodes, replaced))
+    read = in_order(parts.all())
     rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
     if wrong := rows & (apart | {node.value[0] for node in read if node.op == "pre"}):
         raise NotTraceable(f"uses the pre-activations of gate {min(wrong)} besides their cumax")
@@ -245,18 +258,19 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
             if (kind == "pre") == (k not in apart):
                 node = graph.input("row" if k in rows else kind, k)
                 blocks.append(Block(k, kind, H // height, k in rows, node))
-                d_blocks.append(d_h[k] if kind == "h" else d_x[k])
-    used = in_order([*new, *d_blocks, *d_state, *d_vectors.values(), *([] if d_dt is None else [d_dt])])
+                d_blocks.append((parts.d_h if kind == "h" else parts.d_x)[k])
+    used = in_order(parts._replace(d_x=d_blocks, d_h=[]).all())
+    d_vectors = dict(zip(t.d_vectors, parts.d_vectors, strict=True))
     vectors = tuple(sorted(node.value for node in used if node.op == "vector"))
     zero = graph.constant(0.0)
     return Equations(
         divisors=tuple(H // height for height in t.heights),
         blocks=tuple(blocks),
         fields=fields,
-        new=tuple(new),
+        new=tuple(parts.new),
         d_blocks=tuple(d_blocks),
-        d_state=tuple(d_state),
-        d_dt=d_dt,
+        d_state=tuple(parts.d_state),
+        d_dt=parts.d_dt[0] if parts.d_dt else None,
         vectors=vectors,
         d_vectors=tuple(d_vectors.get(v, zero) for v in vectors),
         noises=t.noises,

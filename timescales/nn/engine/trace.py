@@ -114,16 +114,52 @@ def _place(cell: Cell, error: BaseException) -> str:
 
 
 def _trace(cell: Cell, with_dt: bool) -> Trace:
-    H = cell.hidden_size
     heights = tuple(cell.height(gate) for gate in cell.gates)
-    recorder = Recorder(H)
-    graph = recorder.graph
+    recorder = Recorder(cell.hidden_size)
     hoisting = Hoisting(recorder, heights)
-    dtype = float_type(cell)
-    copy = copy_on_cpu(cell, is_stacked(cell), dtype)
+    copy = copy_on_cpu(cell, is_stacked(cell), float_type(cell))
     assert isinstance(copy, Cell)
     _add_roots(hoisting, copy)
-    attributes = dict(vars(copy))
+    example = _example(cell, recorder, heights, with_dt)
+    gx, gh, state, dt = example
+    new = _forward(copy, example, recorder, hoisting)
+    fields = cell.State._fields
+    new_nodes = [_only(recorder, hoisting, cell, value, name) for name, value in zip(fields, new, strict=True)]
+    leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
+    arguments = [value for value in (gx, gh, *state, dt) if isinstance(value, Tensor)]
+    gradients = _gradients(recorder, new, [*arguments, *leaves])
+    d_vectors = {
+        vector.value: node
+        for leaf in leaves
+        for vector, node in zip(_nodes_of(recorder, leaf), gradients[id(leaf)], strict=True)
+    }
+    hoisting.hoisted.finish()
+    return Trace(
+        graph=recorder.graph,
+        heights=heights,
+        new=new_nodes,
+        d_gx=gradients[id(gx)],
+        d_gh=None if gh is None else gradients[id(gh)],
+        d_state=[gradients[id(field)][0] for field in state],
+        d_dt=gradients[id(dt)][0] if with_dt else None,
+        d_vectors=d_vectors,
+        hoisted=hoisting.hoisted,
+        noises=hoisting.noises,
+    )
+
+
+class Example(NamedTuple):
+    """The arguments of the step that is traced: gx and gh (BATCH, sum of heights), state (BATCH, H), dt (BATCH, 1)."""
+
+    gx: Tensor
+    gh: Tensor | None
+    state: Any
+    dt: Tensor | float
+
+
+def _example(cell: Cell, recorder: Recorder, heights: Sequence[int], with_dt: bool) -> Example:
+    """Arguments of a step, whose numbers the recorder knows as inputs."""
+    graph, dtype = recorder.graph, float_type(cell)
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
         tensor = torch.full((BATCH, sum(n for _, n in blocks)), 0.1, dtype=dtype, requires_grad=True)
@@ -132,56 +168,46 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
 
     gx = argument([(graph.input("x", k), n) for k, n in enumerate(heights)])
     gh = argument([(graph.input("h", k), n) for k, n in enumerate(heights)]) if cell.recurrent else None
-    fields = cell.State._fields
-    state = cell.State(*(argument([(graph.input("state", k), H)]) for k in range(len(fields))))
-    dt: Tensor | float = 1.0
-    if with_dt:
-        dt = torch.ones(BATCH, 1, dtype=dtype, requires_grad=True)
-        column = recorder.everywhere((BATCH, 1), graph.input("dt"))
-        recorder.remember(dt, column._replace(sequence=torch.arange(BATCH).unsqueeze(1)))
+    fields = range(len(cell.State._fields))
+    state = cell.State(*(argument([(graph.input("state", k), cell.hidden_size)]) for k in fields))
+    if not with_dt:
+        return Example(gx, gh, state, 1.0)
+    dt = torch.ones(BATCH, 1, dtype=dtype, requires_grad=True)
+    column = recorder.everywhere((BATCH, 1), graph.input("dt"))
+    recorder.remember(dt, column._replace(sequence=torch.arange(BATCH).unsqueeze(1)))
+    return Example(gx, gh, state, dt)
+
+
+def _forward(cell: Cell, example: Example, recorder: Recorder, hoisting: Hoisting) -> Any:
+    """The state that a step returns. Raises NotTraceable if it is none, or if the step sets an attribute."""
+    attributes = dict(vars(cell))
     with torch.enable_grad(), recorder, hoisting:
         try:
-            new = copy.step(gx, gh, state, dt)
+            new = cell.step(*example)
         except (RuntimeError, ValueError) as error:
             _check_gates(cell, hoisting.pieces, error)
             raise
-    if changed := [key for key, value in vars(copy).items() if attributes.get(key) is not value]:
+    if changed := [key for key, value in vars(cell).items() if attributes.get(key) is not value]:
         raise NotTraceable(f"sets the attribute {changed[0]}, which a kernel does not")
-    new_nodes = [_only(recorder, hoisting, cell, v, name) for name, v in zip(fields, _checked(cell, new), strict=True)]
-    wanted = [gx, *([] if gh is None else [gh]), *state, *([dt] if isinstance(dt, Tensor) else [])]
-    leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
-    differentiable = {k: v for k, v in enumerate(new) if v.requires_grad}
+    if not isinstance(new, cell.State):
+        raise NotTraceable(f"returns {type(new).__name__}, not its State")
+    return new
+
+
+def _gradients(recorder: Recorder, new: Sequence[Tensor], tensors: Sequence[Tensor]) -> dict[int, list[Node]]:
+    """By the id of each tensor its gradient: an expression for each of its blocks."""
+    differentiable = {k: value for k, value in enumerate(new) if value.requires_grad}
     d_new = []
-    for k in differentiable:
-        d_new.append(torch.full((BATCH, H), 0.1, dtype=dtype))
-        recorder.remember(d_new[-1], recorder.by_units([(graph.input("d_state", k), H)], BATCH))
+    for k, value in differentiable.items():
+        d_new.append(torch.full((BATCH, recorder.H), 0.1, dtype=value.dtype))
+        recorder.remember(d_new[-1], recorder.by_units([(recorder.graph.input("d_state", k), recorder.H)], BATCH))
     recorder.backward = True
-    gradients: tuple[Tensor | None, ...] = (None,) * (len(wanted) + len(leaves))
+    gradients: tuple[Tensor | None, ...] = (None,) * len(tensors)
     if differentiable:
         with recorder:
             loss = Loss.apply(recorder, d_new, *differentiable.values())
-            gradients = torch.autograd.grad(loss, [*wanted, *leaves], allow_unused=True)
-    d_gx, *rest = (_gradient(recorder, d, like) for d, like in zip(gradients, [*wanted, *leaves], strict=True))
-    d_gh = None if gh is None else rest.pop(0)
-    d_state, rest = rest[: len(fields)], rest[len(fields) :]
-    d_dt = rest.pop(0) if with_dt else None
-    d_vectors = {}
-    for leaf, nodes in zip(leaves, rest, strict=True):
-        for input_node, node in zip(_nodes_of(recorder, leaf), nodes, strict=True):
-            d_vectors[input_node.value] = node
-    hoisting.hoisted.finish()
-    return Trace(
-        graph,
-        heights,
-        new_nodes,
-        d_gx,
-        d_gh,
-        [nodes[0] for nodes in d_state],
-        d_dt[0] if d_dt else None,
-        d_vectors,
-        hoisting.hoisted,
-        hoisting.noises,
-    )
+            gradients = torch.autograd.grad(loss, tensors, allow_unused=True)
+    return {id(like): _gradient(recorder, d, like) for like, d in zip(tensors, gradients, strict=True)}
 
 
 class Loss(torch.autograd.Function):
@@ -217,13 +243,6 @@ def _add_roots(hoisting: Hoisting, copy: nn.Module) -> None:
             for key, value in values.items():
                 if isinstance(value, Tensor):
                     hoisting.add_root(prefix + key, value, is_state)
-
-
-def _checked(cell: Cell, new: Any) -> Any:
-    """The state that a step returned. Raises NotTraceable if it is none."""
-    if not isinstance(new, cell.State):
-        raise NotTraceable(f"returns {type(new).__name__}, not its State")
-    return new
 
 
 def _only(recorder: Recorder, hoisting: Hoisting, cell: Cell, value: Any, name: str) -> Node:
