@@ -103,6 +103,7 @@ VARIANTS = {
 # The section of the benchmark that measures a model, if it is not "layer".
 SECTION = dict.fromkeys(("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn", "rmc"), "gates")
 SECTION |= dict.fromkeys(pairs.SCANS, "scan")
+SIZE = ("S", "B", "I", "H")  # of a row of the benchmarks: steps, batch, inputs, hidden
 CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
 
 SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
@@ -183,12 +184,10 @@ def gate_speed() -> str:
     columns = {"own gate": "the gate above", "GRU": "our GRU", "nn.GRU": "torch.nn.GRU", "fused LSTM": "our LSTM"}
     body = []
     for link, rows in _measured("gates"):
-        own = {row["variant"]: row for row in rows}
-        if "own gate" in own:
-            sizes = [own["own gate"][key] for key in ("S", "B", "I", "H")]
-            body.append(
-                [link.replace("../../", "../"), *sizes, *(f"{float(own[name]['ratio']):.2f}" for name in columns)]
-            )
+        for sizes in [[row[key] for key in SIZE] for row in rows if row["variant"] == "own gate"]:
+            ratios = {row["variant"]: row["ratio"] for row in rows if [row[key] for key in SIZE] == sizes}
+            shown = (f"{float(ratios[name]):.2f}" if name in ratios else "" for name in columns)
+            body.append([link.replace("../../", "../"), *sizes, *shown])
     text = SPEED_TEXT.format(loop="").replace("](../", "](")
     return "\n".join([text, "", *grid(["processor", "steps", "batch", "input", "hidden", *columns.values()], body)])
 
@@ -323,7 +322,7 @@ def speed(name: str) -> str:
         for config in CONFIGS:
             own = {row["variant"]: row for row in rows if row["config"] == config}
             if own.keys() & set(TIMED[name]):
-                sizes = [next(iter(own.values()))[key] for key in ("S", "B", "I", "H")]
+                sizes = [next(iter(own.values()))[key] for key in SIZE]
                 ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
                 body.append([link, *sizes, *ratios])
     if not body:
