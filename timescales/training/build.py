@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
@@ -149,9 +148,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         if key not in parameters or key in shared:
             names = [p for p in parameters if p not in shared]
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
-    hints = {}
-    with contextlib.suppress(NameError):  # of a type that is imported under `if TYPE_CHECKING`
-        hints = typing.get_type_hints(target.__init__)
+    hints = _hints(target)
     for key, value in arguments.items():
         if not _fits(value, hints.get(key, Any)):
             raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")
@@ -191,6 +188,14 @@ def locate(group: str, target: str) -> Callable:
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
         raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
     return target_class
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """The types of a class's arguments; none where one is imported under `if TYPE_CHECKING`."""
+    try:
+        return typing.get_type_hints(target.__init__)
+    except NameError:
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:
