@@ -80,7 +80,7 @@ def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
     words = types_of(None, lambda text: ["kept", *text.split()])
     assert words == sorted({"kept", *first})
     assert "spacy" not in provenance.provenance("cpu")["versions"]
-    key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
+    key = {"file": content_hash(path), "tokens": "spacy", "version": 3}
     assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"].split("\0") == words
 
 

@@ -1,14 +1,12 @@
-"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar or unpacked folder, and its tokens."""
+"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar, a zip or a folder, and its tokens."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import re
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales.tasks.data.cache import cached, content_hash
-from timescales.tasks.data.corpus import Corpus, members, reason, whole
+from timescales.tasks.data.cache import cached
+from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.places import Layout, Named
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
-MEMBER = re.compile(r"(?:^|/)(train|test)/(neg|pos)/[^/]+\.txt$")
+REVIEW = r"(?:train|test)/(?:neg|pos)/\d[^/]*\.txt"  # a file is called after its number
 ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
@@ -46,7 +45,7 @@ def load(
     Raises MissingData if the reviews are not there and cannot be downloaded, ValueError if they are incomplete.
     """
     path = CORPUS.locate(root)
-    key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
+    key = {"file": CORPUS.content_hash(path), "tokens": "spacy", "version": 3}
     # spaCy's rules differ between releases. Without spaCy, only tokens cached without a release can be read.
     with contextlib.suppress(metadata.PackageNotFoundError):
         key["spacy"] = metadata.version("spacy")
@@ -58,22 +57,15 @@ def load(
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:
     """(label, text) of every labelled review of "train" and "test", sorted by text. Raises ValueError if damaged."""
+    from tqdm import tqdm
+
     reviews: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
-    try:
-        for name, text in _texts(path):
-            if match := MEMBER.search(name):
-                reviews[match[1]].append((LABELS.index(match[2]), text.decode().rstrip("\n")))
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as IMDB ({reason(error)}): delete it and fetch it again") from error
+    for file in tqdm(CORPUS.files(path), f"reading {path.name}", unit=" reviews", delay=1, disable=None, leave=False):
+        split, label = file.name.lower().split("/")[-3:-1]
+        with CORPUS.reading(file.name):
+            reviews[split].append((LABELS.index(label), file.text().rstrip("\n")))
     # Sorted by label, a shortened evaluation would see one class only.
     return {split: sorted(pairs, key=lambda pair: pair[::-1]) for split, pairs in reviews.items()}
-
-
-def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
-        files = ((file, file.as_posix()) for file in path.glob("*/*/*.txt"))
-        return ((name, file.read_bytes()) for file, name in files if MEMBER.search(name))
-    return members(path, MEMBER.search)
 
 
 def tokenizer() -> Callable[[str], list[str]]:
@@ -135,7 +127,8 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="imdb",
     title="IMDB",
-    patterns=("aclImdb*.tar.gz", "*/aclImdb*.tar.gz", "aclImdb", "*/aclImdb"),
+    layouts=(Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),),
+    named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},
     count=_count,
     url="https://huggingface.co/datasets/stanfordnlp/imdb",
