@@ -191,6 +191,15 @@ def test_a_review_in_latin_1_is_named(tmp_path, how):
     assert "delete" not in str(error.value)
 
 
+def test_a_zero_byte_in_a_review_stays_in_its_word(tmp_path):
+    write(tmp_path / "aclImdb", REVIEWS | {"train/pos/2_9.txt": b"a\0b zoo"})
+    for _ in range(2):  # made, then from the cache
+        types, reviews, _ = imdb.load(tmp_path, allow_partial=True)
+        assert types == ["a\0b", "bad", "film", "good", "zoo"]
+        words = [types[k] for k in reviews["train"].tokens.tolist()]
+        assert words == ["a\0b", "zoo", "bad", "film", "good", "film"]
+
+
 def test_a_new_file_of_the_system_does_not_tokenise_again(tmp_path, monkeypatch):
     write(tmp_path / "aclImdb", REVIEWS)
     first = imdb.load(tmp_path, allow_partial=True)

@@ -52,7 +52,7 @@ def load(
     content = cached("imdb", key, lambda: _tokens(path))
     reviews = {split: Reviews(*(content[split][field] for field in Reviews._fields)) for split in SPLITS}
     counts = {f"{split} reviews": len(reviews[split].labels) for split in SPLITS}
-    return content["types"].split("\0"), reviews, CORPUS.check(path, counts, allow_partial)
+    return content["types"], reviews, CORPUS.check(path, counts, allow_partial)
 
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:
@@ -79,7 +79,7 @@ def tokenizer() -> Callable[[str], list[str]]:
 
 
 def _tokens(path: Path) -> dict[str, Any]:
-    """What `load` caches: the types, joined by zero bytes, and the fields of `Reviews` of each split."""
+    """What `load` caches: the types and the fields of `Reviews` of each split."""
     reviews = read(path)
     number: dict[str, int] = {}  # of each type, in the order of first sight
     content: dict[str, Any] = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
@@ -88,7 +88,7 @@ def _tokens(path: Path) -> dict[str, Any]:
     place[torch.tensor([number[word] for word in types], dtype=torch.long)] = torch.arange(len(types)).int()
     for split in SPLITS:
         content[split]["tokens"] = place[content[split]["tokens"]]
-    return content | {"types": "\0".join(types)}
+    return content | {"types": types}
 
 
 def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]) -> dict[str, Tensor]:
