@@ -176,7 +176,7 @@ def _overview(found: Tables, measure: bool) -> None:
     from timescales.tasks.data.all import CORPORA
     from timescales.tasks.data.corpus import data_root
 
-    absent = [name for name, corpus in CORPORA.items() if corpus.find(data_root(None)) is None]
+    absent = [name for name, corpus in CORPORA.items() if not corpus.present(data_root(None))]
 
     def all_of() -> list[status.Status]:
         bar = tqdm(found.named or found.known, leave=False)

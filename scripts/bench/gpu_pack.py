@@ -46,11 +46,8 @@ def digits() -> None:
         return
     target = PACK / "data" / "MNIST" / "raw"
     target.mkdir(parents=True)
-    for path in mnist.files(found):
-        if path.suffix == ".gz":
-            shutil.copy(path, target)
-        else:
-            (target / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+    for name, file in zip(mnist.FILES, mnist.CORPUS.files(found), strict=True):
+        (target / f"{name}.gz").write_bytes(gzip.compress(file.read(), 9, mtime=0))
 
 
 def corpora() -> None:

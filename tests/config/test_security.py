@@ -19,7 +19,7 @@ from quick import QUICK
 
 from timescales import files, paths
 from timescales.errors import ConfigError
-from timescales.tasks.data import cifar, corpus, imdb, text
+from timescales.tasks.data import cifar, imdb, places, text
 from timescales.training import build, checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,7 +168,7 @@ def test_a_tar_writes_nothing_and_its_links_are_not_followed(tmp_path):
 
 
 def test_a_huge_member_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "LARGEST", 1000)
+    monkeypatch.setattr(places, "LARGEST", 1000)
     path = synthetic.write_cifar(tmp_path / "cifar-10-python.tar.gz", 50, 10)
     with pytest.raises(ValueError, match=r"would have .* bytes.*fetch it again"):
         cifar.read(path)
@@ -193,7 +193,7 @@ def test_archives_are_never_unpacked_whole():
 def test_a_zip_is_read_in_memory(tmp_path):
     path = tmp_path / "text8.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("../../up", "abc")
+        archive.writestr("../../text8", "abc")
     assert text._read_text8(path) == b"abc"
     assert [p.name for p in tmp_path.iterdir()] == ["text8.zip"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from timescales.files import cache_dir
-from timescales.tasks.data.cache import cached, content_hash
+from timescales.tasks.data.cache import cached, content_hash, status_hash
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -68,11 +68,11 @@ def test_content_hash_is_the_contents(tmp_path):
     second.write_text("one")
     assert content_hash(first) == content_hash(second)
     assert content_hash(first) != content_hash(first, second)
-    before = content_hash(tmp_path)
-    assert before == content_hash(tmp_path)
+    before = status_hash(tmp_path, [first, second])
+    assert before == status_hash(tmp_path, [second, first])
     second.write_text("other")
     assert content_hash(first) != content_hash(second)
-    assert content_hash(tmp_path) != before
+    assert status_hash(tmp_path, [first, second]) != before
 
 
 def test_the_users_cache(monkeypatch, tmp_path):

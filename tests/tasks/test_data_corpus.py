@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from timescales.tasks.data import cifar, glove, imdb, mnist
 from timescales.tasks.data.corpus import Corpus, MissingData, data_root, whole
+from timescales.tasks.data.places import Layout, Named
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -27,7 +28,8 @@ def toy(download=None):
     return Corpus(
         name="toy",
         title="Toy",
-        patterns=("toy.txt", "*/toy*.txt"),
+        layouts=(Layout({"toy.txt": r"toy[^/]*\.txt"}),),
+        named=Named(folders="toy.*", archives="toy"),
         counts={"lines": 1200, "words": 3},
         count=lambda path: {"lines": len(path.read_text().splitlines()), "words": 3},
         url="https://example.invalid/toy",
@@ -43,14 +45,14 @@ def test_what_people_have_is_found(tmp_path, place):
     assert toy().locate(tmp_path) == path
 
 
-def test_an_empty_folder_is_no_corpus(tmp_path):
+def test_a_broken_link_or_a_folder_of_its_name_is_no_corpus(tmp_path):
     (tmp_path / "toy.txt").symlink_to("annexed/and/not/here")
     assert toy().find(tmp_path) is None
     (tmp_path / "toy.txt").unlink()
     (tmp_path / "toy.txt").mkdir()
     assert toy().find(tmp_path) is None
-    (tmp_path / "toy.txt" / "inside").touch()
-    assert toy().find(tmp_path) == tmp_path / "toy.txt"
+    (tmp_path / "toy.txt" / "toy.txt").touch()
+    assert toy().find(tmp_path) == tmp_path / "toy.txt" / "toy.txt"
 
 
 def test_a_missing_corpus_is_one_clear_line_at_once(tmp_path, monkeypatch):
@@ -59,7 +61,7 @@ def test_a_missing_corpus_is_one_clear_line_at_once(tmp_path, monkeypatch):
     with pytest.raises(MissingData) as error:
         toy().locate(place)
     text = str(error.value)
-    for word in ("Toy", str(place), "toy.txt, */toy*.txt", "HF_HUB_OFFLINE", "fetch_data.py toy", "data_root=DIR"):
+    for word in ("Toy", str(place), "looked for toy.txt", "HF_HUB_OFFLINE", "fetch_data.py toy", "data_root=DIR"):
         assert word in text
     assert "\n" not in text
     assert not place.exists()
@@ -104,6 +106,11 @@ def test_counts_decide(tmp_path):
     assert words == ["Toy subset: 1,201 of 1,200 lines, 4 of 3 words"]
 
 
+def test_a_file_that_may_not_be_read_is_not_called_damaged():
+    with pytest.raises(ValueError, match=r"toy\.txt may not be read: make it readable"), toy().reading("toy.txt"):
+        raise PermissionError(13, "Permission denied", "toy.txt")
+
+
 def test_tables_need_what_can_be_fetched():
     import fetch_data
 
@@ -127,7 +134,7 @@ def test_fetch_data_looks_counts_and_says_so(tmp_path, monkeypatch, capsys):
         lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
         assert "incomplete: 30 of 60,000 training images, 10 of 10,000 test images" in lines["mnist"]
         assert "incomplete: 20 of 25,000 train reviews, 10 of 25,000 test reviews" in lines["imdb"]
-        assert "delete it and fetch it again" in lines["cifar10"]
+        assert "move it elsewhere and fetch it again: `python scripts/fetch_data.py cifar10`" in lines["cifar10"]
         assert f"not under {tmp_path}" in lines["glove"]
         assert ("HF_HUB_OFFLINE is set" in lines["glove"]) is not bool(check)  # a check asks no server
     (tmp_path / "toy.txt").write_text("x\n" * 1200)

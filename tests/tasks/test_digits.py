@@ -1,6 +1,5 @@
 """Sequential and permuted MNIST: orders of pixels, scaling, splits."""
 
-import gzip
 import hashlib
 import os
 
@@ -56,7 +55,7 @@ def test_the_random_order_is_one_for_every_run(make):
 
 def test_digits_are_scaled_and_read_row_by_row(make, digits_root):
     batch = epoch_of(make("smnist"), "test")[0]
-    raw = mnist.read_idx(digits_root / "MNIST" / "raw" / "t10k-images-idx3-ubyte")[:30]
+    raw = mnist.load(digits_root)[2].reshape(-1, 28, 28).numpy()[:30]
     assert batch.x.shape == (784, 30, 1)
     assert batch.x.min() == 0.0
     assert batch.x.max() == 1.0
@@ -100,8 +99,7 @@ def test_digits_at_full_size(tmp_path):
     assert images.shape == (60_000, 784)
     assert test_images.shape == (10_000, 784)
     assert images.dtype == labels.dtype == torch.uint8
-    found = mnist.files(mnist.CORPUS.find(root))[0]
-    data = gzip.decompress(found.read_bytes()) if found.suffix == ".gz" else found.read_bytes()
+    data = mnist.CORPUS.files(mnist.CORPUS.find(root))[0].read()
     if real:
         assert hashlib.md5(data).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
         assert images.double().mean().item() / 255 == pytest.approx(REAL["mean"], abs=5.1e-5)

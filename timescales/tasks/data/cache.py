@@ -7,7 +7,7 @@ import io
 import json
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,18 @@ def cached(name: str, key: dict[str, Any], make: Callable[[], dict[str, Any]]) -
 
 
 def content_hash(*paths: Path) -> str:
-    """Sixteen hex digits: a hash of the content of files, and of the names, sizes and times of files in folders."""
+    """Sixteen hex digits: a hash of the content of files."""
     combined = hashlib.sha256()
     for path in paths:
-        if path.is_dir():
-            for file in sorted(p for p in path.rglob("*") if p.is_file()):
-                status = file.stat()
-                combined.update(f"{file.relative_to(path)}/{status.st_size}/{status.st_mtime_ns}\n".encode())
-        else:
-            with open(path, "rb") as opened:
-                combined.update(hashlib.file_digest(opened, "sha256").digest())
+        with open(path, "rb") as opened:
+            combined.update(hashlib.file_digest(opened, "sha256").digest())
+    return combined.hexdigest()[:16]
+
+
+def status_hash(folder: Path, paths: Iterable[Path]) -> str:
+    """Sixteen hex digits: a hash of the names, sizes and times of many files in a folder."""
+    combined = hashlib.sha256()
+    for path in sorted(paths):
+        status = path.stat()
+        combined.update(f"{path.relative_to(folder)}/{status.st_size}/{status.st_mtime_ns}\n".encode())
     return combined.hexdigest()[:16]

@@ -1,12 +1,10 @@
-"""CIFAR-10, read from its tar of Python pickles or from the unpacked folder."""
+"""CIFAR-10, read from its Python pickles, in their tar, a zip or a folder."""
 
 from __future__ import annotations
 
 import io
 import os
 import pickle
-import tarfile
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timescales.tasks.data.corpus import Corpus, members, reason, whole
+from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.places import File, Layout, Named
 
-FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
+ARCHIVE = "cifar-10-python.tar.gz"
 TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
 
 
@@ -40,24 +39,12 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
 
 
 def read(path: Path) -> Images:
-    """The images of a tar or folder, complete or not. Raises ValueError if it is damaged."""
-    try:
-        files = _files(path)
-        parts = [[_batch(files[name]) for name in names] for names in (TRAIN, TEST)]
-    except (OSError, EOFError, KeyError, ValueError, pickle.UnpicklingError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(
-            f"{path} cannot be read as CIFAR-10 ({reason(error)}): delete it and fetch it again"
-        ) from error
-    (train, train_labels), (test, test_labels) = ([torch.cat(t) for t in zip(*p, strict=True)] for p in parts)
+    """The images of an archive or folder, complete or not. Raises ValueError if it is damaged."""
+    batches = [_batch(file) for file in CORPUS.files(path)]
+    (train, train_labels), (test, test_labels) = (
+        [torch.cat(tensors) for tensors in zip(*part, strict=True)] for part in (batches[:-1], batches[-1:])
+    )
     return Images(train, train_labels, test, test_labels)
-
-
-def _files(path: Path) -> dict[str, bytes]:
-    if path.is_dir():
-        return {name: (path / name).read_bytes() for name in (*TRAIN, *TEST)}
-    return {
-        Path(name).name: content for name, content in members(path, lambda name: Path(name).name in (*TRAIN, *TEST))
-    }
 
 
 class _Plain(pickle.Unpickler):
@@ -71,12 +58,14 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it contains {module}.{name}")
 
 
-def _batch(data: bytes) -> tuple[Tensor, Tensor]:
-    """Images (N, 3, 1024) and labels of one file."""
-    content = _Plain(io.BytesIO(data), encoding="bytes").load()
-    if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
-        raise ValueError("one of its files has no images")
-    return torch.from_numpy(content[b"data"].reshape(-1, 3, 1024)), torch.tensor(content[b"labels"], dtype=torch.uint8)
+def _batch(file: File) -> tuple[Tensor, Tensor]:
+    """Images (N, 3, 1024) and labels (N,) of one file."""
+    with CORPUS.reading(file.name):
+        content = _Plain(io.BytesIO(file.read()), encoding="bytes").load()
+        if not isinstance(content, dict) or not isinstance(content.get(b"data"), np.ndarray):
+            raise ValueError("it has no images")
+        images = torch.from_numpy(content[b"data"].reshape(-1, 3, 1024))
+        return images, torch.tensor(content[b"labels"], dtype=torch.uint8)
 
 
 def _count(images: Images) -> dict[str, int | str]:
@@ -94,7 +83,8 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="cifar10",
     title="CIFAR-10",
-    patterns=(ARCHIVE, FOLDER, f"*/{ARCHIVE}", f"*/{FOLDER}"),
+    layouts=(Layout({name: name for name in (*TRAIN, *TEST)}),),
+    named=Named(folders=r"cifar[-_ ]?10(?!\d).*", archives=r"cifar-10-(?:python|batches-py).*"),
     counts={"training images": 50_000, "test images": 10_000},
     count=lambda path: _count(read(path)),
     url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",

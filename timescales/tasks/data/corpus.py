@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-import tarfile
 import tempfile
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from timescales.files import TEMPORARY, cache_dir
-
-LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as large
+from timescales.tasks.data import places
+from timescales.tasks.data.cache import content_hash, status_hash
+from timescales.tasks.data.places import File, Layout, Named
 
 
 class MissingData(ValueError):
@@ -37,30 +37,46 @@ class Corpus:
     """A data set. Its content decides whether it is complete, not the names of its files.
 
     name: its name for scripts/fetch_data.py. title: its usual name, for messages.
-    patterns: glob patterns of its places under the data root; the first match is taken.
+    layouts: how its files are called. named: how folders and archives with it are called.
     counts: what the complete data set contains, such as {"training images": 60_000}. "digest", if it is known, is the
         `digest` of the whole content, which also detects changes that leave the numbers as they are.
-    count: a function that returns the same of the data set at a path.
-    url: where it comes from. download: a function that puts it into a folder, where a pattern finds it.
+    count: a function that returns the same of the data set at a place.
+    url: where it comes from. download: a function that puts it into a folder, where `find` finds it.
     """
 
     name: str
     title: str
-    patterns: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    named: Named
     counts: dict[str, int | str]
     count: Callable[[Path], dict[str, int | str]]
     url: str
     download: Callable[[Path], None]
 
     def find(self, base: Path) -> Path | None:
-        """The file or folder under base, or None. Empty folders and broken links are ignored."""
-        matches = (path for pattern in self.patterns for path in sorted(base.glob(pattern)))
-        return next((path for path in matches if path.is_file() or (path.is_dir() and any(path.iterdir()))), None)
+        """The folder, archive or file under base that has the data set, or None.
+
+        Of several the complete one is taken, else one that can be read; of several such the shallowest.
+        """
+        found, _ = places.places(base, self.layouts, self.named)
+        if len(found) < 2:
+            return found[0] if found else None
+        readable = []
+        for place in found:
+            with contextlib.suppress(ValueError):  # damaged
+                if not self.differs(self.count(place)):
+                    return place
+                readable.append(place)
+        return (readable or found)[0]
+
+    def present(self, base: Path) -> bool:
+        """Whether `find` would find anything; it counts nothing."""
+        return bool(places.places(base, self.layouts, self.named)[0])
 
     def locate(self, root: str | os.PathLike | None = None) -> Path:
-        """The file or folder, downloaded if it is not there. root: see `data_root`.
+        """The place of the data set, downloaded if it is not there. root: see `data_root`.
 
-        Raises MissingData, with the places searched and what to do.
+        Raises MissingData, saying where and for what was looked, and what to do.
         """
         base = data_root(root)
         if path := self.find(base):
@@ -71,14 +87,55 @@ class Corpus:
             self.download(base)
         # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
+            _, lacking = places.places(base, self.layouts, self.named)
             raise MissingData(
-                f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.patterns)}) and could not be "
-                f"downloaded ({reason(error)}). Where there is a network, `python scripts/fetch_data.py {self.name}` "
-                "gets it; data_root=DIR or TIMESCALES_DATA names another place"
+                f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.layouts[0].parts)}"
+                f"{''.join(f'; {line}' for line in lacking)}) and could not be downloaded ({reason(error)}). Where "
+                f"there is a network, `python scripts/fetch_data.py {self.name}` gets it; data_root=DIR or "
+                "TIMESCALES_DATA names another place"
             ) from error
         path = self.find(base)
         assert path is not None, "the download reported success but left nothing"
         return path
+
+    def files(self, place: Path) -> list[File]:
+        """The files of the copy at a place, in the order of the layout's parts.
+
+        Raises ValueError if the place cannot be read or a file is missing.
+        """
+        with self.reading(place):
+            found, missing = places.files(place, self.layouts)
+        if missing:
+            raise ValueError(f"{place} has no {', '.join(missing)}: put it there, or {self.again}")
+        return [file for part in found.values() for file in (part if self._many else part[:1])]
+
+    @property
+    def _many(self) -> bool:
+        return any(layout.many for layout in self.layouts)
+
+    def content_hash(self, place: Path) -> str:
+        """A hash of the files of the copy at a place, for `cached`. Raises ValueError if they cannot be read."""
+        paths = [Path(file.name) for file in self.files(place)] if place.is_dir() else [place]
+        with self.reading(place):
+            return status_hash(place, paths) if place.is_dir() and self._many else content_hash(*paths)
+
+    @property
+    def again(self) -> str:
+        """What to do about a damaged copy."""
+        return f"move it elsewhere and fetch it again: `python scripts/fetch_data.py {self.name}`"
+
+    @contextlib.contextmanager
+    def reading(self, name: str | os.PathLike) -> Iterator[None]:
+        """Errors of reading a file of this name become a ValueError of one line, with the name and what to do."""
+        try:
+            yield
+        except UnicodeDecodeError as error:
+            wrong = f"byte {error.object[error.start]:#x} at {error.start:,}"
+            raise ValueError(f"{name} is not UTF-8 ({wrong}): save it as UTF-8, or {self.again}") from error
+        except PermissionError as error:
+            raise ValueError(f"{name} may not be read: make it readable") from error
+        except places.DAMAGE as error:
+            raise ValueError(f"{name} cannot be read as {self.title} ({reason(error)}): {self.again}") from error
 
     def differs(self, counts: Mapping[str, int | str]) -> list[str]:
         """How a copy with these counts differs from the complete data set, in words; empty if it does not."""
@@ -98,30 +155,10 @@ class Corpus:
         differs = self.differs(counts)
         if differs and not allow_partial:
             raise ValueError(
-                f"{path} is not the complete {self.title}: {', '.join(differs)}. Get it with `python "
-                f"scripts/fetch_data.py {self.name}`, or accept it, marked in the record, with "
-                "task.allow_partial=true"
+                f"{path} is not the complete {self.title}: {', '.join(differs)}. {self.again[0].upper()}"
+                f"{self.again[1:]}; or accept it, marked in the record, with task.allow_partial=true"
             )
         return [f"{self.title} subset: {', '.join(differs)}"] if differs else []
-
-
-def members(path: Path, wanted: Callable[[str], object] = bool) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every wanted file in a tar, read into memory. Nothing is unpacked; links are ignored.
-
-    Raises ValueError for a file of more than LARGEST bytes, and OSError, EOFError, zlib.error or tarfile.TarError if
-    the tar is damaged.
-    """
-    with tarfile.open(path) as tar:
-        for member in tar:
-            if member.isfile() and wanted(member.name):
-                if member.size > LARGEST:
-                    raise ValueError(f"{member.name} would have {member.size:,} bytes")
-                opened = tar.extractfile(member)
-                assert opened is not None, "it is a plain file"
-                yield member.name, opened.read()
-        assert tar.fileobj is not None, "it is open"
-        while tar.fileobj.read(1 << 20):  # to the end of the archive, where its checksum is
-            pass
 
 
 def digest(arrays: Iterable[np.ndarray], symbols: Sequence[str] = ()) -> str:
@@ -147,7 +184,7 @@ def _check_reachable(url: str) -> None:
         return  # the server can be reached; the download may still succeed
 
 
-@contextmanager
+@contextlib.contextmanager
 def whole(target: Path) -> Iterator[Path]:
     """A temporary folder in which the caller makes a file with target's name; it is moved to target on success."""
     target.parent.mkdir(parents=True, exist_ok=True)

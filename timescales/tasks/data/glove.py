@@ -1,12 +1,12 @@
-"""GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, read from the usual text file."""
+"""GloVe vectors (Pennington et al. 2014) of 6B tokens, 100 numbers each, read from the usual text file or zip."""
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import hashlib
+import json
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timescales.tasks.data.cache import cached, content_hash
-from timescales.tasks.data.corpus import Corpus, reason, whole
+from timescales.tasks.data.cache import cached
+from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.places import Layout, Named
 
 SIZE = 100
 FILE = "glove.6B.100d.txt"
@@ -36,45 +37,42 @@ def vectors(words: list[str], root: str | os.PathLike | None = None, allow_parti
     Raises MissingData if the file is not there and cannot be downloaded, ValueError if it is damaged or incomplete.
     """
     path = CORPUS.locate(root)
-    words_hash = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
-    content = cached(
-        "glove", {"file": content_hash(path), "words": words_hash, "version": 1}, lambda: _read(path, words)
-    )
+    words_hash = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+    key = {"file": CORPUS.content_hash(path), "words": words_hash, "version": 2}
+    content = cached("glove", key, lambda: _read(path, words))
     partial = CORPUS.check(path, {"vectors": content["vectors"]}, allow_partial)
     return Vectors(content["rows"], content["values"], partial)
 
 
 def _read(path: Path, words: list[str]) -> dict:
+    row_of = {word: row for row, word in enumerate(words)}
+    values: dict[int, np.ndarray] = {}
+    found = set()
+    for word, numbers in _vectors(path):
+        found.add(word)
+        if word in row_of:
+            with CORPUS.reading(f"{path} at {word!r}"):
+                values[row_of[word]] = np.array([number.decode() for number in numbers], np.float32)
+    matrix = torch.from_numpy(np.stack(list(values.values()))) if values else torch.empty(0, SIZE)
+    return {"rows": torch.tensor(list(values), dtype=torch.long), "values": matrix, "vectors": len(found)}
+
+
+def _vectors(path: Path) -> Iterator[tuple[str, list[bytes]]]:
+    """Each word of the file and its SIZE numbers, not yet parsed. Raises ValueError if the file is damaged."""
     from tqdm import tqdm
 
-    row_of = {word: row for row, word in enumerate(words)}
-    rows, values, n = [], [], 0
-    for line in tqdm(_lines(path), desc=f"reading {path.name}", unit=" vectors", disable=None, leave=False):
-        n += 1
-        word, _, numbers = line.rstrip("\n").partition(" ")
-        if word in row_of:
-            rows.append(row_of[word])
+    (file,) = CORPUS.files(path)
+    with CORPUS.reading(file.name), file.open() as lines:
+        for k, line in enumerate(tqdm(lines, f"reading {path.name}", unit=" vectors", disable=None, leave=False), 1):
+            fields = line.removeprefix(codecs.BOM_UTF8 if k == 1 else b"").split()  # words may have other white space
+            if not fields or (k == 1 and len(fields) == 2):  # word2vec's format begins with the numbers of both
+                continue
+            if len(fields) != 1 + SIZE:
+                raise ValueError(f"line {k:,} does not have {SIZE} numbers")
             try:
-                values.append(np.array(numbers.split(" "), np.float32))
-            except ValueError as error:
-                raise ValueError(_unreadable(path, error)) from error
-    if any(len(value) != SIZE for value in values):
-        raise ValueError(f"{path} does not have {SIZE} numbers per line: delete it and fetch it again")
-    matrix = torch.from_numpy(np.stack(values)) if values else torch.empty(0, SIZE)
-    return {"rows": torch.tensor(rows), "values": matrix, "vectors": n}
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """The lines of the file, one per vector. Raises ValueError if it is damaged."""
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
-            yield from file
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(_unreadable(path, error)) from error
-
-
-def _unreadable(path: Path, error: Exception) -> str:
-    return f"{path} cannot be read as GloVe ({reason(error)}): delete it and fetch it again"
+                yield fields[0].decode(), fields[1:]
+            except UnicodeDecodeError as error:
+                raise ValueError(f"line {k:,} is not UTF-8") from error
 
 
 def _download(base: Path) -> None:
@@ -89,9 +87,10 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="glove",
     title="GloVe",
-    patterns=("glove.6B.100d*.txt*", "*/glove.6B.100d*.txt*"),
+    layouts=(Layout({FILE: r"glove\.6b\.100d[^/]*\.txt|glove-wiki-gigaword-100(?:\.txt)?"}),),
+    named=Named(folders=r"glove.*", archives=r"glove\.6b"),
     counts={"vectors": 400_000},
-    count=lambda path: {"vectors": sum(1 for _ in _lines(path))},
+    count=lambda path: {"vectors": len({word for word, _ in _vectors(path)})},
     url="https://nlp.stanford.edu/data/glove.6B.zip",
     download=_download,
 )

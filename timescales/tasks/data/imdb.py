@@ -1,14 +1,12 @@
-"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar or unpacked folder, and its tokens."""
+"""The Large Movie Review Dataset (Maas et al. 2011), read from its tar, a zip or a folder, and its tokens."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import re
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from timescales.tasks.data.cache import cached, content_hash
-from timescales.tasks.data.corpus import Corpus, members, reason, whole
+from timescales.tasks.data.cache import cached
+from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.places import Layout, Named
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
-MEMBER = re.compile(r"(?:^|/)(train|test)/(neg|pos)/[^/]+\.txt$")
+REVIEW = r"(?:train|test)/(?:neg|pos)/\d[^/]*\.txt"  # a file is called after its number
 ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
@@ -46,34 +45,27 @@ def load(
     Raises MissingData if the reviews are not there and cannot be downloaded, ValueError if they are incomplete.
     """
     path = CORPUS.locate(root)
-    key = {"file": content_hash(path), "tokens": "spacy", "version": 2}
+    key = {"file": CORPUS.content_hash(path), "tokens": "spacy", "version": 3}
     # spaCy's rules differ between releases. Without spaCy, only tokens cached without a release can be read.
     with contextlib.suppress(metadata.PackageNotFoundError):
         key["spacy"] = metadata.version("spacy")
     content = cached("imdb", key, lambda: _tokens(path))
     reviews = {split: Reviews(*(content[split][field] for field in Reviews._fields)) for split in SPLITS}
     counts = {f"{split} reviews": len(reviews[split].labels) for split in SPLITS}
-    return content["types"].split("\0"), reviews, CORPUS.check(path, counts, allow_partial)
+    return content["types"], reviews, CORPUS.check(path, counts, allow_partial)
 
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:
     """(label, text) of every labelled review of "train" and "test", sorted by text. Raises ValueError if damaged."""
+    from tqdm import tqdm
+
     reviews: dict[str, list[tuple[int, str]]] = {split: [] for split in SPLITS}
-    try:
-        for name, text in _texts(path):
-            if match := MEMBER.search(name):
-                reviews[match[1]].append((LABELS.index(match[2]), text.decode().rstrip("\n")))
-    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read as IMDB ({reason(error)}): delete it and fetch it again") from error
+    for file in tqdm(CORPUS.files(path), f"reading {path.name}", unit=" reviews", delay=1, disable=None, leave=False):
+        split, label = file.name.lower().split("/")[-3:-1]
+        with CORPUS.reading(file.name):
+            reviews[split].append((LABELS.index(label), file.text().rstrip("\n")))
     # Sorted by label, a shortened evaluation would see one class only.
     return {split: sorted(pairs, key=lambda pair: pair[::-1]) for split, pairs in reviews.items()}
-
-
-def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
-        files = ((file, file.as_posix()) for file in path.glob("*/*/*.txt"))
-        return ((name, file.read_bytes()) for file, name in files if MEMBER.search(name))
-    return members(path, MEMBER.search)
 
 
 def tokenizer() -> Callable[[str], list[str]]:
@@ -87,7 +79,7 @@ def tokenizer() -> Callable[[str], list[str]]:
 
 
 def _tokens(path: Path) -> dict[str, Any]:
-    """What `load` caches: the types, joined by zero bytes, and the fields of `Reviews` of each split."""
+    """What `load` caches: the types and the fields of `Reviews` of each split."""
     reviews = read(path)
     number: dict[str, int] = {}  # of each type, in the order of first sight
     content: dict[str, Any] = {split: _tokenise(split, pairs, number) for split, pairs in reviews.items()}
@@ -96,7 +88,7 @@ def _tokens(path: Path) -> dict[str, Any]:
     place[torch.tensor([number[word] for word in types], dtype=torch.long)] = torch.arange(len(types)).int()
     for split in SPLITS:
         content[split]["tokens"] = place[content[split]["tokens"]]
-    return content | {"types": "\0".join(types)}
+    return content | {"types": types}
 
 
 def _tokenise(split: str, reviews: list[tuple[int, str]], number: dict[str, int]) -> dict[str, Tensor]:
@@ -135,7 +127,8 @@ def _download(base: Path) -> None:
 CORPUS = Corpus(
     name="imdb",
     title="IMDB",
-    patterns=("aclImdb*.tar.gz", "*/aclImdb*.tar.gz", "aclImdb", "*/aclImdb"),
+    layouts=(Layout({"train/pos, train/neg, test/pos, test/neg": REVIEW}, many=True),),
+    named=Named(folders=r"(?:aclimdb|imdb|large.?movie).*", archives=r"aclimdb.*|imdb"),
     counts={"train reviews": 25_000, "test reviews": 25_000},
     count=_count,
     url="https://huggingface.co/datasets/stanfordnlp/imdb",

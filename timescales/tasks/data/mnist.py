@@ -1,10 +1,9 @@
-"""MNIST as idx files, raw or gzipped. torchvision downloads them."""
+"""MNIST as idx files, raw or gzipped, or as Keras' npz. torchvision downloads them."""
 
 from __future__ import annotations
 
-import gzip
+import io
 import os
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.tasks.data.corpus import Corpus, digest
+from timescales.tasks.data.places import File, Layout, Named
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -19,7 +19,6 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-FOLDERS = ("MNIST/raw", "mnist/raw", "mnist", "MNIST", ".")
 
 
 def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -32,38 +31,35 @@ def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor,
 
 
 def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `load` returns, from the four files beside a path (itself one of them). Raises ValueError for a bad file."""
-    paths = files(path)
-    arrays = [read_idx(path) for path in paths]
-    for images, labels, path in ((arrays[0], arrays[1], paths[0]), (arrays[2], arrays[3], paths[2])):
+    """What `load` returns, from a folder or archive. Raises ValueError for a bad file."""
+    files = CORPUS.files(path)
+    arrays = [read_bytes(file) for file in files]
+    for images, labels, file in ((arrays[0], arrays[1], files[0]), (arrays[2], arrays[3], files[2])):
         if images.ndim != 3 or images.shape[1:] != (28, 28) or labels.shape != (len(images),):
-            raise ValueError(f"{path}: {images.shape} images with {labels.shape} labels are not MNIST's")
+            wrong = f"{images.shape} images with {labels.shape} labels are not MNIST's"
+            raise ValueError(f"{file.name}: {wrong}: {CORPUS.again}")
     train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
     return train.flatten(1), train_labels, test.flatten(1), test_labels
 
 
-def files(path: Path) -> list[Path]:
-    """The four files, raw or .gz, of which one is given. Raises ValueError if one is missing."""
-    existing: list[Path] = []
-    for name in FILES:
-        existing += [p for p in (path.with_name(name), path.with_name(f"{name}.gz")) if p.is_file()][:1]
-    if len(existing) < len(FILES):
-        raise ValueError(f"{path.parent} has {len(existing)} of MNIST's four idx files: put the others beside them")
-    return existing
+def read_bytes(file: File) -> np.ndarray:
+    """An idx or npy file of bytes as an array. Raises ValueError for another file, or a damaged one."""
+    with CORPUS.reading(file.name):
+        data = file.read()
+        array = np.load(io.BytesIO(data), allow_pickle=False) if data[:6] == b"\x93NUMPY" else _idx(data)
+        if array.dtype != np.uint8:
+            raise ValueError(f"it has numbers of type {array.dtype}")
+        return array
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes as an array. Format: two zero bytes, type 8, number of dimensions, the sizes, the data."""
-    try:
-        data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read ({error}): delete it and fetch it again") from error
+def _idx(data: bytes) -> np.ndarray:
+    """Format: two zero bytes, type 8, number of dimensions, the sizes, the data."""
     if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is not an idx file of bytes: delete it and fetch it again")
+        raise ValueError("it is not an idx file of bytes")
     shape = np.frombuffer(data, ">i4", data[3], 4) if len(data) >= 4 + 4 * data[3] else np.array([-1])
     body = np.frombuffer(data, np.uint8, offset=min(len(data), 4 + 4 * data[3]))
     if shape.prod(dtype=np.int64) != len(body):
-        raise ValueError(f"{path} is cut short or damaged: delete it and fetch it again")
+        raise ValueError("it is cut short or damaged")
     return body.reshape(shape).copy()
 
 
@@ -87,7 +83,12 @@ def _count(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
 CORPUS = Corpus(
     name="mnist",
     title="MNIST",
-    patterns=tuple(f"{folder}/{FILES[-1]}*" for folder in FOLDERS),  # the file that is downloaded last
+    layouts=(
+        # Unpacked from some archives it is train-images.idx3-ubyte, or in a folder of its own name.
+        Layout({name: rf"(?:{(dotted := name.replace('-idx', '[-.]idx'))}/)?{dotted}" for name in FILES}),
+        Layout({f"{name}.npy": rf"{name}\.npy" for name in ("x_train", "y_train", "x_test", "y_test")}),
+    ),
+    named=Named(folders=r"mnist.*", archives=r"mnist"),
     counts={"training images": 60_000, "test images": 10_000, "digest": "06b0d1f124c4e5fa"},
     count=lambda path: _count(read(path)),
     url="https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import functools
 import os
-import zipfile
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timescales.files import checked, write_atomic
-from timescales.tasks.data.cache import cached, content_hash
-from timescales.tasks.data.corpus import Corpus, digest, reason
+from timescales.files import write_atomic
+from timescales.tasks.data.cache import cached
+from timescales.tasks.data.corpus import Corpus, digest
+from timescales.tasks.data.places import File, Layout, Named
 
 SPLITS = ("train", "valid", "test")
 EOS = "<eos>"  # the word at the end of each line
@@ -54,11 +56,11 @@ def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: boo
     """
     source = WORDS[corpus.removeprefix("markov_")]
     path = source.locate(root)
-    content = _words(path)
+    content = _words(source, path)
     partial = source.check(path, _count("words", **content), allow_partial)
     splits = content["splits"]
     if corpus != source.name:
-        key = {"files": _hashes(path), "seed": MARKOV_SEED, "version": 1}
+        key = {"files": source.content_hash(path), "seed": MARKOV_SEED, "version": 2}
         splits = cached("markov", key, lambda: _markov(splits, content["symbols"].index(EOS)))["splits"]
     train, valid, test = splits
     return Text(train, valid, test, content["symbols"], partial)
@@ -81,15 +83,9 @@ def article_begins(tokens: Tensor, symbols: Sequence[str]) -> Tensor:
     return begins
 
 
-def _words(path: Path) -> dict[str, Any]:
-    return cached("words", {"files": _hashes(path), "version": 1}, lambda: _tokenise(_splits(path)))
-
-
-def _hashes(path: Path) -> list[str]:
-    paths = _splits(path)
-    for missing in (p for p in paths if not p.is_file()):
-        raise ValueError(f"{missing} is missing beside {path}: delete that and fetch both again")
-    return [content_hash(p) for p in paths]
+def _words(source: Corpus, path: Path) -> dict[str, Any]:
+    key = {"files": source.content_hash(path), "version": 2}
+    return cached("words", key, lambda: _tokenise(_lines(source, file) for file in source.files(path)))
 
 
 def _markov(splits: Sequence[Tensor], eos: int) -> dict[str, Any]:
@@ -126,11 +122,12 @@ def markov(words: Tensor, eos: int, n: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.concatenate(texts)[:n].astype(np.int32))
 
 
-def _tokenise(paths: Sequence[Path]) -> dict[str, Any]:
+def _tokenise(texts: Iterable[list[str]]) -> dict[str, Any]:
+    """What `words` caches. texts: the lines of each split."""
     number: dict[str, int] = {}
     splits = []
-    for path in paths:
-        tokens = [number.setdefault(word, len(number)) for line in _lines(path) for word in (*line.split(), EOS)]
+    for lines in texts:
+        tokens = [number.setdefault(word, len(number)) for line in lines for word in (*line.split(), EOS)]
         splits.append(torch.from_numpy(np.array(tokens, np.int32)))
     return {"splits": splits, "symbols": list(number)}
 
@@ -153,7 +150,8 @@ def ptb_characters(root: str | os.PathLike | None = None, allow_partial: bool = 
 
 
 def _characters(path: Path) -> tuple[list[Tensor], list[str]]:
-    texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in _lines(split)) for split in _splits(path)]
+    lines = (_lines(PTB, file) for file in PTB.files(path))
+    texts = ["".join(f"{line.strip().replace(' ', '_')}\n" for line in split) for split in lines]
     symbols = list(dict.fromkeys("".join(texts)))
     return [_numbers(text.encode("utf-32-le"), symbols, "<u4") for text in texts], symbols
 
@@ -173,30 +171,17 @@ def text8(root: str | os.PathLike | None = None, allow_partial: bool = False) ->
 
 
 def _read_text8(path: Path) -> bytes:
-    try:
-        if path.suffix == ".zip":
-            with zipfile.ZipFile(checked(path)) as archive:
-                data = archive.read(archive.namelist()[0])
-        else:
-            data = path.read_bytes()
-    except (OSError, ValueError, IndexError) as error:
-        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
-    data = data.rstrip(b"\n")
-    if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
-        raise ValueError(f"{path} is not text8, it contains {strange!r}: delete it and fetch it again")
-    return data
+    (file,) = TEXT8.files(path)
+    with TEXT8.reading(file.name):
+        data = file.read().removeprefix(codecs.BOM_UTF8).rstrip(b"\r\n")
+        if strange := data.translate(None, TEXT8_SYMBOLS.encode())[:5]:
+            raise ValueError(f"it contains {strange!r}")
+        return data
 
 
-def _splits(path: Path) -> list[Path]:
-    """The files of the three splits, given that of the training split."""
-    return [path.with_name(path.name.replace("train", split)) for split in SPLITS]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+def _lines(source: Corpus, file: File) -> list[str]:
+    with source.reading(file.name):
+        text = file.text()
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -216,20 +201,24 @@ def _rows(hub: str, *configuration: str, revision: str | None = None, column: st
 
 
 def _write(path: Path, rows: Sequence[str], end: str = "\n") -> None:
+    """Write a downloaded file. Raises FileExistsError rather than replace another one."""
+    data = "".join(f"{row.removesuffix(end)}{end}" if end else row for row in rows).encode()
+    if path.exists() and path.read_bytes() != data:
+        raise FileExistsError(f"{path} is there and differs from the download: move it elsewhere")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, "".join(f"{row.removesuffix(end)}{end}" if end else row for row in rows).encode())
+    write_atomic(path, data)
 
 
 def _download_ptb(base: Path) -> None:
     splits = _rows("ptb-text-only/ptb_text_only", "penn_treebank", revision="refs/convert/parquet", column="sentence")
     by_name = dict(zip(SPLITS, splits, strict=True))
-    for name, rows in reversed(by_name.items()):  # the training file comes last: `find` looks for it
+    for name, rows in by_name.items():
         _write(base / "ptb" / f"ptb.{name}.txt", rows)
 
 
 def _download_wikitext(base: Path, folder: str) -> None:
     splits = _rows("Salesforce/wikitext", f"{folder}-v1")
-    for name, rows in reversed(list(zip(SPLITS, splits, strict=True))):
+    for name, rows in zip(SPLITS, splits, strict=True):
         _write(base / folder / f"wiki.{name}.tokens", rows)
 
 
@@ -241,13 +230,23 @@ def _counts(unit: str, *counts: int | str) -> dict[str, int | str]:
     return dict(zip((*(f"{unit} in {split}" for split in SPLITS), "types", "digest"), counts, strict=True))
 
 
+def _layouts(name: str, own: bool) -> tuple[Layout, ...]:
+    """The three files under a name of their own, {} for the split, and as train.txt, valid.txt and test.txt."""
+    in_regex = {"train": "train", "valid": "val(?:id(?:ation)?)?", "test": "test"}
+    return tuple(
+        Layout({kind.format(split): re.escape(kind).replace(r"\{\}", in_regex[split]) for split in SPLITS}, own=alone)
+        for kind, alone in ((name, own), ("{}.txt", True))
+    )
+
+
 HUB = "https://huggingface.co/datasets"
-PTB = Corpus(
+PTB: Corpus = Corpus(
     name="ptb",
     title="Penn Treebank",
-    patterns=("ptb*/**/ptb.train.txt", "PTB*/**/ptb.train.txt", "ptb.train.txt"),
+    layouts=_layouts("ptb.{}.txt", own=False),
+    named=Named(folders=r"(?!.*char)(?:ptb|penn|simple-examples).*", archives=r"simple-examples|ptb"),
     counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
-    count=lambda path: _count("words", **_words(path)),
+    count=lambda path: _count("words", **_words(PTB, path)),
     url=f"{HUB}/ptb-text-only/ptb_text_only",
     download=_download_ptb,
 )
@@ -256,33 +255,36 @@ PTB_CHARACTERS = dataclasses.replace(
     counts=_counts("characters", 5_017_482, 393_042, 442_423, 50, "a753085ae8d7f938"),
     count=lambda path: _count("characters", *_characters(path)),
 )
-WIKITEXT2 = Corpus(
+WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
-    patterns=("wikitext-2*/**/wiki.train.tokens", "wiki.train.tokens", "wikitext-2*/**/train.txt"),
+    layouts=_layouts("wiki.{}.tokens", own=False),
+    named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext-2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
-    count=lambda path: _count("words", **_words(path)),
+    count=lambda path: _count("words", **_words(WIKITEXT2, path)),
     url=f"{HUB}/Salesforce/wikitext",
     download=functools.partial(_download_wikitext, folder="wikitext-2"),
 )
-WIKITEXT103 = Corpus(
+WIKITEXT103: Corpus = Corpus(
     name="wt103",
     title="WikiText-103",
-    patterns=("wikitext-103*/**/wiki.train.tokens", "wikitext-103*/**/train.txt"),
+    layouts=_layouts("wiki.{}.tokens", own=True),
+    named=Named(folders=r"wikitext[-_ ]?103.*", archives=r"wikitext-103(?:-v1)?"),
     counts={
         "words in train": 103_227_021,
         "words in valid": 217_646,
         "words in test": 245_569,
         "types": 267_735,
     },
-    count=lambda path: _count("words", **_words(path)),
+    count=lambda path: _count("words", **_words(WIKITEXT103, path)),
     url=f"{HUB}/Salesforce/wikitext",
     download=functools.partial(_download_wikitext, folder="wikitext-103"),
 )
 TEXT8 = Corpus(
     name="text8",
     title="text8",
-    patterns=("text8*/**/text8", "text8*/**/text8.zip", "text8*/**/text8.*", "text8.zip", "text8"),
+    layouts=(Layout({"text8": r"text8(?:\.txt|\.prefix[^/]*)?"}),),
+    named=Named(folders=r"text8.*", archives=r"text8"),
     counts={"characters": 100_000_000},
     count=lambda path: {"characters": len(_read_text8(path))},
     url=f"{HUB}/afmck/text8",

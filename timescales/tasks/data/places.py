@@ -1,0 +1,283 @@
+"""Where copies of data sets lie: folders, zips, tars and single files, as systems and tools name and pack them.
+
+Names are compared in lower case, without `.gz` and without the ` (1)` that browsers add. Hidden files and folders and
+macOS's `__MACOSX` are never read.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import io
+import lzma
+import os
+import pickle
+import re
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+LARGEST = 1 << 30  # bytes of a file in an archive; no real one is nearly as large
+DEEPEST = 6  # folders below the root
+ZIPS = (".zip", ".npz")
+TARS = (".tar", ".tgz", ".tar.bz2", ".tbz", ".tbz2", ".tar.xz", ".txz")  # .tar.gz: `_plain` removes the .gz
+SEEN = ("..", ".data", ".vector_cache")  # the last two are the folders of torchtext
+UNPACKED = r"archive.*"  # Kaggle's name of every zip, and so of the folder made from it
+# What reading a damaged or encrypted file can raise.
+DAMAGE = (
+    *(OSError, EOFError, ValueError, LookupError, RuntimeError, OverflowError, struct.error, pickle.UnpicklingError),
+    *(zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
+)
+
+
+class File(NamedTuple):
+    """A file of a data set. name: its path, for messages. raw: opens it for reading bytes."""
+
+    name: str
+    raw: Callable[[], IO[bytes]]
+
+    def open(self) -> IO[bytes]:
+        """The open file, decompressed if its content is gzipped: browsers unpack some files and keep their names."""
+        opened = self.raw()
+        start = opened.read(2)
+        opened.seek(0)
+        return cast(IO[bytes], gzip.GzipFile(fileobj=opened)) if start == b"\x1f\x8b" else opened
+
+    def read(self) -> bytes:
+        """Its content."""
+        with self.open() as opened:
+            return opened.read()
+
+    def text(self) -> str:
+        r"""Its content as UTF-8, without a byte order mark, with `\n` at the end of lines."""
+        return self.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+class Layout(NamedTuple):
+    """How the files of a data set are called.
+
+    parts: the usual name of each file, and a regular expression for it, or for the end of its path. What is above that
+        is the folder of the copy.
+    many: each part has many files; else one, and a copy of one part is the file itself.
+    own: the names do not tell which data set it is (`train.txt`), so that a folder above them must.
+    """
+
+    parts: dict[str, str]
+    many: bool = False
+    own: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether a copy is one file."""
+        return len(self.parts) == 1 and not self.many
+
+    def copies(self, paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
+        """Of these paths those of each part, by the folder of the copy; of a part the shortest name is first."""
+        found: dict[str, dict[str, list[str]]] = {}
+        names = list(self.parts)
+        pattern = _any_of(tuple(self.parts.values()))
+        for path in paths:
+            if match := pattern.search(_plain(path)):
+                folder = "/".join(path.split("/")[: -1 - match[0].count("/")])
+                part = names[int(str(match.lastgroup).removeprefix("part"))]
+                found.setdefault(folder, {}).setdefault(part, []).append(path)
+        for parts in found.values():
+            for files in parts.values():
+                files.sort(key=lambda path: (len(path), path))
+        return found
+
+
+class Named(NamedTuple):
+    """How what holds a data set is called: regular expressions for whole names, without the ending of an archive.
+
+    folders: folders, zips and files. archives: tars, which would take long to look into, and zips that are damaged.
+    """
+
+    folders: str
+    archives: str
+
+    def folder(self, name: str) -> bool:
+        """Whether a folder, a zip or a file is called so."""
+        return re.fullmatch(self.folders, _stem(name)) is not None
+
+    def archive(self, name: str) -> bool:
+        """Whether an archive is called so."""
+        return re.fullmatch(self.archives, _stem(name)) is not None
+
+
+def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Path], list[str]]:
+    """Folders, archives and files under base that have all parts of a data set, the shallowest first.
+
+    Also a line for each folder or zip that has some parts only. Looked through are base, the folders in it, and below
+    those all that is called like the data set or like what Kaggle's zips become.
+    """
+    paths, zips, archives = _under(base, named)
+    found, lacking = set(archives), []
+    for layout in layouts:
+        for folder, parts in layout.copies(paths).items():
+            if not _belongs(base, folder, parts, layout, named):
+                continue
+            packed = next((path for path in zips if f"{folder}/".startswith(f"{path}/")), None)
+            if missing := [part for part in layout.parts if part not in parts]:
+                lacking.append(f"{base / (packed or folder)} has no {', '.join(missing)}")
+            elif layout.single and packed is None:
+                found.update(path for files in parts.values() for path in files)
+            else:
+                found.add(folder if packed is None else packed)
+    return [base / path for path in sorted(found, key=lambda path: (path.count("/") + bool(path), path))], lacking
+
+
+def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]], list[str]]:
+    """The files of each part of the copy at a place, and the parts that are missing.
+
+    An archive may have several copies: the most complete is taken, of these the shallowest. Raises DAMAGE for an
+    archive that cannot be read.
+    """
+    if place.is_dir():
+        depth = max(pattern.count("/") for layout in layouts for pattern in layout.parts.values())
+        opened = {path: _on_disk(place / path) for path in _tree(place, depth)}
+    elif _is(place.name, ZIPS):
+        opened = dict(_zipped(place))
+    elif _is(place.name, TARS):
+        wanted = [_any_of(tuple(layout.parts.values())) for layout in layouts]
+        opened = dict(_tarred(place, lambda path: any(pattern.search(_plain(path)) for pattern in wanted)))
+    else:
+        return {part: [_on_disk(place)] for part in layouts[0].parts}, []
+    copies = [
+        (layout, folder, parts)
+        for layout in layouts
+        for folder, parts in layout.copies(opened).items()
+        if not (folder and place.is_dir())
+    ]
+    if not copies:
+        return {}, list(layouts[0].parts)
+    layout, _, parts = min(copies, key=_rank)
+    existing = {part: [opened[path] for path in parts[part]] for part in layout.parts if part in parts}
+    return existing, [part for part in layout.parts if part not in parts]
+
+
+def _rank(copy: tuple[Layout, str, dict[str, list[str]]]) -> tuple[int, int, int]:
+    """The place of a copy among those of an archive: the most complete is first, then the shallowest."""
+    layout, folder, parts = copy
+    number = sum(map(len, parts.values())) if layout.many else 0
+    return len(layout.parts) - len(parts), -number, folder.count("/") + bool(folder)
+
+
+def _under(base: Path, named: Named) -> tuple[list[str], list[str], list[str]]:
+    """Paths relative to base: of the files, also those within zips; of the zips; of archives taken by their name."""
+    paths, zips, archives = [], [], []
+    ours = named.folder(base.resolve().name)
+
+    def enter(path: str) -> bool:
+        """Whether to look into a folder or zip."""
+        above = path.split("/")
+        return ours or any(named.folder(name) or re.fullmatch(UNPACKED, _stem(name)) for name in above)
+
+    for path in _tree(base, DEEPEST, lambda path: "/" not in path or enter(path)):
+        paths.append(path)
+        if _is(path, TARS) and named.archive(Path(path).name):
+            archives.append(path)
+        elif _is(path, ZIPS) and enter(path):
+            try:
+                paths.extend(f"{path}/{name}" for name, _ in _zipped(base / path))
+                zips.append(path)
+            except DAMAGE:
+                archives.extend([path] if named.archive(Path(path).name) else [])
+    return paths, zips, archives
+
+
+def _belongs(base: Path, folder: str, parts: dict[str, list[str]], layout: Layout, named: Named) -> bool:
+    """Whether files in a folder are called like this data set and no other."""
+    above = folder.split("/")
+    if any(map(named.folder, (base.resolve().name, *above))):
+        return True
+    first = next(iter(parts.values()))[0]
+    unnamed = folder == "" or re.fullmatch(UNPACKED, _stem(above[-1]))
+    return not layout.own and bool(unnamed or named.folder(Path(first).name))
+
+
+def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: str = "") -> Iterator[str]:
+    """Paths, relative to a folder, of the files in it and in folders down to a depth; hidden ones are left out."""
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:  # a folder that may not be read
+        return
+    for entry in entries:
+        path = f"{above}{entry.name}"
+        if _hidden(entry.name):
+            continue
+        if entry.is_file():  # false for a broken link
+            yield path
+        elif depth and entry.is_dir() and enter(path):
+            yield from _tree(Path(entry.path), depth - 1, enter, f"{path}/")
+
+
+def _on_disk(path: Path) -> File:
+    def opened() -> IO[bytes]:
+        return path.open("rb")
+
+    return File(str(path), opened)
+
+
+def _zipped(path: Path) -> Iterator[tuple[str, File]]:
+    """The files in a zip by their names. Nothing is unpacked."""
+    archive = zipfile.ZipFile(path)  # open as long as one of its files is in use
+    for info in archive.infolist():
+        name = info.filename.replace("\\", "/").removeprefix("./")
+        if not info.is_dir() and not _hidden(name):
+            yield name, File(f"{path}/{name}", functools.partial(_open_zipped, archive, info))
+
+
+def _open_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+    _check_size(info.filename, info.file_size)
+    return archive.open(info)
+
+
+def _tarred(path: Path, wanted: Callable[[str], object]) -> Iterator[tuple[str, File]]:
+    """The wanted files in a tar by their names, read into memory. Nothing is unpacked; links are ignored."""
+    from tqdm import tqdm
+
+    with tarfile.open(path) as tar:
+        for member in tqdm(tar, f"reading {path.name}", unit=" files", delay=1, disable=None, leave=False):
+            name = member.name.removeprefix("./")
+            if member.isfile() and wanted(name) and not _hidden(name):
+                _check_size(member.name, member.size)
+                opened = tar.extractfile(member)
+                assert opened is not None, "it is a plain file"
+                yield name, File(f"{path}/{name}", functools.partial(io.BytesIO, opened.read()))
+        assert tar.fileobj is not None, "it is open"
+        while tar.fileobj.read(1 << 20):  # to the end of the archive, where its checksum is
+            pass
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise ValueError(f"{name} would have {size:,} bytes")
+
+
+def _hidden(path: str) -> bool:
+    """Whether a path is hidden: `.DS_Store`, `._name`, `.ipynb_checkpoints/name`, `__MACOSX/name`."""
+    return any((name.startswith(".") and name not in SEEN) or name.lower() == "__macosx" for name in path.split("/"))
+
+
+def _plain(path: str) -> str:
+    return re.sub(r" ?\(\d+\)(?=[./]|$)", "", path.lower()).removesuffix(".gz")
+
+
+def _stem(name: str) -> str:
+    """A plain name without the ending of an archive."""
+    plain = _plain(name)
+    return next((plain.removesuffix(ending) for ending in (*ZIPS, *TARS) if plain.endswith(ending)), plain)
+
+
+def _is(name: str, endings: tuple[str, ...]) -> bool:
+    return _plain(name).endswith(endings)
+
+
+@functools.cache
+def _any_of(parts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("(?:^|(?<=/))(?:" + "|".join(f"(?P<part{k}>{part})" for k, part in enumerate(parts)) + ")$")
