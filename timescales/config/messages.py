@@ -28,7 +28,7 @@ from yaml import MarkedYAMLError
 
 from timescales import paths
 from timescales.config import check
-from timescales.config.folders import choices, no_such
+from timescales.config.folders import choices, is_group, no_such
 from timescales.config.keys import unknown_key
 from timescales.config.schema import BaseConfig, LoopSettings
 from timescales.errors import ConfigError
@@ -182,7 +182,7 @@ def not_for_hydra(problem: Problem) -> str | None:
 
 
 def _is_group(key: str) -> bool:
-    return "/" in key or (key != "" and (paths.conf() / key).is_dir())
+    return "/" in key or is_group(key)
 
 
 def _raised_in_hydra(error: BaseException) -> bool:
