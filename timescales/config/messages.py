@@ -202,7 +202,9 @@ def several_values(problem: Problem) -> str | None:
     """model=lstm,plstm without -m."""
     if match := re.search(r"(?:argument|parameters) '(.+)'(?:\n1\. To use| requires)", problem.text, re.DOTALL):
         key, _, value = match[1].partition("=")
-        return f"{match[1]}: several values are a sweep, which takes -m; a list is written '{key}=[{value}]'"
+        one_value = _is_group(key.lstrip("+")) or key in TYPES or "(" in value
+        or_list = "" if one_value else f"; if {key} takes a list, it is written '{key}=[{value}]'"
+        return f"{match[1]}: several values are a sweep, which takes -m{or_list}"
     if "does not support sweep type" in problem.text:
         override = next((o for o in problem.overrides if "interval(" in o), "key=interval(1,2)")
         key = override.partition("=")[0]
