@@ -72,7 +72,9 @@ class TimescalesSweeper(BasicSweeper):
         if empty := [o.input_line for o in parsed if o.is_discrete_sweep() and not self.compose.values(o)]:
             raise ConfigError(f"{empty[0]}: there is no such name, so there is nothing to run")
         if self.config.table is None:
-            combinations = sweep.fitting(self.split_arguments(parsed, None)[0], self.compose)
+            last = {o.get_key_element(): k for k, o in enumerate(parsed)}  # the last of several counts, at its place
+            given = [o for k, o in enumerate(parsed) if last[o.get_key_element()] == k]
+            combinations = sweep.fitting(self.split_arguments(given, None)[0], self.compose)
             return [run for overrides in combinations for run in sweep.overrides_of_each_seed(overrides, self.compose)]
         check.check(self.config)
         table = load.table(self.config.hydra.runtime.choices.table)

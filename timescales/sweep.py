@@ -66,8 +66,7 @@ def key_of(override: str) -> str:
 
 def overrides_of_each_seed(overrides: Sequence[str], compose: Composer) -> list[Overrides]:
     """The overrides of each of the seeds that `seeds` asks for."""
-    values = {o.key_or_group: o.value() for o in map(compose.parse, overrides)}
-    seed, seeds = values.get("seed", 0), values.get("seeds", 1)
+    seed, seeds = compose.setting(overrides, "seed"), compose.setting(overrides, "seeds")  # a file may set them, too
     if not (isinstance(seed, int) and isinstance(seeds, int) and 1 < seeds <= schema.MOST_SEEDS):
         return [list(overrides)]  # one run, or a wrong value, which `check` names
     return [[*(o for o in overrides if key_of(o) != "seed"), f"seed={seed + k}"] for k in range(seeds)]

@@ -70,6 +70,7 @@ def test_janets_init():
     same_distribution(cell.bias_total("forget").detach().exp(), stats.uniform(1, 48))
     assert not cell.bias_total("cell").any()
     assert timescales.JANET(1, 9, T_max=None).layers[0].bias_total("cell").all()
+    assert timescales.JANET(1, 9).layers[0].bias_total("cell").all()
 
 
 def test_a_separate_elstm_is_torchs_lstm_at_unit_steps():

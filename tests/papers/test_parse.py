@@ -5,12 +5,12 @@ import re
 
 import pytest
 import yaml
-from made_up import quoted
+from made_up import measure_of, quoted
 from omegaconf import OmegaConf
 
 from timescales import errors, paths
 from timescales.papers import load
-from timescales.papers.parse import parse
+from timescales.papers.parse import parse, parse_claim
 from timescales.papers.table import expand
 
 WHOLE = OmegaConf.to_container(OmegaConf.load(paths.conf() / "table" / "chien_table3.yaml"))["table"]
@@ -287,3 +287,18 @@ def test_a_script_refuses_a_bad_table_in_one_line(quick, script, table_text):
     words = "error: table/quick.yaml: table.n_min must be a whole number; not 'two'"
     assert script("status", "quick", "--list") == words
     assert script("report", "quick") == words
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 0.001), (".5", 0.5), ("1_000", 1000), ("True", True), ("~", None), ("[0,1]", [0, 1]), ("'1'", "1")],
+)
+def test_a_value_in_a_claim_is_read_as_in_the_yaml_beside_it(text, value):
+    (there,) = OmegaConf.to_container(OmegaConf.create(f"where: [{{optimizer.lr: {text}}}]"))["where"]
+    claim = parse_claim("table/x.yaml: claims[0]", f"plstm optimizer.lr={text} > lstm @ seed={text}", measure_of(WHOLE))
+    assert claim.sides[0]["optimizer.lr"] == claim.place["seed"] == there["optimizer.lr"] == value
+
+
+def test_what_is_no_yaml_is_a_text():
+    claim = parse_claim("table/x.yaml: claims[0]", "gated model.gate=- > gated model.gate=c", measure_of(WHOLE))
+    assert claim.sides[0]["model.gate"] == "-"

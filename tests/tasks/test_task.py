@@ -22,7 +22,7 @@ from timescales.tasks import (
 )
 from timescales.tasks.copy import DUMMY
 from timescales.tasks.data.text import SPLITS
-from timescales.tasks.task import IGNORED
+from timescales.tasks.task import IGNORED, sizes_within
 from timescales.training.model import SequenceModel
 
 SEQUENCES = (Copy, VariableCopy, SelectiveCopy, WordProblem, Program)
@@ -292,3 +292,25 @@ def test_sizes_are_positive(make, name, bad):
 def test_bad_arguments_say_what_is_right(make, name, bad, fix):
     with pytest.raises(ValueError, match=fix):
         make(name, **bad)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_test", "sizes", "line"),
+    [
+        (
+            400,
+            50,
+            (None, 400, None),
+            "valid_size must be below 400, the training reviews of IMDB from which it is taken",
+        ),
+        (12, 50, (None, 2500, None), "valid_size must be below 12"),
+        (400, 50, (390, 20, None), "train_size 390 [+] valid_size 20 and test_size 50 are too many"),
+        (400, 50, (390, 5, 60), "test_size 60 are too many"),
+        (400, 0, (None, 40, None), "IMDB has 400 training and 0 test reviews here, too few"),
+        (1, 50, (None, 1, None), "IMDB has 1 training and 50 test reviews here, too few"),
+    ],
+)
+def test_sizes_that_do_not_fit_name_the_setting_to_change(n, n_test, sizes, line):
+    with pytest.raises(ValueError, match=line):
+        sizes_within("IMDB", "reviews", n, n_test, *sizes)
+    assert sizes_within("IMDB", "reviews", 400, 50, None, 399, None)["train_size"] == 1

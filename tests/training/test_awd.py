@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import texts
 import torch
 import trainings
 from configs import config
@@ -223,7 +224,10 @@ BAD_ARGUMENTS = [
     (lambda text_root: words(text_root, weight_drop=1.0), "dropout of weight must be at least 0 and below 1"),
     (lambda text_root: words(text_root, recurrent="fixed"), "trained, frozen"),
     (lambda text_root: words(text_root, corpus="text8"), "ptb, wt2"),
-    (lambda text_root: words(text_root, batch_size=300), r"train: 660 words are too few for 300 streams"),
+    (
+        lambda text_root: words(text_root, batch_size=300),
+        r"train: 660 words .* a batch_size of at most 220 or a larger",
+    ),
     (lambda text_root: words(text_root, length=0), "length must be at least 1"),
     (lambda text_root: characters(text_root, corpus="wt2"), "ptb, text8"),
     (lambda text_root: characters(text_root, state="kept"), "carried, reset"),
@@ -236,3 +240,32 @@ BAD_ARGUMENTS = [
 def test_bad_arguments_name_the_fix(text_root, make, fix):
     with pytest.raises(ValueError, match=fix):
         make(text_root)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "lengths", "line"),
+    [
+        (
+            300,
+            (600, 90, 80),
+            "train: 660 words are too few, 900 are needed; give a batch_size of at most 220 or",
+        ),
+        (1, (1, 90, 80), "train: 2 words are too few, 3 are needed; give a larger corpus"),
+        (1, (600, 20, 80), "valid: 22 words are too few, 30 are needed; give a larger corpus"),
+    ],
+)
+def test_a_smaller_batch_is_advised_only_where_it_helps(tmp_path, batch_size, lengths, line):
+    root = texts.write_texts(tmp_path, lengths=lengths)
+    with pytest.raises(ValueError, match=line):
+        words(root, batch_size=batch_size)
+    if "at most 220" in line:
+        words(root, batch_size=220)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_an_empty_text_is_named(tmp_path, split):
+    root = texts.write_texts(tmp_path)
+    (root / "ptb" / f"ptb.{split}.txt").write_text("")
+    for make in (words, characters):
+        with pytest.raises(ValueError, match=f"{split}: the text is empty"):
+            make(root)

@@ -55,6 +55,14 @@ class Composer:
             return True
         return isinstance(node, DictConfig) and name in node
 
+    def setting(self, overrides: Sequence[str], key: str) -> Any:
+        """The value of a key with these overrides; None if there is none, or if they cannot be composed."""
+        given = [o.value() for o in map(self.parse, overrides) if o.key_or_group == key]
+        try:
+            return given[-1] if given else OmegaConf.select(self._of_groups(self.groups_of(overrides)), key)
+        except (HydraException, OmegaConfBaseException, ConfigError):
+            return None
+
     def _of_groups(self, groups: tuple[str, ...]) -> DictConfig:
         if groups not in self.composed:
             self.composed[groups] = self._compose(groups)
@@ -75,11 +83,11 @@ class Composer:
         return self.parsed[text]
 
     def is_group(self, override: Override) -> bool:
-        """Whether an override chooses a group's file rather than setting a value."""
+        """Whether an override chooses a group's file rather than setting a value, as Hydra sees it."""
         name = override.key_or_group
         if name not in self.groups:
-            self.groups[name] = (paths.conf() / name).is_dir()
-        return self.groups[name]
+            self.groups[name] = bool(self.loader.get_group_options(name, None, "config", folders.searchpath()))
+        return self.groups[name] and not isinstance(override.value(), dict)
 
     def choices(self, overrides: Sequence[str]) -> dict[str, str]:
         """The groups of which overrides choose a file, each with the file's name."""
@@ -90,7 +98,7 @@ class Composer:
         """Raise ConfigError if an override chooses, perhaps among others, a file that its group does not have."""
         group = override.key_or_group
         for name in self.values(override) if self.is_group(override) else ():
-            if isinstance(name, str) and name not in folders.choices(group):
+            if isinstance(name, str) and not folders.has(group, name):
                 raise ConfigError(folders.no_such(group, name))
 
     def values(self, override: Override) -> list[Any]:

@@ -43,6 +43,16 @@ def choices(group: str) -> list[str]:
     return sorted(_files(group))
 
 
+def is_group(name: str) -> bool:
+    """Whether conf/ or the user's folder has a config group of this name."""
+    return name != "" and any((folder / name).is_dir() for folder in _places())
+
+
+def has(group: str, name: str) -> bool:
+    """Whether a config group has a file; name: perhaps with folders, as in "ours/small"."""
+    return any((folder / group / f"{name}.yaml").is_file() for folder in _places())
+
+
 def having(group: str, key: str) -> list[str]:
     """The names of a config group whose files have a key."""
     return [name for name in choices(group) if key in OmegaConf.load(_files(group)[name])]
@@ -83,5 +93,8 @@ def _own_file(group: str, name: str | None) -> Path | None:
 
 def _files(group: str) -> dict[str, Path]:
     """The files of a config group by their names."""
-    folders = (paths.conf(), *paths.user_folders())
-    return {path.stem: path for folder in folders for path in (folder / group).glob("*.yaml")}
+    return {path.stem: path for folder in _places() for path in (folder / group).glob("*.yaml")}
+
+
+def _places() -> list[Path]:
+    return [paths.conf(), *paths.user_folders()]

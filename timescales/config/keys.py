@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from timescales import paths
-from timescales.config.folders import choices, having, searchpath
+from timescales.config.folders import choices, having, is_group, searchpath
 
 
 def unknown_key(key: str, overrides: list[str]) -> str:
@@ -18,6 +18,8 @@ def unknown_key(key: str, overrides: list[str]) -> str:
     known = known_keys(overrides)
     if key in known:
         return f"{key} must not be deleted"
+    if is_group(key):
+        return f"{key}: write +{key}=NAME, with + for a group of your own (there are {', '.join(choices(key))})"
     of_hydra = key.startswith("hydra.")
     similar = nearest_key(key, [k for k in known if k.startswith("hydra.") == of_hydra and not k.endswith("._target_")])
     if similar:

@@ -28,7 +28,7 @@ from yaml import MarkedYAMLError
 
 from timescales import paths
 from timescales.config import check
-from timescales.config.folders import choices, no_such
+from timescales.config.folders import choices, is_group, no_such
 from timescales.config.keys import unknown_key
 from timescales.config.schema import BaseConfig, LoopSettings
 from timescales.errors import ConfigError
@@ -182,7 +182,7 @@ def not_for_hydra(problem: Problem) -> str | None:
 
 
 def _is_group(key: str) -> bool:
-    return "/" in key or (key != "" and (paths.conf() / key).is_dir())
+    return "/" in key or is_group(key)
 
 
 def _raised_in_hydra(error: BaseException) -> bool:
@@ -202,7 +202,9 @@ def several_values(problem: Problem) -> str | None:
     """model=lstm,plstm without -m."""
     if match := re.search(r"(?:argument|parameters) '(.+)'(?:\n1\. To use| requires)", problem.text, re.DOTALL):
         key, _, value = match[1].partition("=")
-        return f"{match[1]}: several values are a sweep, which takes -m; a list is written '{key}=[{value}]'"
+        one_value = _is_group(key.lstrip("+")) or key in TYPES or "(" in value
+        or_list = "" if one_value else f"; if {key} takes a list, it is written '{key}=[{value}]'"
+        return f"{match[1]}: several values are a sweep, which takes -m{or_list}"
     if "does not support sweep type" in problem.text:
         override = next((o for o in problem.overrides if "interval(" in o), "key=interval(1,2)")
         key = override.partition("=")[0]

@@ -9,6 +9,9 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
@@ -26,6 +29,16 @@ def as_sweep(text: str) -> str:
         return text
     as_it_is = override.type is not OverrideType.CHANGE or override.is_sweep_override()
     return text if as_it_is or re.search(r"^['\"]|\$", value) else swept
+
+
+def read_yaml(text: str) -> Any:
+    """A value as OmegaConf reads it in a yaml file, where 1e-3 is a number; what is no YAML, such as -, is a text."""
+    try:
+        read = OmegaConf.to_container(OmegaConf.create(f"value: {text}"))
+    except (YAMLError, OmegaConfBaseException):
+        return text
+    assert isinstance(read, dict)
+    return read["value"]
 
 
 def spell(value: Any) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from timescales.papers.significance import Moments, Test, beyond, two_one_sided, welch
+from timescales.papers.significance import Moments, Test, beyond, rounding, two_one_sided, welch
 from timescales.papers.table import Cell, Measure, Row, Select, group, matches
 from timescales.papers.verdict import CellResult, Finding, Sample, Verdict, Word, decide, partial
 from timescales.runs import metrics
@@ -134,7 +134,7 @@ def _compared(cell: Cell, value: float, sample: Sample, mean: float, about: Verd
     test = _test(cell, value, sample)
     equal = two_one_sided(test, cell.margin) if test else None
     different = beyond(test, cell.margin) if test else None
-    near = different is not None or abs(mean - value) <= cell.margin + 1e-9
+    near = different is not None or abs(mean - value) <= cell.margin + rounding(mean, value)
     undecided = replace(about, word=Word.COMPATIBLE if near else Word.OPEN)
     apart = Word.BETTER if (mean > value) == cell.higher else Word.WORSE
     return Finding(undecided, equal, different, Word.MATCH, apart if cell.score else Word.DIFFERENT)
@@ -151,7 +151,7 @@ def _test(cell: Cell, value: float, sample: Sample) -> Test | None:
 
 
 def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
-    """With reduce: best_lr the runs at the learning rate with the best mean; otherwise all runs.
+    """With reduce: best_lr the runs at the learning rate with the best mean (the first of equal ones); otherwise all.
 
     Only learning rates count at which all runs succeeded and have a value; without any there are no runs.
     """
@@ -165,7 +165,10 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
         values = _values(measure, at_rate)
         if len(values) == len(at_rate):
             means[rate] = statistics.fmean(values)
-    return rates[measure.best(means, key=means.__getitem__)] if means else []
+    if not means:
+        return []
+    best = measure.best(means.values())
+    return next(rates[rate] for rate, mean in means.items() if abs(mean - best) <= rounding(mean, best))
 
 
 def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:

@@ -37,7 +37,9 @@ from timescales.papers.significance import (
     beyond,
     gehan,
     paired_best,
+    paired_t,
     ranks_of_times,
+    rounding,
     two_one_sided,
     welch,
 )
@@ -179,10 +181,10 @@ def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequ
 
 def _order(claim: Claim, first: Values, second: Values) -> Word:
     """The order of two sides by their means, or of times by the sum of Gehan's scores; open where it is a tie."""
-    lead = first.typical - second.typical
+    lead, error = first.typical - second.typical, rounding(first.typical, second.typical)
     if is_steps(claim.column) and claim.reduce != "max":
-        lead = sum(gehan([*_times(first), *_times(second)])[: len(first.values)])
-    if lead == 0:
+        lead, error = sum(gehan([*_times(first), *_times(second)])[: len(first.values)]), 0.0
+    if abs(lead) <= error:
         return Word.OPEN
     return Word.IN_ORDER if (lead > 0) == claim.higher else Word.REVERSED
 
@@ -205,7 +207,9 @@ def _values(claim: Claim, rows: Sequence[Row], k: int) -> Values | None:
 
 
 def _scaled(value: float, factor: float) -> float:
-    return Censored(value * factor) if isinstance(value, Censored) else value * factor
+    scaled = value * factor
+    # A censored time is cut to a whole number: 49 / 49 may be .99999999, and must not become 0.
+    return Censored(scaled + rounding(scaled)) if isinstance(value, Censored) else scaled
 
 
 def _ps(claim: Claim, first: Values, second: Values) -> Ps:
@@ -238,10 +242,9 @@ def _test(claim: Claim, first: Values, second: Values) -> Test | None:
     if claim.reduce == "max":
         return _test_of_best(claim, first, second)
     if single_runs(first, second):
-        return _bootstrap(claim, first.rows[0], second.rows[0])
+        return _bootstrap(claim, first, second)
     if claim.than:
-        differences = [x - y for x, y in zip(first.values, second.values, strict=True)]
-        return welch(Moments.of(differences), Moments.exact(0.0))
+        return paired_t(first.values, second.values)
     if is_steps(claim.column):
         return ranks_of_times(_times(first), _times(second))
     return welch(Moments.of(first.values), Moments.of(second.values))
@@ -268,7 +271,7 @@ def _key(row: Row) -> tuple[Any, Any]:
     return row["axes"].get("optimizer.lr"), row["seed"]
 
 
-def _bootstrap(claim: Claim, first: Row, second: Row) -> Test | None:
+def _bootstrap(claim: Claim, first: Values, second: Values) -> Test | None:
     """The bootstrap over blocks of the same words, for the perplexities of two runs; None where there are no blocks.
 
     Its p is twice the share of resamples that say otherwise: it is below .05 if the interval of 95 % that a report
@@ -277,15 +280,17 @@ def _bootstrap(claim: Claim, first: Row, second: Row) -> Test | None:
     name = claim.column
     if claim.than or claim.times != 1 or not name.startswith("probe/bins/") or "/train/" in name:
         return None
-    if not (first.get("blocks") and second.get("blocks")):
+    blocks = [side.rows[0].get("blocks", "") for side in (first, second)]
+    if not all(blocks):
         return None
     from timescales.analysis import bins
 
     def test(shift: float, alternative: Alternative) -> float | None:
-        sides, shifted = (first["blocks"], second["blocks"]), shift
+        (lower, higher), shifted = blocks, shift
         if alternative == "greater":
-            sides, shifted = (second["blocks"], first["blocks"]), -shift
-        share = bins.p_lower(sides[0], sides[1], name.rpartition("/")[2], shifted)
+            (higher, lower), shifted = blocks, -shift
+        error = rounding(*first.values, *second.values, shift)
+        share = bins.p_lower(lower, higher, name.rpartition("/")[2], shifted + error)
         return None if share is None else min(1.0, 2.0 * share)
 
     return test

@@ -5,7 +5,6 @@ The keys, their types and their defaults are the fields of the classes in `table
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
+from timescales.config.overrides import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers.table import (
     FAILING,
@@ -309,14 +309,7 @@ def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
 def _where(text: str) -> Where:
     """ "plstm task.T=200" as {"model": "plstm", "task.T": 200}."""
     parts = [part if "=" in part else f"model={part}" for part in text.split()]
-    return {key: _scalar(value) for key, value in (part.split("=", 1) for part in parts)}
-
-
-def _scalar(text: str) -> Any:
-    try:
-        return json.loads(text)  # a number, true, false, null
-    except json.JSONDecodeError:
-        return text
+    return {key: read_yaml(value) for key, value in (part.split("=", 1) for part in parts)}
 
 
 def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:

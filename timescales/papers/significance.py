@@ -16,6 +16,15 @@ Alternative = Literal["greater", "less", "two-sided"]
 Test = Callable[[float, Alternative], float | None]
 RESAMPLES = 9999  # of a permutation test; it is exact where there are no more permutations than these
 MIN_PAIRS = 5  # of a test of the best values: with fewer its p cannot be below .05
+ROUNDING = 1e-9  # of the largest number of a comparison; float64 rounds to 1e-16, sums of thousands to 1e-13
+
+
+def rounding(*numbers: float) -> float:
+    """How far apart two results of computing with these numbers may be and still be equal.
+
+    Means of the same values differ in the last bit, by the number of values. So no comparison here is exact.
+    """
+    return ROUNDING * max(map(abs, numbers), default=0.0)
 
 
 class Moments(NamedTuple):
@@ -43,7 +52,7 @@ def welch(first: Moments, second: Moments) -> Test:
     - A single value on one side is one more draw from the other side's distribution:
       t = (x - m) / (s sqrt(1 + 1/n)) with n - 1 degrees of freedom.
     - Two single values, or one and an exact value, allow no test; nor does one beside values without any spread.
-    - Where both sides have no spread, different means are different with p = 0.
+    - Where both sides have no spread, different means are different with p = 0, equal ones with p = 1.
     """
 
     def test(shift: float, alternative: Alternative) -> float | None:
@@ -51,17 +60,25 @@ def welch(first: Moments, second: Moments) -> Test:
 
         moved = first._replace(mean=first.mean + shift)
         single = 1 in (first.n, second.n)
-        if first.sd == second.sd == 0.0:
-            return None if single else _without_spread(moved.mean - second.mean, alternative)
+        error = rounding(first.mean, shift, second.mean)
+        if max(first.sd, second.sd) <= error:
+            return None if single else _without_spread(moved.mean - second.mean, error, alternative)
         result = stats.ttest_ind_from_stats(*moved, *second, equal_var=single, alternative=alternative)
         return float(result.pvalue)
 
     return test
 
 
-def _without_spread(difference: float, alternative: Alternative) -> float:
-    as_said = {"two-sided": difference != 0.0, "greater": difference > 0.0, "less": difference < 0.0}
+def _without_spread(difference: float, error: float, alternative: Alternative) -> float:
+    as_said = {"two-sided": abs(difference) > error, "greater": difference > error, "less": difference < -error}
     return 0.0 if as_said[alternative] else 1.0
+
+
+def paired_t(first: Sequence[float], second: Sequence[float]) -> Test:
+    """The t-test of the differences first[k] - second[k]."""
+    error = rounding(*first, *second)
+    differences = [x - y for x, y in zip(first, second, strict=True)]
+    return welch(Moments.of([0.0 if abs(d) <= error else d for d in differences]), Moments.exact(0.0))
 
 
 def two_one_sided(test: Test, margin: float) -> float | None:
@@ -107,9 +124,10 @@ def gehan(times: Sequence[Time]) -> list[int]:
     Of a pair the order is sure unless the smaller value, or one of two equal ones, is censored; an event comes before
     a censored time of the same value. Without censored times a score is a rank but for a constant.
     """
+    error = rounding(*(time.value for time in times))
 
     def shorter(a: Time, b: Time) -> bool:
-        return not a.censored and (a.value < b.value or (a.value == b.value and b.censored))
+        return not a.censored and a.value < b.value + (error if b.censored else -error)
 
     return [sum(shorter(b, a) - shorter(a, b) for b in times) for a in times]
 
@@ -166,9 +184,16 @@ def _permuted(
     import numpy as np
     from scipy import stats
 
+    samples = np.asarray(first, float), np.asarray(second, float)
+    observed, error = statistic(*samples, 0), rounding(*first, *second)
+
+    def with_ties(a: Any, b: Any, axis: int) -> Any:
+        permuted = statistic(a, b, axis)
+        return np.where(abs(permuted - observed) <= error, observed, permuted)
+
     found = stats.permutation_test(
-        (np.asarray(first, float), np.asarray(second, float)),
-        statistic,
+        samples,
+        with_ties,
         permutation_type=kind,
         vectorized=True,
         n_resamples=RESAMPLES,

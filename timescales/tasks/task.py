@@ -272,6 +272,12 @@ def sizes_within(
     Validation items are taken from the training items. None takes all items that are left.
     Raises ValueError if there are too few; `name` and `items` appear in the message.
     """
+    if n < 2 or n_test < 1:
+        raise ValueError(f"{name} has {n} training and {n_test} test {items} here, too few; get all of it")
+    if train_size is None and valid_size >= n:
+        raise ValueError(
+            f"valid_size must be below {n}, the training {items} of {name} from which it is taken; not {valid_size}"
+        )
     train_size = n - valid_size if train_size is None else train_size
     test_size = n_test if test_size is None else test_size
     if train_size + valid_size > n or test_size > n_test:

@@ -100,13 +100,11 @@ class Words(Task):
     def _stream(self, split: str) -> Tensor:
         """The parallel streams of a split, (rows, streams). Raises ValueError if they have fewer than three rows."""
         n = STREAMS.get(split, self.batch_size)
-        stream = batchify(self.tokens[split], n)
-        if len(stream) < 3:
-            raise ValueError(
-                f"{split}: {len(self.tokens[split])} words are too few for {n} streams; "
-                "give a smaller task.batch_size or a larger corpus"
-            )
-        return stream
+        words = len(self.tokens[split])
+        if words < 3 * n:
+            fewer = f"a batch_size of at most {words // 3} or " if split == "train" and words >= 3 else ""
+            raise ValueError(f"{split}: {words} words are too few, {3 * n} are needed; give {fewer}a larger corpus")
+        return batchify(self.tokens[split], n)
 
     def windows(self, epoch: int) -> list[tuple[int, int]]:
         """The training windows of an epoch: where each begins in its stream, and the length drawn for it.

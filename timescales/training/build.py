@@ -40,10 +40,30 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     task = construct("task", config["task"], **shared)
     torch.manual_seed(config["seed"])  # the weights do not depend on what the task drew
     model = build_model(config, task)
-    fused_optimizer = config["device"].startswith("cuda") and "fused" not in config["optimizer"]
-    more = {"fused": True} if fused_optimizer else {}  # torch updates all parameters in one kernel
-    optimizer = construct("optimizer", config["optimizer"], params=model.parameters(), **more)
-    return model, task, optimizer
+    return model, task, build_optimizer(config["optimizer"], config["device"], model)
+
+
+def build_optimizer(config: dict[str, Any], device: str, model: SequenceModel) -> torch.optim.Optimizer:
+    """The optimizer of a model's parameters.
+
+    Raises ConfigError for one that cannot do the loop's step, without a closure and on dense gradients; this is found
+    by a step on two small parameters.
+    """
+    # torch updates all parameters in one kernel
+    more = {"fused": True} if device.startswith("cuda") and "fused" not in config else {}
+    sample = [torch.zeros(shape, device=device, requires_grad=True) for shape in ((2, 2), (2,))]
+    for parameter in sample:
+        parameter.grad = torch.ones_like(parameter)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            construct("optimizer", config, params=sample, **more).step()
+    except (TypeError, RuntimeError) as error:
+        why = str(error).splitlines()[0]
+        raise ConfigError(
+            f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
+            "take another optimizer, such as optimizer=adam"
+        ) from error
+    return construct("optimizer", config, params=model.parameters(), **more)
 
 
 def set_up_torch(precision: str, deterministic: bool) -> None:

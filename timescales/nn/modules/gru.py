@@ -59,13 +59,13 @@ class GRU(RNN):
 
 
 class JANET(RNN):
-    """JANET: an LSTM with only a forget gate, with chrono initialisation. `JANETCell` has the equations.
+    """JANET: an LSTM with only a forget gate. `JANETCell` has the equations.
 
     Arguments:
         input_size, hidden_size, num_layers, batch_first, dropout: as torch.nn.LSTM; hidden_size may be a list with one
             size per layer.
-        T_max: the longest expected time scale, in steps, or None for torch's default bias. In a configuration,
-            T_max="auto" is the task's horizon.
+        T_max: the longest expected time scale, in steps, for chrono initialisation, or None for torch's default bias
+            (default). In a configuration, T_max="auto" is the task's horizon.
         beta: offset of the input. Default: 1.
         engine: the time loop; see `RNN`. Default: "auto".
 
@@ -81,7 +81,7 @@ class JANET(RNN):
         *positional: Any,
         batch_first: bool = False,
         dropout: float = 0.0,
-        T_max: float | None,
+        T_max: float | None = None,
         beta: float = 1.0,
         engine: str = "auto",
         **unknown: Any,

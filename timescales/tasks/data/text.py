@@ -41,8 +41,14 @@ class Text(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The lengths of the splits, as the arguments train_size, valid_size and test_size of `Task`."""
-        return {f"{split}_size": len(getattr(self, split)) for split in SPLITS}
+        """The lengths of the splits, as the arguments train_size, valid_size and test_size of `Task`.
+
+        Raises ValueError if one is empty.
+        """
+        sizes = {split: len(getattr(self, split)) for split in SPLITS}
+        if empty := [split for split, n in sizes.items() if n == 0]:
+            raise ValueError(f"{empty[0]}: the text is empty; get all of the corpus")
+        return {f"{split}_size": n for split, n in sizes.items()}
 
 
 def words(corpus: str, root: str | os.PathLike | None = None, allow_partial: bool = False) -> Text:
