@@ -146,7 +146,7 @@ def draw(number: int, kinds: Sequence[str]) -> Case:
         tensors[key] = None if mutated[key] is None else tensors[key].to(mutated[key])  # type: ignore[union-attr]
     for key, value in tensors.items():
         if value is not None:
-            value = value.abs() if key in ("dt", "age") else value
+            value = value.abs() if key in ("dt", "age") and value.dtype != torch.bool else value
             tensors[key] = d.laid_out(value > 0.1 if key == "mask" and d.random.random() < 0.7 else value)
     return Case(cell, tensors, mutated, d.random.random() < 0.3)
 
