@@ -11,6 +11,8 @@ from cell_cases import (
     random_input,
 )
 from torch import nn
+from torch.nn import functional, utils
+from torch.nn.utils import parametrizations, prune
 
 import timescales
 from timescales.nn.cells import (
@@ -100,6 +102,43 @@ def test_from_torch_keeps_training_and_dropout():
 def test_from_torch_refuses_what_has_no_counterpart(arguments):
     with pytest.raises(ValueError, match="biases"):
         timescales.LSTM.from_torch(nn.LSTM(I, H, **arguments))
+
+
+def _under_weight_drop(layer):
+    """As AWD-LSTM's WeightDrop leaves a layer: the raw weight is elsewhere, and what is left of it is no parameter."""
+    raw = layer._parameters.pop("weight_hh_l0")
+    layer.weight_hh_l0 = functional.dropout(raw, 0.5)
+    return {"raw": raw.detach()}
+
+
+# What makes a weight of torch.nn.LSTM a tensor that is computed.
+COMPUTED = {
+    "weight_norm": lambda layer: parametrizations.weight_norm(layer, "weight_hh_l0"),
+    "old weight_norm": lambda layer: utils.weight_norm(layer, "weight_hh_l0"),
+    "spectral_norm": lambda layer: utils.spectral_norm(layer, "weight_hh_l0"),
+    "pruned": lambda layer: prune.random_unstructured(layer, "weight_hh_l0", 0.5),
+    "weight drop": _under_weight_drop,
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_from_torch_of_a_computed_weight_says_how_to_make_it_a_parameter(name):
+    """The line ends with code. After it the layer converts."""
+    theirs = nn.LSTM(I, H)
+    raw = COMPUTED[name](theirs)
+    with pytest.raises(ValueError, match="weight_hh_l0 of this") as raised:
+        timescales.LSTM.from_torch(theirs)
+    fix = str(raised.value).partition("convert it after ")[2].removesuffix(", its raw weight")
+    exec(fix, {"torch": torch, "module": theirs, **(raw if isinstance(raw, dict) else {})})
+    assert torch.equal(timescales.LSTM.from_torch(theirs).layers[0].weight_hh, theirs.weight_hh_l0)
+
+
+def test_to_torch_of_a_computed_weight_says_how_to_make_it_a_parameter():
+    ours = timescales.LSTM(I, H)
+    parametrizations.weight_norm(ours.layers[0], "weight_hh")
+    with pytest.raises(ValueError, match=r"weight_hh of this .*remove_parametrizations\(module, 'weight_hh'\)"):
+        ours.to_torch()
 
 
 @pytest.mark.parametrize("rnn", [timescales.URLSTM(I, H), timescales.LSTM(I, [H, H + 1], 2)], ids=["ur", "unequal"])

@@ -20,6 +20,7 @@ from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
+from timescales.nn.engine.arguments import first_state
 from timescales.nn.engine.eager import recurrent_share
 from timescales.nn.stacked import project
 from timescales.tasks import Task, Words
@@ -136,7 +137,7 @@ def blocks(model: SequenceModel, task: Words) -> Iterator[tuple[Tensor, list[Any
     """
     words: list[Tensor] = []
     states: list[Any] = []
-    state: Any = [cell.initial_state(1) for cell in model.rnn.layers]
+    state: Any = [first_state(cell, 1) for cell in model.rnn.layers]
     for batch in task.batches("test"):
         if words and (len(words) == IN_PARALLEL or len(words[0]) != len(batch.x)):
             yield torch.cat(words, 1), _joined(states)

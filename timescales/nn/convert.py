@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from timescales.nn.rnn import RNN, TORCH_WEIGHTS
 
@@ -17,7 +18,7 @@ TorchRNN = TypeVar("TorchRNN", nn.LSTM, nn.GRU)
 def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) -> OurRNN:
     """An RNN of class `kind` with the weights of `module`, which must be a module of torch's class `expected`.
 
-    Raises ValueError for a module that has no equivalent here.
+    Raises ValueError for a module that has no equivalent here, and for a weight that is no parameter (weight_norm).
     """
     name = f"torch.nn.{expected.__name__}"
     if not isinstance(module, expected):
@@ -32,9 +33,28 @@ def from_torch(kind: type[OurRNN], expected: type[TorchRNN], module: nn.Module) 
     with torch.no_grad():
         for k, cell in enumerate(rnn.layers):
             for parameter in TORCH_WEIGHTS:
-                value = module.get_parameter(f"{parameter}_l{k}")
+                value = own_parameter(module, f"{parameter}_l{k}")
                 cell.get_parameter(parameter).copy_(value).requires_grad_(value.requires_grad)
     return rnn.train(module.training)
+
+
+def own_parameter(module: nn.Module, name: str) -> nn.Parameter:
+    """A parameter of a module. Raises ValueError, with the fix, if it is computed from others, as weight_norm does."""
+    own = module._parameters
+    if isinstance(found := own.get(name), nn.Parameter):
+        return found
+    utils, first = "torch.nn.utils", f"(module, {name!r})"
+    if parametrize.is_parametrized(module, name):
+        kind, fix = "parametrized", f"{utils}.parametrize.remove_parametrizations{first}"
+    elif f"{name}_mask" in module._buffers:
+        kind, fix = "pruned", f"{utils}.prune.remove{first}"
+    elif f"{name}_g" in own:
+        kind, fix = "under weight_norm", f"{utils}.remove_weight_norm{first}"
+    elif f"{name}_orig" in own:
+        kind, fix = "under spectral_norm", f"{utils}.remove_spectral_norm{first}"
+    else:  # AWD-LSTM's: the wrapper has the raw weight, and the layer what is left of it
+        kind, fix = "no parameter, as under weight drop", f"module.{name} = torch.nn.Parameter(raw), its raw weight"
+    raise ValueError(f"{name} of this {type(module).__name__} is {kind}: convert it after {fix}")
 
 
 def rename_torchs_weights(rnn: RNN, state_dict: dict[str, Tensor], prefix: str, *_: object) -> None:
@@ -56,6 +76,6 @@ def to_torch(rnn: RNN, kind: type[TorchRNN]) -> TorchRNN:
         for k, cell in enumerate(rnn.layers):
             for parameter, value in zip(TORCH_WEIGHTS, cell.weights(), strict=True):
                 assert value is not None, "an LSTM and a GRU have two bias vectors"
-                trained = cell.get_parameter(parameter).requires_grad
+                trained = own_parameter(cell, parameter).requires_grad
                 module.get_parameter(f"{parameter}_l{k}").copy_(value).requires_grad_(trained)
     return module.train(rnn.training)

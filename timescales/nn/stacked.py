@@ -16,8 +16,8 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return F.linear(x, weight, bias)
     if x.dim() == 4:  # one product for each seed instead of one for each step
         S, R, B, _ = x.shape
-        folded = x.transpose(0, 1).reshape(R, S * B, -1)
-        return project(folded, weight, bias).view(R, S, B, -1).transpose(0, 1)
+        folded = x.transpose(0, 1).reshape(R, S * B, x.shape[-1])
+        return project(folded, weight, bias).view(R, S, B, weight.shape[-2]).transpose(0, 1)
     return x @ weight.mT if bias is None else torch.baddbmm(bias.unsqueeze(-2), x, weight.mT)
 
 

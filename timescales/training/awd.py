@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from timescales.nn import engine
+from timescales.nn.engine.arguments import first_state
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
 from timescales.training.model import Output, SequenceModel, State
@@ -116,7 +117,7 @@ def run_with_resets(rnn: RNN, x: Tensor, state: State, reset: Tensor | None) -> 
         outputs = []
         for first, end in itertools.pairwise(sorted({0, *steps, len(x)})):
             if layer is not None:
-                again, initial = reset[first].unsqueeze(1), cell.initial_state(x.shape[1])
+                again, initial = reset[first].unsqueeze(1), first_state(cell, x.shape[1])
                 layer = cell.State(*(torch.where(again, *fields) for fields in zip(initial, layer, strict=True)))
             output, layer = cell(x[first:end], layer, None, None, run)
             outputs.append(output)

@@ -47,7 +47,8 @@ class Cell(nn.Module):
         weight_drop: fraction of the recurrent weights that `forward` drops in training. A new mask is drawn for each
             sequence (DropConnect, Merity et al. 2018). Default: 0. It may be set on an instance.
         compiled: whether the fused and graph engines may make kernels from `step`. Default: True. Set it to False for a
-            step that they refuse, so that the engine "auto" runs it on the eager engine without a warning.
+            step that they refuse, so that the engine "auto" runs it on the eager engine without a warning. Then the
+            weights may have other rows, and the fields of the state, except h, other shapes.
 
     Parameters: weight_ih (G*H, I), weight_hh (G*H, H) or None, and the bias vectors (G*H,). If a cell overrides
     `height`, G*H is the sum of the heights of its gates. All parameters are drawn from U(-1/sqrt(H), 1/sqrt(H)) in
@@ -172,7 +173,7 @@ class Cell(nn.Module):
     def initial_state(self, *batch: int) -> Any:
         """The state before the first step: zeros (*batch, H) in every field, with the weights' dtype and device.
 
-        A subclass may start from others.
+        A subclass may start from others, of any shape that broadcasts to (*batch, H): a learned vector (H,), a number.
         """
         fields = len(self.State._fields)
         return self.State(*(self.weight_ih.new_zeros(*batch, self.hidden_size) for _ in range(fields)))
@@ -194,7 +195,7 @@ class Cell(nn.Module):
             state = self.initial_state(*x.shape[1:-1])
         weights = self.weights()
         # Weight drop is applied here and not in `weights`, which must neither draw random numbers nor drop anything.
-        if weights.hh is not None and weights.hh.shape[-2]:
+        if weights.hh is not None and weights.hh.numel():
             weights = weights._replace(hh=nn.functional.dropout(weights.hh, self.weight_drop, self.training))
         elif self.weight_drop:
             raise ValueError(f"{type(self).__name__} has no recurrent weights to drop: set its weight_drop to 0")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import choice, cudnn, eager, equations, fused
+from timescales.nn.engine import arguments, choice, cudnn, eager, equations, fused
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
@@ -34,19 +34,12 @@ def run(
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence with the engine `name`; see `eager.run` and `pick`.
 
-    Raises: ValueError if x has a dimension of batched seeds and the weights have not, or of another size. Kernels would
-    read the weights of seeds that there are not.
+    Raises: WrongShape, a ValueError, for tensors that do not fit the cell (arguments.py).
     """
-    _check_seeds(x, weights)
+    weights, state = arguments.fitted(cell, x, weights, state, dt, mask)
     others = [*(("the weights", w) for w in weights), *(("the state", v) for v in state), ("dt", dt), ("mask", mask)]
     engine = _choose(name, cell, x, mask is not None, dt is not None, others)
     return engine(cell, x, weights, state, dt, mask)
-
-
-def _check_seeds(x: Tensor, weights: Weights) -> None:
-    if x.shape[1:-2] != weights.ih.shape[:-2]:
-        sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(weights.ih.shape)}"
-        raise ValueError(f"the weights of R seeds stacked need x (S, R, B, input) of as many seeds: {sizes}")
 
 
 def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = False) -> Engine:

@@ -26,7 +26,10 @@ from timescales.nn.engine.compiler import BuildError
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import (
     Named,
+    address,
+    address_of_rows,
     check_backward,
+    check_shape,
     in_memory,
     no_jvp,
     saved_tensors_have_hooks,
@@ -121,10 +124,11 @@ def _run(
     vectors = program.equations.vector_values(cell, weights.ih)
     dt = dt if program.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(program, x, weights, state, dt, mask, vectors, noise)
+        return _run_seed(program, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
     seeds = [
         _run_seed(
             program,
+            cell.hidden_size,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
             type(state)(*(v[r] for v in state)),
@@ -141,6 +145,7 @@ def _run(
 
 def _run_seed(
     program: Program,
+    hidden_size: int,
     x: Tensor,
     weights: Weights,
     state: Any,
@@ -152,27 +157,52 @@ def _run_seed(
     keep = dt is not None and dt.requires_grad
     for tensor in (x, *weights, *state, *vectors):
         if tensor is not None:
-            assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # the library reads it as raw memory
+            assert (tensor.dtype, tensor.is_cpu) == (torch.float32, True)  # not converted: results have its type
             keep = keep or tensor.requires_grad
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(program.functions, len(state), len(vectors), threads, keep)
+    plan = Plan(program, hidden_size, threads, keep)
     output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
     return output, type(state)(*last)
 
 
+Shape = tuple[int, ...]
+
+
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the library, the numbers of states and vectors, threads, keep.
+    """Arguments of a call that are not tensors: the program, H, the number of threads, keep.
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     """
 
-    functions: ctypes.CDLL
-    fields: int
-    vectors: int
+    program: Program
+    hidden_size: int
     threads: int
     keep: bool
+
+    @property
+    def equations(self) -> Equations:
+        """The equations of the cell."""
+        return self.program.equations
+
+    def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
+        """The shapes that the library reads for the sizes of x: of the eight tensors of `Inputs`, and of its lists.
+
+        Gradients have the same.
+        """
+        (S, B, I), H, e = x.shape, self.hidden_size, self.equations  # noqa: E741
+        rows = sum(H // divisor for divisor in e.divisors)
+        single: list[Shape] = [(S, B, I), (rows, I), (rows, H), (rows,), (rows,), (S, B), (S, B), (B,)]
+        return single, [[(B, H)] * len(e.fields), [(H,)] * len(e.vectors), [(S, B, H)] * e.noises]
+
+    def needed(self) -> tuple[bool, ...]:
+        """Which of the eight tensors of `Inputs` the library reads in any case."""
+        recurrent = any(block.has_h for block in self.equations.blocks)
+        return True, True, recurrent, True, False, self.equations.reads_dt, False, False
+
+
+DTYPES = (*[torch.float32] * 6, torch.bool, torch.int64)  # of the eight tensors of `Inputs`; of all others float32
 
 
 class Inputs(NamedTuple):
@@ -197,12 +227,13 @@ class Inputs(NamedTuple):
     @classmethod
     def of(cls, plan: Plan, tensors: Sequence[Any]) -> Inputs:
         """The inputs from the tensors of `FusedFunction`."""
-        dtypes = [*[torch.float32] * 6, torch.bool, torch.int64, *[torch.float32] * (len(tensors) - 8)]
+        dtypes = [*DTYPES, *[torch.float32] * (len(tensors) - 8)]
         x, *others = [v if v is None else in_memory(v, dtype) for v, dtype in zip(tensors, dtypes, strict=True)]
         assert x is not None
         single: Any = [with_contiguous_rows(x), *(v if v is None else v.contiguous() for v in others[:7])]
         lists: Any = [v.contiguous() for v in others[7:] if v is not None]
-        states, vectors = plan.fields, plan.fields + plan.vectors
+        states = len(plan.equations.fields)
+        vectors = states + len(plan.equations.vectors)
         return cls._make([*single, lists[:states], lists[states:vectors], lists[vectors:]])
 
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -244,6 +275,7 @@ class FusedFunction(torch.autograd.Function):
         if not any(wanted):
             return (None,) * len(ctx.needs_input_grad)
         wanted[1:5] = [any(wanted[1:5])] * 4  # the gradients of the weights are computed together
+        wanted[6] = False  # a mask of floats has none
         results = [
             v.new_empty(v.shape) if v is not None and want else None
             for v, want in zip(inputs.tensors(), wanted, strict=True)
@@ -273,13 +305,14 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
     """Run the library forward. Returns its workspace, the output and the last state."""
     problem = _problem(plan, keep, inputs)
-    workspace = Workspace(plan.functions.timescales_workspace(ctypes.byref(problem)))
+    functions, (S, B, _) = plan.program.functions, inputs.x.shape
+    workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
-    output = inputs.x.new_empty(*inputs.x.shape[:2], inputs.state[0].shape[-1])
-    last = [torch.empty_like(v) for v in inputs.state]
-    problem.output = output.data_ptr()
-    problem.last = _addresses(last)
-    plan.functions.timescales_forward(ctypes.byref(problem))
+    output = inputs.x.new_empty(S, B, plan.hidden_size)
+    last = [output.new_empty(B, plan.hidden_size) for _ in inputs.state]
+    problem.output = address("the output", output, (S, B, plan.hidden_size))
+    problem.last = _addresses("the last state", last, [(B, plan.hidden_size)] * len(last))
+    functions.timescales_forward(ctypes.byref(problem))
     return workspace, (output, *last)
 
 
@@ -295,35 +328,44 @@ def _backward(
     d_output, *d_last = grads
     d_output = None if d_output is None else with_contiguous_rows(in_memory(d_output, torch.float32))
     d_last = [None if d is None else in_memory(d, torch.float32).contiguous() for d in d_last]
-    problem = _problem(plan, True, inputs)
+    problem, (single, (of_state, of_vectors, _)) = _problem(plan, True, inputs), plan.shapes(inputs.x)
+    outputs = (*single[0][:2], plan.hidden_size)
     problem.workspace = workspace.address
-    problem.output = output.data_ptr()
+    problem.output = address("the output", output, outputs)
     if d_output is not None:
-        problem.d_output = d_output.data_ptr()
+        problem.d_output = address_of_rows("the gradient of the output", d_output, outputs)
         problem.d_output_step, problem.d_output_row = d_output.stride()[:2]
-    problem.d_last = _addresses(d_last)
-    problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = map(
-        _address, results[:6]
+    problem.d_last = _addresses("the gradient of the last state", d_last, of_state)
+    problem.d_x, problem.d_ih, problem.d_hh, problem.d_bias_ih, problem.d_bias_hh, problem.d_dt = (
+        address(f"the gradient of {name}", d, shape)
+        for name, d, shape in zip(Inputs._fields[:6], results[:6], single[:6], strict=True)
     )
-    states = 8 + plan.fields
-    problem.d_state = _addresses(results[8:states])
-    problem.d_vectors = _addresses(results[states : states + plan.vectors])
-    plan.functions.timescales_backward(ctypes.byref(problem))
+    states = 8 + len(of_state)
+    vectors = states + len(of_vectors)
+    problem.d_state = _addresses("the gradient of the state", results[8:states], of_state)
+    problem.d_vectors = _addresses("the gradient of a vector", results[states:vectors], of_vectors)
+    plan.program.functions.timescales_backward(ctypes.byref(problem))
 
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
-    """A `Problem` with the sizes and the inputs."""
-    (S, B, I), H = inputs.x.shape, inputs.state[0].shape[-1]  # noqa: E741
-    x, ih, hh, bias_ih, bias_hh, dt, mask, order = map(_address, inputs[:8])
-    lists = map(_addresses, inputs[8:])
+    """A `Problem` with the sizes and the inputs. Raises RuntimeError for an input of another shape than they say."""
+    single, lists = plan.shapes(inputs.x)
+    (S, B, I), H = inputs.x.shape, plan.hidden_size  # noqa: E741
+    places = [address_of_rows("x", inputs.x, single[0])]
+    tensors: Any = inputs[1:8]
+    for name, tensor, shape, dtype, is_needed in zip(
+        Inputs._fields[1:8], tensors, single[1:], DTYPES[1:], plan.needed()[1:], strict=True
+    ):
+        if is_needed and tensor is None:
+            check_shape("fused", name, None, shape)
+        places.append(address(name, tensor, shape, dtype))
+    x, ih, hh, bias_ih, bias_hh, dt, mask, order = places
+    arrays = map(_addresses, ("state", "vectors", "noise"), (inputs.state, inputs.vectors, inputs.noise), lists)
     sizes = (plan.threads, S, B, I, H, keep)
-    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *inputs.x.stride()[:2], *lists, dt, mask, order)
+    return Problem(*sizes, x, ih, hh, bias_ih, bias_hh, *inputs.x.stride()[:2], *arrays, dt, mask, order)
 
 
-def _address(tensor: Any) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _addresses(tensors: Sequence[Tensor | None]) -> Any:
+def _addresses(name: str, tensors: Sequence[Tensor | None], shapes: Sequence[Shape]) -> Any:
     """An array of addresses; null for None."""
-    return (ctypes.c_void_p * max(1, len(tensors)))(*map(_address, tensors))
+    places = [address(name, tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)]
+    return (ctypes.c_void_p * max(1, len(places)))(*places)

@@ -39,7 +39,7 @@ from timescales.nn.engine import eager, emit_triton, equations, programs, triton
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.kernel import check_backward, no_jvp, saved_tensors_have_hooks
+from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp, saved_tensors_have_hooks
 from timescales.nn.engine.trial import TOLERANCE, difference
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
@@ -115,7 +115,7 @@ def _run_on(
     x, dt = eager.fill_masked(x, dt, mask)
     there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
     x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
-    plan = Plan(found, programs.Pool() if programs.captures(x) else None, True, True, dt is not None)
+    plan = Plan(found, cell.hidden_size, programs.Pool() if programs.captures(x) else None, True, True, dt is not None)
     for _ in range(2):  # the second time it is captured
         output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
     return output.cpu(), type(last)(*(v.cpu() for v in last))
@@ -145,7 +145,7 @@ def run(
     vectors = found.vector_values(cell, weights.ih)
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
     pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
-    plan = Plan(found, pool, strict, keep, keep and _need_gradient([dt]))
+    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]))
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     outputs = []
     for start in range(0, len(x), steps):
@@ -255,6 +255,7 @@ class Plan(NamedTuple):
     """
 
     equations: Equations
+    hidden_size: int
     pool: programs.Pool | None
     strict: bool
     keep: bool
@@ -343,7 +344,7 @@ class GraphFunction(torch.autograd.Function):
 
 def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
     """Fill the buffers of a call and run it forward."""
-    x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, inputs.state[0].shape[-1]
+    x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, plan.hidden_size
     sizes = (x.shape[1] if inputs.batched else 1, x.shape[0], x.shape[-2])
 
     def make() -> Buffers:
@@ -356,6 +357,7 @@ def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
         key = (*_code(plan.equations), *sizes, H, *given, *programs.settings(x.device))
     lease = programs.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
+    _check_shapes(b, inputs)
     _project(b, inputs)
     if inputs.hh is not None:
         b.hh.copy_(inputs.hh)
@@ -371,6 +373,34 @@ def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
         b.mask.copy_(inputs.seeds_first(mask.bool()))
     lease.forward()
     return lease
+
+
+def _check_shapes(b: Buffers, inputs: Inputs) -> None:
+    """Raise RuntimeError for a tensor of another shape than its buffer: torch would broadcast it without a word.
+
+    The kernels read and write nothing but the buffers, which have the sizes of the call.
+    """
+    R, S, B = b.sizes
+    seeds = (R,) if inputs.batched else ()
+    rows, steps, H = b.hh.shape[1], (S, *seeds, B), b.H
+    shapes = {
+        "weight_ih": (inputs.ih, (*seeds, b.x_columns, inputs.x.shape[-1])),
+        "weight_hh": (inputs.hh, (*seeds, rows, H)),
+        "bias": (inputs.bias, (*seeds, b.x_columns)),
+        "bias_hh": (inputs.bias_h, (*seeds, b.z.shape[-1] - b.x_columns)),
+        "dt": (inputs.dt, steps),
+        "mask": (inputs.mask, steps),
+    }
+    for name, (tensor, shape) in shapes.items():
+        if tensor is not None or (name == "weight_hh" and rows) or (name == "dt" and b.timed):
+            check_shape("graph", name, tensor, shape)
+    for name, tensors, shape in (
+        ("the state", inputs.state, (*seeds, B, H)),
+        ("a vector", inputs.vectors, (*seeds, H)),
+        ("noise", inputs.noises, (*steps, H)),
+    ):
+        for tensor in tensors:
+            check_shape("graph", name, tensor, shape)
 
 
 def _project(b: Buffers, inputs: Inputs) -> None:
@@ -394,11 +424,16 @@ def _run_backward(lease: programs.Lease, inputs: Inputs, grads: Any, first: bool
     b = lease.b
     d_output, *d_last = grads
     for buffer, value in zip(b.d_states, d_last, strict=True):
+        if value is not None:
+            check_shape("graph", "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
         buffer.zero_() if value is None else buffer.copy_(value)
     for sums in b.d_vectors:
         if sums is not None:
             sums.zero_()
-    lease.backward(None if d_output is None else inputs.seeds_first(d_output), first)
+    if d_output is not None:
+        d_output = inputs.seeds_first(d_output).float()
+        check_shape("graph", "the gradient of the output", d_output, (*b.sizes, b.H))
+    lease.backward(d_output, first)
 
 
 def _gradients(b: Buffers, inputs: Inputs, wanted: Inputs) -> Inputs:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.gates import cumax
-from timescales.nn.engine.recorder import Cumax, NotTraceable, Recorder
+from timescales.nn.engine.recorder import READ, Cumax, NotTraceable, OnParameters, Recorder
 from timescales.nn.engine.scalar import Node
 
 
@@ -172,25 +172,26 @@ class Hoisting(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in READS:
             raise NotTraceable(f"reads numbers with {name}; a kernel has the numbers of later calls too")
-        self.recorder.on_parameters = True
+        call = self.recorder.on_parameters = OnParameters()
         try:
-            with self.recorder.pause():
-                result = func(*args, **kwargs)
+            result = func(*args, **kwargs)
         finally:
-            self.recorder.on_parameters = False
-        self.hoist(func, args, kwargs, result)
+            self.recorder.on_parameters = None
+        if not self.hoist(func, args, kwargs, result) and call.reads:
+            raise NotTraceable(READ)
         return result
 
-    def hoist(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Record a call on parameters alone, if it has tensors as results."""
+    def hoist(self, func: Any, args: Any, kwargs: Any, result: Any) -> bool:
+        """Record a call on parameters alone, if it has tensors as results; whether it has."""
         results = [result] if isinstance(result, Tensor) else result
         if not isinstance(results, (list, tuple)) or not results or not all(isinstance(v, Tensor) for v in results):
-            return
+            return False
         references = tree_map(lambda v: self.reference(v) if isinstance(v, Tensor) else v, (args, kwargs))
         places = [self.hoisted.add(v) for v in results]
         if not torch.is_grad_enabled():
             self.detached.update(places)
         self.hoisted.calls.append(Call(func, references[0], references[1], torch.is_grad_enabled(), places))
+        return True
 
     def reference(self, tensor: Tensor) -> Reference:
         """The place of a tensor that depends on parameters alone."""

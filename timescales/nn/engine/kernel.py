@@ -60,6 +60,40 @@ def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.resolve_neg()
 
 
+def address(name: str, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> int | None:
+    """The address of a tensor's memory on the CPU for C++ code, which reads or writes as much as `shape` says.
+
+    None for None. Raises RuntimeError, in one line, unless the tensor has this shape and dtype, is contiguous and has
+    all its memory. This is the only place where addresses are taken, so nothing is read or written beside a tensor.
+    """
+    return None if tensor is None else _address(name, tensor, shape, dtype, tensor.is_contiguous(), tensor.numel())
+
+
+def address_of_rows(name: str, tensor: Tensor, shape: Sequence[int]) -> int | None:
+    """As `address`, for float32 of three dimensions, of which only the last must be contiguous."""
+    last = tensor.stride()[-1:] == (1,) or tensor.shape[-1:] == (1,)
+    numbers = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return _address(name, tensor, shape, torch.float32, last, numbers if tensor.numel() else 0)
+
+
+def _address(name: str, tensor: Tensor, shape: Sequence[int], dtype: torch.dtype, dense: bool, numbers: int) -> int:
+    """The address, if `dense` is true and there is memory for so many numbers from the first one on."""
+    check_shape("fused", name, tensor, shape)
+    if not dense or tensor.dtype is not dtype or not tensor.is_cpu or is_subclass(tensor) or tensor.is_neg():
+        found = f"{tensor.dtype} with strides {tensor.stride()} on {tensor.device}"
+        raise RuntimeError(f"the fused engine reads {name} as contiguous {dtype} on the CPU, not {found}")
+    if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + numbers) * tensor.itemsize:
+        raise RuntimeError(f"the memory of {name} {tuple(shape)} was freed or made smaller: use engine='eager'")
+    return tensor.data_ptr()
+
+
+def check_shape(engine: str, name: str, tensor: Tensor | None, shape: Sequence[int]) -> None:
+    """Raise RuntimeError if a tensor has another shape than a kernel reads, or if it is None: missing."""
+    if tensor is None or tensor.shape != tuple(shape):
+        found = "missing" if tensor is None else tuple(tensor.shape)
+        raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
+
+
 def saved_tensors_have_hooks() -> bool:
     """Whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from timescales.nn.engine.operations import CONSTANT, ELEMENTWISE, STRUCTURAL
 from timescales.nn.engine.scalar import Graph, Node
 
 READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
+READ = "reads a number from a tensor, as .item() or `if` do; use torch.where"
 SUMS = ("sum", "mean", "prod", "var", "std", "norm", "logsumexp")
 EXTREMES = ("amax", "amin", "max", "min", "argmax", "argmin")
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot", "linear", "convolution", "native_layer_norm")
@@ -48,6 +49,32 @@ class Traced(NamedTuple):
         return Traced(*map(function, self))
 
 
+class OnParameters:
+    """A call of torch on parameters alone. It is not recorded, but it may have no effects.
+
+    Within it torch's own code may write to the tensors that it has made, as F.linear does, and read their numbers, as
+    F.one_hot does, which is `reads`: the call is repeated for every sequence.
+    """
+
+    def __init__(self) -> None:
+        self.made: set[int] = set()  # the memory of new tensors
+        self.reads = False
+
+    def note(self, arguments: Any, results: Any) -> None:
+        """Note the memory of the results of an operation, if it is not that of an argument."""
+        old = {_memory(v) for v in tree_leaves(arguments) if isinstance(v, Tensor)}
+        self.made |= {_memory(v) for v in tree_leaves(results) if isinstance(v, Tensor)} - old
+
+
+def draws(func: Any) -> bool:
+    """Whether an operation draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 class Recorder(TorchDispatchMode):
     """Records the operations of a step as expressions."""
 
@@ -59,7 +86,7 @@ class Recorder(TorchDispatchMode):
         self.known: dict[Any, Traced] = {}
         self.alive: list[Tensor] = []  # so that no address is used twice
         self.paused = self.backward = False
-        self.on_parameters = False  # during a call on parameters alone: not recorded, but it may have no effects
+        self.on_parameters: OnParameters | None = None  # during a call on parameters alone
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -140,8 +167,11 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._overloadpacket.__name__
-        if self.on_parameters:
-            self._refuse_effects(func, name)
+        if self.on_parameters is not None:
+            self._refuse_effects_outside(self.on_parameters, func, name, args, kwargs)
+            result = func(*args, **kwargs)
+            self.on_parameters.note((args, kwargs), result)
+            return result
         if self.paused:
             return func(*args, **kwargs)
         self._refuse(func, name)
@@ -151,12 +181,23 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _refuse_effects(self, func: Any, name: str) -> None:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if draws(func):
             raise NotTraceable(f"draws random numbers with {name}; torch.rand_like can be compiled")
         if name in READS:
-            raise NotTraceable("reads a number from a tensor, as .item() or `if` do; use torch.where")
+            raise NotTraceable(READ)
         if func._schema.is_mutable and not self.backward:
             raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
+
+    def _refuse_effects_outside(self, call: OnParameters, func: Any, name: str, args: Any, kwargs: Any) -> None:
+        """`_refuse_effects` for an operation within a call on parameters alone."""
+        if name in READS:
+            call.reads = True
+            return
+        given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
+        written = [given.get(a.name) for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
+        if all(isinstance(v, Tensor) and _memory(v) in call.made for v in written) and not draws(func):
+            return
+        self._refuse_effects(func, name)
 
     def _refuse(self, func: Any, name: str) -> None:
         self._refuse_effects(func, name)

@@ -1,0 +1,137 @@
+"""The tensors of a call as every engine relies on them: broadcast as the eager loop would, or refused in one line.
+
+A cell of one's own may return any state and any weights. torch's operations broadcast them or raise; a kernel reads
+memory by the sizes of the call. So this runs before any engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.errors import ConfigError
+from timescales.nn.cells.cell import Cell, Weights
+
+
+class WrongShape(ConfigError):
+    """A tensor of a call does not fit the cell. The message is one line with the cell's class and the shapes."""
+
+
+def fitted(
+    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None, mask: Tensor | None
+) -> tuple[Weights, Any]:
+    """The weights and the state of a call, with the shapes that `eager.run` lists. Arguments as there.
+
+    Raises WrongShape for what does not broadcast to them, and for x, dt and mask of other shapes.
+    """
+    name, ih = type(cell).__name__, weights.ih
+    if x.dim() != ih.dim() + 1 or x.shape[1:-2] != ih.shape[:-2]:
+        sizes = f"x is {tuple(x.shape)}, weight_ih {tuple(ih.shape)}"
+        raise WrongShape(
+            f"{name} needs x (S, B, input), and the weights of R seeds stacked need x (S, R, B, input) of as many "
+            f"seeds: {sizes}"
+        )
+    for key, value in (("dt", dt), ("mask", mask)):
+        if value is not None and value.shape != x.shape[:-1]:
+            raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; give {tuple(x.shape[:-1])}, like x")
+    weights = _fitted_weights(cell, x, weights)
+    _check_types(name, x, weights)
+    return weights, fitted_state(cell, state, x.shape[1:-1], weights.ih)
+
+
+def _check_types(name: str, x: Tensor, weights: Weights) -> None:
+    """Raise WrongShape if x or a weight has another dtype or device than weight_ih, which autocast allows."""
+    for key, value in (("x", x), ("weight_hh", weights.hh), ("a bias", weights.bias_ih), ("a bias", weights.bias_hh)):
+        if value is None or _is_like(value, weights.ih) or torch.is_autocast_enabled(x.device.type):
+            continue
+        types = f"{value.dtype} on {value.device}, weight_ih {weights.ih.dtype} on {weights.ih.device}"
+        raise WrongShape(f"{name}: {key} is {types}: convert one of them")
+
+
+def first_state(cell: Cell, *batch: int) -> Any:
+    """`cell.initial_state(*batch)` with every field (*batch, H). Raises WrongShape."""
+    return fitted_state(cell, cell.initial_state(*batch), batch, cell.weight_ih)
+
+
+def fitted_state(cell: Cell, state: Any, batch: Sequence[int], like: Tensor) -> Any:
+    """The state with every field broadcast to (*batch, H), with gradients; numbers become tensors.
+
+    like: a tensor of the weights' dtype and device, which the state must have. With batched seeds, a field (R, H) is
+    one vector of each seed. A cell with compiled = False runs on the eager engine alone: its fields but h are its own.
+
+    Raises WrongShape.
+    """
+    name, fields = type(cell).__name__, cell.State._fields
+    if getattr(state, "_fields", None) != fields:
+        expected = f"self.State({', '.join(fields)})"
+        raise WrongShape(f"the state of {name} is a {type(state).__name__}: let initial_state return {expected}")
+    shape = (*batch, cell.hidden_size)
+    free = cell.compiled is False
+    for field, value in zip(fields, state, strict=True):
+        if free and field != fields[0]:
+            continue
+        if not (isinstance(value, Tensor) and value.shape == shape and _is_like(value, like)):
+            state = state._replace(**{field: _broadcast(name, field, value, shape, like)})
+    return state
+
+
+def _is_like(value: Tensor, like: Tensor) -> bool:
+    return value.dtype == like.dtype and value.device == like.device
+
+
+def _broadcast(name: str, field: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A field of the state as a tensor of this shape. Raises WrongShape."""
+    if isinstance(value, int | float):
+        value = like.new_full((), value)
+    if not isinstance(value, Tensor):
+        raise WrongShape(f"{name}: the state's {field} is a {type(value).__name__}; give a tensor {shape}")
+    # As torch's operations do: whole numbers, and single ones, take the type of the others.
+    if not value.dim() or not (value.is_floating_point() or value.is_complex()):
+        value = value.to(like)
+    if not _is_like(value, like) and not torch.is_autocast_enabled(like.device.type):
+        fix = f"let initial_state return it .to({str(like.device)!r}, {like.dtype}), as the weights are"
+        raise WrongShape(f"{name}: the state's {field} is {value.dtype} on {value.device}: {fix}")
+    given = tuple(value.shape)
+    if len(shape) == 3 and value.shape == (shape[0], shape[2]):  # one vector of each seed
+        value = value.unsqueeze(1)
+    try:
+        return value.expand(shape)
+    except RuntimeError:
+        fix = "correct initial_state" if len(shape) == 2 else "correct initial_state (Cell.per_unit for stacked seeds)"
+        raise WrongShape(f"{name}: the state's {field} is {given}, not (batch, hidden) = {shape}: {fix}") from None
+
+
+def _fitted_weights(cell: Cell, x: Tensor, weights: Weights) -> Weights:
+    """The weights with biases for every row. Raises WrongShape if a matrix or a bias does not fit."""
+    ih, hh, bias_ih, bias_hh = weights
+    name, seeds = type(cell).__name__, ih.shape[:-2]
+    key_ih = "bias_ih" if cell.biases == 2 else "bias"
+    free = cell.compiled is False  # such a cell may have rows that no kernel knows, as the RMC has
+    rows = ih.shape[-2] if free else sum(map(cell.height, cell.gates))
+    if not free and (hh is None) == cell.recurrent:
+        raise WrongShape(f"{name}: weight_hh is {'missing' if hh is None else 'given'}, recurrent = {cell.recurrent}")
+    for key, value, size in (("weight_ih", ih, x.shape[-1]), ("weight_hh", hh, cell.hidden_size)):
+        if value is not None:
+            shape = (*seeds, value.shape[-2] if free and value.dim() > 1 else rows, size)
+            if value.shape != shape:
+                raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; it must be {shape}, (rows of all gates, n)")
+    if bias_ih is None:
+        bias_ih = ih.new_zeros(*seeds, rows)
+    elif bias_ih.shape != (*seeds, rows):
+        bias_ih = _bias(name, key_ih, bias_ih, (*seeds, rows))
+    if hh is None:
+        bias_hh = None
+    elif bias_hh is not None and bias_hh.shape != (*seeds, hh.shape[-2]):
+        bias_hh = _bias(name, "bias_hh", bias_hh, (*seeds, hh.shape[-2]))
+    return weights._replace(bias_ih=bias_ih, bias_hh=bias_hh)
+
+
+def _bias(name: str, key: str, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A bias with a number for every row. Raises WrongShape."""
+    try:
+        return value.expand(shape)
+    except RuntimeError:
+        raise WrongShape(f"{name}: {key} is {tuple(value.shape)}; it must be {shape}, one number a row") from None
