@@ -161,6 +161,8 @@ def work(options: argparse.Namespace, out: Out) -> None:
             out.say(traceback.format_exc())
             out.update(name, error=traceback.format_exc())
         out.update(name, seconds=round(time.monotonic() - begun, 1))
+        if out.results.get("machine", {}).get("rows", {}).get("gpus") == 0:
+            sys.exit(1)
 
 
 def main() -> None:

@@ -66,6 +66,9 @@ def main() -> None:
 
     note(torch=torch.__version__, cuda=str(torch.version.cuda), device_name="a CPU, rehearsing")
     if options.device != "cpu":
+        note(gpus=torch.cuda.device_count())
+        if not found["gpus"]:
+            sys.exit("torch sees no GPU here; --device cpu rehearses")
         note(device_name=torch.cuda.get_device_name(), capability=torch.cuda.get_device_capability())
         note(multiprocessors=torch.cuda.get_device_properties(0).multi_processor_count)
     for module in ("triton", "numpy", "hydra", "omegaconf", "pytest", "xdist"):

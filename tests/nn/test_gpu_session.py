@@ -11,6 +11,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import torch
 
 from timescales.config import compose, identity
 from timescales.nn.engine import choice
@@ -135,11 +136,15 @@ def test_results_of_a_stage_are_written_before_the_next_begins_and_an_error_stop
     assert out.results["first"]["not_begun"] == "the time was over"
 
 
+def session(out, *arguments):
+    """Run gpu.py in a process of its own; its results go to `out`."""
+    command, env = [sys.executable, "scripts/bench/gpu.py", *arguments], {"OUT": str(out), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
 def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path):
     """With the plain python3 of any machine: neither make nor git."""
-    command = [sys.executable, "scripts/bench/gpu.py", "--device", "cpu", "--minutes", "3", "--stages", "machine"]
-    env = {"OUT": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    done = subprocess.run([*command, "cluster"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = session(tmp_path, "--device", "cpu", "--minutes", "3", "--stages", "machine", "cluster")
     assert done.returncode == 0, done.stdout + done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"gpu.json", "gpu.log"}
     found = json.loads((tmp_path / "gpu.json").read_text())
@@ -149,6 +154,14 @@ def test_a_short_rehearsal_writes_to_out_and_ends_with_ten_lines(tmp_path):
         "| machine            | a CPU, rehearsing; no nvidia-smi; python 3."
     )
     assert learned[2][1].endswith("; cluster kernel: not written yet")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_ends_at_once(tmp_path):
+    done = session(tmp_path, "--stages", "machine", "tests")
+    assert done.returncode == 1
+    assert "torch sees no GPU here; --device cpu rehearses" in (tmp_path / "gpu.log").read_text()
+    assert "tests" not in json.loads((tmp_path / "gpu.json").read_text())
 
 
 def test_a_wrong_engine_is_run_again_so_that_its_kernel_is_named(out, monkeypatch):
