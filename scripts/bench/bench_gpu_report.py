@@ -105,7 +105,8 @@ def update_measured(rows: list[dict[str, Any]], configs: dict[str, Config], mach
     new = []
     for row in rows:
         engine, _, kind = row["variant"].partition(" ")
-        if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and kind in KINDS:
+        is_whole = engine in choice.DEFAULT and kind in KINDS  # neither a part of a step nor several seeds
+        if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and is_whole:
             S, B, _, H, _ = configs[row["config"]]
             new.append(choice.Row(kind, S, B, H, engine, round(row["ms"], 4), machine))
     replaced = {row._replace(ms=0.0) for row in new}

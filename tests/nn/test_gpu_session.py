@@ -339,6 +339,7 @@ def measured_rows():
         layer | {"variant": "cudnn lstm", "ms": 1.2},
         layer | {"variant": "nn.LSTM", "precision": "fp16", "ms": 0.88},
     ]
+    rows += [layer | {"variant": "products lstm", "ms": 0.66}, layer | {"variant": "graph lstm x5", "ms": 4.4}]
     return [*rows, layer | {"variant": "kernels lstm", "note": "RuntimeError: no kernel"}]
 
 
@@ -374,7 +375,8 @@ def test_ten_lines_say_what_was_learned(tmp_path):
     assert found["ceilings"] == "copy 3 TB/s, fp32 51 TFLOP/s"
     assert found["clusters"] == "at once: 16 of 8 x 128; cluster kernel: not written yet"
     assert found["graph engine"] == "right: lstm captured 2e-06"
-    assert found["us a step, A"] == "kernels failed (RuntimeError: no kernel), graph 15, nn.LSTM 5, fp16 4"
+    us = "products 3, kernels failed (RuntimeError: no kernel), graph 15, x5 20, nn.LSTM 5, fp16 4"
+    assert found["us a step, A"] == us
     assert found["us a step, B"] == "not measured"
     assert found["tests"] == "120 passed, 1 failed; first: tests/nn/test_gpu.py::a"
     assert found["training step"] == "lstm x5 4 ms (CPU 93 %)"
