@@ -1,11 +1,11 @@
 # `make help` lists the targets. Every target that needs an environment creates .venv and installs the package into it.
 PYTHON ?= python3
 PY := .venv/bin/python
-MINUTES ?= 9
+MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,11 +113,14 @@ golden: .venv/installed ## write the golden curves again: only when numbers are 
 	$(PY) tests/support/golden.py
 
 # No .venv for this target: a machine with a GPU has its own torch.
-gpu: ## on a machine with a GPU: tests, benchmarks, short runs, open table runs (MINUTES=25 GPU="--parts ...")
+gpu: ## on a machine with a GPU: checks, speed, tests, open runs of tables, in at most MINUTES=8 (GPU="--stages ...")
 	$(PYTHON) scripts/bench/gpu.py --minutes $(MINUTES) $(GPU)
 
-gpu-pack: .venv/installed ## pack what a GPU machine without a network needs into gpu-pack/, at most 40 MB
+gpu-pack: .venv/installed ## pack what a GPU machine without network and git needs into gpu-pack/, at most 40 MB: minutes
 	$(PY) scripts/bench/gpu_pack.py
+
+gpu-collect: .venv/installed ## put what came back from a GPU machine where it belongs: FOLDER=runs/gpu
+	$(PY) scripts/bench/gpu.py --collect $(or $(FOLDER),runs/gpu)
 
 clean: ## remove .venv, caches and build outputs; keep runs/
 	rm -rf .venv .venv-ecosystem .mypy_cache .ruff_cache .pytest_cache build dist gpu-pack

@@ -29,10 +29,10 @@ class TimescalesSweeper(BasicSweeper):
 
     A table is narrowed by overrides of its keys, which `cli.table_arguments` puts into `narrow`. The basic launcher
     trains one job at a time, seed by seed and the longest first; any other gets all at once. With seeds=R up to R runs
-    that differ in their seed alone are one job; a table keeps to the seeds that it names. After `minutes` the sweep
-    stops, and the next call continues. With run_dir=DIR each run gets DIR/<its usual name>. Runs that another process
-    is training are left to it, and looked at again at the end: so several sweeps share the work. Raises SweepFailed at
-    the end if any job failed.
+    that differ in their seed alone are one job; a table keeps to the seeds that it names. With `minutes` the shortest
+    come first, and the sweep stops after so many; the next call continues. With run_dir=DIR each run gets DIR/<its
+    usual name>. Runs that another process is training are left to it, and looked at again at the end: so several
+    sweeps share the work. Raises SweepFailed at the end if any job failed.
     """
 
     def __init__(self, minutes: float | None = None, narrow: Sequence[str] = ()) -> None:
@@ -103,7 +103,7 @@ class TimescalesSweeper(BasicSweeper):
 
     def _train(self, runs: list[SweepRun]) -> list[JobReturn]:
         """Train what is to be trained, and analyse what the table asks for, until the time is over."""
-        todo = sweep.in_order(runs, self.seconds)
+        todo = sweep.in_order(runs, self.seconds, limited=self.minutes is not None)
         returns: list[JobReturn] = []
         begun = time.monotonic()
         with sweep.deadline(self.minutes) as over:

@@ -203,10 +203,17 @@ def _status(cfg: Any, directory: Path, run_id: str, row: Mapping[str, Any] | Non
     return Status.TO_RUN, False
 
 
-def in_order(runs: Sequence[SweepRun], seconds: Mapping[str, float]) -> list[SweepRun]:
-    """The runs to be trained: seed by seed, the longest first, as do those of which nothing is known."""
+def in_order(runs: Sequence[SweepRun], seconds: Mapping[str, float], limited: bool) -> list[SweepRun]:
+    """The runs to be trained. Those of which nothing is known count as the longest.
+
+    limited: whether the sweep stops after some minutes. Then the shortest runs come first, with all their seeds, so
+    that as many as possible end; else they go seed by seed, the longest first, so that all workers end together.
+    """
     todo = [run for run in runs if run.status is Status.TO_RUN]
-    return sorted(todo, key=lambda run: (run.seed, -seconds.get(run.cost_key, float("inf"))))
+    price = {run.directory: seconds.get(run.cost_key, float("inf")) for run in todo}
+    if limited:
+        return sorted(todo, key=lambda run: (price[run.directory], run.seed))
+    return sorted(todo, key=lambda run: (run.seed, -price[run.directory]))
 
 
 def number_of_runs(n: int) -> str:

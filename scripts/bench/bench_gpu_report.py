@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,12 @@ from bench_variants import Config
 from timescales.files import csv_text
 from timescales.nn.engine import choice
 
-COLUMNS = ("part", "config", "variant", "precision", "ms", "ratio", "rounds", "peak_MiB", "floor_ms", "note")
+COLUMNS = (
+    *("part", "config", "variant", "precision", "ms", "least_ms", "most_ms", "ratio", "rounds", "peak_MiB"),
+    *("floor_ms", "note"),
+)
+CONFIGS = {"A": Config(220, 128, 10, 128), "B": Config(784, 128, 1, 256), "B512": Config(784, 128, 1, 512)}
+TINY = {"tiny": Config(8, 4, 3, 8)}
 TARGETS = (  # configuration, variant, the variant it is compared with, the largest ratio of their times
     ("A", "graph PLSTMCell", UNIT, 1.0),
     ("B", "graph PLSTMCell", UNIT, 1.5),
@@ -39,11 +45,11 @@ def targets(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def markdown(rows: list[dict[str, Any]], machine: str) -> str:
+def markdown(rows: list[dict[str, Any]], machine: str, torch_version: str) -> str:
     """The targets, and a table for each part."""
     sections = [
         f"# A training step on {machine}",
-        f"`python scripts/bench/bench.py --device cuda`; torch {torch.__version__}, "
+        f"`python scripts/bench/bench.py --device cuda`; torch {torch_version}, "
         f"{choice.MEASURED.name} is what engine=auto goes by. Milliseconds are medians; the ratio is to nn.LSTM "
         "(cuDNN) at the same precision; the distance is the time over the floor.",
     ]
@@ -71,12 +77,27 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def write(rows: list[dict[str, Any]], base: Path, machine: str) -> None:
-    """Write the rows to <base>.csv and <base>.md."""
+def slug(machine: str) -> str:
+    """The name of a machine's files."""
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+
+
+def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, those of a layer with the ratio of their time to that of nn.LSTM at the same size and precision."""
+    units = {(row["config"], row["precision"]): row.get("ms") for row in rows if row["variant"] == UNIT}
+    for row in rows:
+        unit = units.get((row.get("config"), row.get("precision")))
+        if unit and "ms" in row and row["part"] in ("layer", "attention"):
+            row["ratio"] = row["ms"] / unit
+    return rows
+
+
+def write(rows: list[dict[str, Any]], base: Path, machine: str, torch_version: str = torch.__version__) -> None:
+    """Write the rows to <base>.csv and <base>.md. torch_version: of the machine on which they were measured."""
     base.parent.mkdir(parents=True, exist_ok=True)
     lines = [{key: f"{v:.5g}" if isinstance(v, float) else v for key, v in row.items()} for row in rows]
     base.with_suffix(".csv").write_text(csv_text(lines, COLUMNS))
-    base.with_suffix(".md").write_text(markdown(rows, machine))
+    base.with_suffix(".md").write_text(markdown(rows, machine, torch_version))
 
 
 def update_measured(rows: list[dict[str, Any]], configs: dict[str, Config], machine: str, file: Path) -> None:
@@ -84,7 +105,8 @@ def update_measured(rows: list[dict[str, Any]], configs: dict[str, Config], mach
     new = []
     for row in rows:
         engine, _, kind = row["variant"].partition(" ")
-        if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and kind in KINDS:
+        is_whole = engine in choice.DEFAULT and kind in KINDS  # neither a part of a step nor several seeds
+        if row["part"] == "layer" and "ms" in row and row["precision"] == "fp32" and is_whole:
             S, B, _, H, _ = configs[row["config"]]
             new.append(choice.Row(kind, S, B, H, engine, round(row["ms"], 4), machine))
     replaced = {row._replace(ms=0.0) for row in new}

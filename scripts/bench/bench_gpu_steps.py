@@ -11,10 +11,11 @@ from bench_variants import Config
 from torch import Tensor, nn
 
 from timescales import GRU, LSTM, PLSTM, RMC, RNN, URLSTM, GatedRNN
-from timescales.nn.engine import buffers, equations, graph
+from timescales.nn.engine import buffers, emit_triton, equations, graph, loops, pointwise, programs
 
-SEEDS = 16
+SEEDS = 5  # as many as most tables have; they are trained together
 UNIT = "nn.LSTM"
+LOOP_PARTS = ("products", "kernels")  # of the graph engine's loops
 KINDS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {  # by `choice.kind_of`
     "lstm": (LSTM, {}),
     "URLSTMCell": (URLSTM, {}),
@@ -23,25 +24,33 @@ KINDS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {  # by `choice.ki
     "GatedLSTMCell": (GatedRNN, {"gate": "om", "downsize": 4}),
 }
 OTHERS: dict[str, tuple[Callable[..., RNN], dict[str, Any]]] = {"RMCCell": (RMC, {"heads": 2})}  # without a kernel
-PRECISIONS = {"fp32": "highest", "tf32": "high"}
+PRECISIONS = {"fp32": "highest", "tf32": "high"}  # of float32 tensors; nn.LSTM is measured in "fp16", too
 Step = Callable[[], object]
 
 
 def set_precision(precision: str) -> None:
-    """Set the precision of torch's and cuDNN's products, "fp32" or "tf32"."""
-    torch.set_float32_matmul_precision(PRECISIONS[precision])
+    """Set the precision of torch's and cuDNN's float32 products; "fp16" is a matter of the tensors."""
+    torch.set_float32_matmul_precision(PRECISIONS.get(precision, "highest"))
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 # ------------------------------------------------------------------------------------------ variants of a layer
 
 
-def make_step(name: str, config: Config, device: str) -> Step:
-    """One forward and backward pass of a variant: nn.LSTM, "eager lstm", "graph PLSTMCell", "graph PLSTMCell x16".
+def make_step(name: str, config: Config, device: str, precision: str = "fp32") -> Step:
+    """One forward and backward pass of a variant: nn.LSTM, "eager lstm", "graph PLSTMCell", "graph PLSTMCell x5".
+
+    Parts of a pass: "products lstm" has the products within the loop over the steps, "kernels lstm" the pointwise
+    kernels; "bare products" has all products of an LSTM, those before and after the loop too.
 
     "compiled RMCCell" is the eager engine with torch.compile; on a CPU, for a rehearsal, without its code generator.
     """
     S, B, I, H, _ = config  # noqa: E741
+    first, _, rest = name.partition(" ")
+    if name == "bare products":
+        return products_step(config, device)
+    if first in LOOP_PARTS:
+        return part_step(first, rest, config, device)
     if name.endswith(f"x{SEEDS}"):
         return batched_seeds_step(name.split()[1], config, device)
     if name == UNIT:
@@ -53,8 +62,10 @@ def make_step(name: str, config: Config, device: str) -> Step:
         model = make(I, H, engine="eager" if is_compiled else engine, **arguments)
         if is_compiled:
             model.compile(backend="inductor" if device != "cpu" else "aot_eager", fullgraph=True)
-    model.to(device)
+    dtype = torch.float16 if precision == "fp16" else torch.float32
+    model.to(device, dtype)
     x, d_output = torch.randn(S, B, I, device=device), torch.randn(S, B, H, device=device) / B
+    x, d_output = x.to(dtype), d_output.to(dtype)
 
     def step() -> None:
         model.zero_grad()
@@ -98,14 +109,45 @@ def products_step(config: Config, device: str) -> Step:
     return step if device == "cpu" else captured(step)
 
 
+def part_step(part: str, kind: str, config: Config, device: str) -> Step:
+    """One part of the graph engine's loops over the steps, forward and backward, on numbers without a meaning."""
+    S, B, I, H, _ = config  # noqa: E741
+    make, arguments = KINDS[kind]
+    cell = make(I, H, **arguments).layers[0]
+    b = buffers.Buffers(equations.of_cell(cell, timed=False), (1, S, B), H, torch.device(device), False, False)
+    b.d_output = torch.empty(1, S, B, H, device=device)
+    for tensor in b.tensors():
+        tensor.zero_()
+    forward, backward = emit_triton.launch_forward, emit_triton.launch_backward
+    if not loops.uses_triton(b):
+        forward, backward = pointwise.step_forward, pointwise.step_backward
+
+    def products() -> None:
+        h, d_h = b.states[0], b.d_states[0]
+        for t in range(S):
+            b.recurrent(t)[0].addmm_(h[0, t], b.hh[0].t())
+        for t in reversed(range(S)):
+            d_h[0].addmm_(b.recurrent(t)[0], b.hh[0])
+
+    def kernels() -> None:
+        for t in range(S):
+            forward(b, t)
+        for t in reversed(range(S)):
+            backward(b, t)
+
+    step = products if part == "products" else kernels
+    return step if device == "cpu" else captured(step)
+
+
 def captured(step: Callable[[], None]) -> Step:
     """The replay of a CUDA graph of `step`."""
     stream, recorded = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        step()
+        for _ in range(3):  # kernels are compiled, and an optimizer makes its state
+            step()
     torch.cuda.synchronize()
-    with torch.cuda.graph(recorded, stream=stream):
+    with programs.no_garbage_collection(), torch.cuda.graph(recorded, stream=stream):
         step()
 
     def replay(_: object = step) -> None:  # keeps `step` alive, and with it the tensors that the graph works in
@@ -150,6 +192,8 @@ def measure_speeds(device: str) -> dict[str, float]:
     for precision in PRECISIONS:
         set_precision(precision)
         speeds[f"{precision} FLOP/s"] = 2 * m**3 / best(lambda: torch.mm(p, q, out=out))
+    p, q, out = p.half(), q.half(), out.half()
+    speeds["fp16 FLOP/s"] = 2 * m**3 / best(lambda: torch.mm(p, q, out=out))
     return speeds
 
 
@@ -166,8 +210,10 @@ def minimal_cost(kind: str, config: Config, seeds: int = 1) -> tuple[float, floa
     return moved, 2.0 * seeds * S * B * G * H * (3 * H + 2 * I)
 
 
-def lower_bound_ms(row: dict[str, Any], config: Config, speeds: dict[str, float]) -> float:
-    """Milliseconds that the variant of a row needs at least on a device with these speeds."""
+def lower_bound_ms(row: dict[str, Any], config: Config, speeds: dict[str, float]) -> float | None:
+    """Milliseconds that the variant of a row needs at least on a device with these speeds; None for a part of it."""
+    if row["variant"].split()[0] in LOOP_PARTS:
+        return None
     kind = row["variant"].split()[1] if row["variant"].startswith("graph") else "lstm"
     seeds = SEEDS if row["variant"].endswith(f"x{SEEDS}") else 1
     moved, operations = minimal_cost(kind, config, seeds)

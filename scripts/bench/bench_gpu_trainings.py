@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench_gpu_steps import PRECISIONS, SEEDS, synchronize
+import torch
+from bench_gpu_steps import PRECISIONS, SEEDS, captured, synchronize
 from bench_variants import endless_run
+from torch.optim import Optimizer
 
 from timescales.config import compose, identity
 from timescales.nn.engine import programs
-from timescales.training import build, loop, stack
+from timescales.training import build, loop, optimizers, stack
+from timescales.training.run import TrainingRun
 
 TRAININGS = {
     "copy T=500": ["task=copy", "task.T=500"],
@@ -20,6 +23,7 @@ TRAININGS = {
     "PTB-char 828": ["task=ptb_char", "model.hidden_size=828"],
     "PTB-word": ["task=ptb_word", "model.hidden_size=[1150,1150,400]", "model.num_layers=3"],
 }
+STEP = "copy T=200"  # of one training step with and without a capture
 COMPARED = "copy T=500"  # also measured with the eager engine, and with several seeds
 
 
@@ -69,10 +73,7 @@ def training(config: dict[str, Any], device: str, seconds: float) -> dict[str, A
 
 def batched_training(config: dict[str, Any], device: str, seconds: float) -> dict[str, Any]:
     """As `training`, for batched seeds. A step is a step of every seed."""
-    runs = [endless_run(*build.build({**config, "seed": seed}), config) for seed in range(SEEDS)]
-    models = [run.model for run in runs]
-    together = stack.Stack(models)
-    optimizer = stack.StackedOptimizer(together, models, [run.optimizer for run in runs])
+    runs, together, optimizer = stacked(config, SEEDS)
 
     def step() -> None:
         loop.fit(runs, together, optimizer, until=runs[0].progress.step + 1)
@@ -81,16 +82,79 @@ def batched_training(config: dict[str, Any], device: str, seconds: float) -> dic
     return result | {"note": f"{result['note']} of each seed"}
 
 
-def timed(step: Callable[[], None], device: str, seconds: float) -> dict[str, Any]:
-    """Time of a step: warm up, then call it for so many seconds. The device is synchronised every ten steps."""
+def stacked(
+    config: dict[str, Any], seeds: int
+) -> tuple[list[TrainingRun], stack.Single | stack.Stack, Optimizer | stack.StackedOptimizer]:
+    """Endless runs of one or several seeds, their model and their optimizer, as `loop.fit` takes them."""
+    runs = [endless_run(*build.build({**config, "seed": seed}), config) for seed in range(seeds)]
+    if seeds == 1:
+        return runs, stack.Single(runs[0].model), runs[0].optimizer
+    models = [run.model for run in runs]
+    together = stack.Stack(models)
+    return runs, together, stack.StackedOptimizer(together, models, [run.optimizer for run in runs])
+
+
+def steps(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
+    """Rows with the times of a whole training step of the copy task, T = 200: of one seed and of several, launched as
+    in training and as one CUDA graph. If one fails, its row has the reason.
+    """
+    with compose.composing() as composer:
+        for model, seeds, whole in itertools.product(("plstm", "lstm"), (SEEDS, 1), (False, True)):
+            variant = model + (f" x{seeds}" if seeds > 1 else "") + (" captured" if whole else "")
+            row = {"part": "training", "config": STEP, "variant": variant, "precision": "fp32"}
+            try:
+                overrides = [f"model={model}", "task=copy", f"device={device}", "logger=none"]
+                overrides += ["task.T=10", "model.hidden_size=8", "task.batch_size=4"] if device == "cpu" else []
+                config = identity.resolved(composer(overrides))
+                if whole:
+                    row |= captured_training(config, device, seconds, seeds)
+                else:
+                    row |= batched_training(config, device, seconds) if seeds > 1 else training(config, device, seconds)
+            except Exception as error:
+                row["note"] = programs.one_line(error)[:120]
+            yield [row]
+
+
+def captured_training(config: dict[str, Any], device: str, seconds: float, seeds: int) -> dict[str, Any]:
+    """As `training`, with all of a training step that runs on the GPU in one CUDA graph, again and again on one batch.
+
+    This is a measurement, not a way of training: a capture would need a new batch copied into its tensors at each step.
+    """
+    config = {**config, "optimizer": config["optimizer"] | {"capturable": device != "cpu"}}
+    runs, model, optimizer = stacked(config, seeds)
+    batches, states = [run.draw_batch() for run in runs], [run.state for run in runs]
+    clip_norm = runs[0].settings.clip_norm
+
+    def step() -> None:  # the lines of `loop.fit` that run on the GPU
+        optimizer.zero_grad(set_to_none=True)
+        outputs = model(batches, states)
+        parts = list(zip(runs, outputs, batches, strict=True))
+        losses = [run.task.loss(out.logits, batch) + run.task.penalty(out) for run, out, batch in parts]
+        torch.autograd.backward(losses)
+        if clip_norm is not None:
+            model.clip_gradients(clip_norm)
+        optimizers.step(optimizer, batches[0].lr_scale)
+
+    return timed(step if device == "cpu" else captured(step), device, seconds)
+
+
+def timed(step: Callable[[], object], device: str, seconds: float) -> dict[str, Any]:
+    """Time of a step: warm up, then call it for so many seconds. The device is synchronised every ten steps.
+
+    The CPU's share is the time until the calls return over the time until the device is done. Near 100 % the CPU's
+    launches are the limit.
+    """
     for _ in range(8):
         step()
     synchronize(device)
-    n, start = 0, time.perf_counter()
+    n, launching, start = 0, 0.0, time.perf_counter()
     while n == 0 or time.perf_counter() - start <= seconds:
+        begun = time.perf_counter()
         for _ in range(10):
             step()
+        launching += time.perf_counter() - begun
         n += 10
         synchronize(device)
     elapsed = time.perf_counter() - start
-    return {"ms": 1000 * elapsed / n, "rounds": n, "note": f"{n / elapsed:.1f} steps/s"}
+    note = f"{n / elapsed:.1f} steps/s, CPU {100 * launching / elapsed:.0f} %"
+    return {"ms": 1000 * elapsed / n, "rounds": n, "note": note}

@@ -1,186 +1,196 @@
-"""Run everything that needs a GPU: tests, benchmark, short runs of every model, and unfinished runs of the tables.
+"""What a GPU is needed for, in stages, for a machine that is there for fifteen minutes.
 
-    python scripts/bench/gpu.py --minutes 9 [--parts tests bench runs tables] [--device cpu for a rehearsal]
+    python3 scripts/bench/gpu.py --minutes 8                  # there; --device cpu rehearses
+    python3 scripts/bench/gpu.py --collect FOLDER             # here, with what came back
 
-It uses the machine's own torch and the files that `make gpu-pack` gathered, and needs no network. A part starts only if
-there is time, and is stopped when the time is over. It writes results/gpu/<device>.json and .md and
-results/bench/<device>.csv and .md, which are small enough to commit, and gpu-runs.tar.gz: unpacked in the checkout
-where the reports are made, its records count as if the runs had been made there.
+It needs neither make nor git nor a network: packages that the machine does not have, data sets and the list of open
+runs are in gpu-pack/ (`make gpu-pack`). Each stage has its own limit, and its results are written before the next one
+begins, to $OUT or else to runs/gpu: gpu.json, gpu.log, and up to three archives of runs of at most 15 MiB. At the end
+ten lines say what was learned. --collect writes results/bench, measured.csv and runs/ from that folder.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import contextlib
 import importlib.util
-import itertools
 import json
 import os
-import subprocess
+import re
+import shutil
+import signal
 import sys
-import tarfile
+import tempfile
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-PACK = ROOT / "gpu-pack"
-NEEDED = ("hydra", "omegaconf", "tqdm", "pytest")
-TASKS = ("copy", "frequency", "pmnist")
-MODELS = ("lstm", "chrono", "ur", "mts", "plstm")
-PARTS = ("tests", "bench", "runs", "tables")
-TABLES = ("chien_table1", "chien_copy", "gu_table5", "mahto_dyck2", "chien_table2", "mahto_table1", "chien_table3")
-LARGEST = 2**20  # bytes; larger checkpoints are not packed
+import gpu_learned
+import gpu_tables
+from gpu_place import ROOT, STOPPING, Out, Result, call, environment
 
-
-def environment() -> dict[str, str]:
-    """Environment of the commands: the packed packages and data are used if the machine does not have them."""
-    env = dict(os.environ)
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # the machine's own plugins may not fit the packed pytest
-    paths = [str(ROOT)]
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        if not (PACK / "wheels").is_dir():
-            sys.exit(f"no {', '.join(missing)} and no gpu-pack/ here: run `make gpu-pack` where there is a network")
-        wheels = [str(path) for path in (PACK / "wheels").glob("*.whl")]
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--upgrade"]
-        subprocess.run([*command, "--target", str(PACK / "site"), *wheels], check=True)
-        paths.append(str(PACK / "site"))
-    env["PYTHONPATH"] = os.pathsep.join([*paths, *env.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(os.pathsep)
-    if (PACK / "data").is_dir():
-        for path in (PACK / "data").rglob("*.gz"):
-            if not path.name.endswith((".tar.gz", "ubyte.gz")) and not path.with_suffix("").exists():
-                path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-        env.setdefault("TIMESCALES_DATA", str(PACK / "data"))
-    return env
+BENCH = ROOT / "scripts" / "bench"
+REHEARSAL = 4.0  # times as much time has a stage that rehearses on a CPU
+PACKING = 5.0  # seconds for the last archives and the ten lines
+WORKERS = {"cuda": 8, "cpu": 2}  # of the tests: most of their time is the compilation of some 430 kernels
 
 
-def call(command: list[str], env: dict[str, str], end: float) -> int | None:
-    """Run a command. Returns its exit status, or None if it was stopped because the time is over."""
-    with subprocess.Popen(command, cwd=ROOT, env=env) as process:
+class Job(NamedTuple):
+    """What a stage works with."""
+
+    out: Out
+    env: dict[str, str]
+    device: str
+    seconds: float  # that it may take
+
+    def run(self, stage: str, command: list[str], rows: bool = True, **more: str) -> Result:
+        """Run a command; what it writes to its --rows file becomes the stage's "rows" while it runs."""
+        path = Path(tempfile.gettempdir()) / f"gpu-{os.getpid()}-{stage}.json"
+
+        def note() -> None:
+            with contextlib.suppress(OSError, ValueError):  # not there yet, or half written
+                self.out.update(stage, rows=json.loads(path.read_text()))
+
+        arguments = ["--rows", str(path), "--device", self.device] if rows else []
+        result = call([sys.executable, *command, *arguments], self.env | more, self.seconds, self.out, note, every=1.0)
+        path.unlink(missing_ok=True)
+        self.out.update(stage, status=result.status)
+        return result
+
+
+def machine(job: Job) -> None:
+    """Versions, driver, compilers, clusters."""
+    job.run("machine", [str(BENCH / "gpu_machine.py")])
+
+
+def engine(job: Job) -> None:
+    """Whether the graph engine is right. If not: the failing call, and what compute-sanitizer says of it."""
+    begun = time.monotonic()
+    command = [str(BENCH / "gpu_check.py"), "--steps", "220" if job.device != "cpu" else "12"]
+    result = job.run("engine", command)
+    if result.status == 0:
+        return
+    job.out.update("engine", output=result.output[-8000:])
+    job.run("engine_again", command, CUDA_LAUNCH_BLOCKING="1")
+    if shutil.which("compute-sanitizer"):
+        short = ["compute-sanitizer", sys.executable, str(BENCH / "gpu_check.py"), "--steps", "4"]
+        rows = ["--rows", os.devnull, "--device", job.device]
+        left = max(10.0, 2 * job.seconds - (time.monotonic() - begun))
+        job.out.update("engine", sanitizer=call([*short, *rows], job.env, left, job.out).output[-8000:])
+
+
+def layer(job: Job) -> None:
+    """Microseconds per step of the parts of a layer and of the whole, beside nn.LSTM. This decides what to build."""
+    command = [str(BENCH / "bench_gpu.py"), "--parts", "deciding", "layers", "--seconds", "8"]
+    job.run("layer", [*command, "--minutes", f"{job.seconds / 60 - 0.1:.2f}"])
+
+
+def cluster(job: Job) -> None:
+    """The persistent kernel on clusters of thread blocks, which is not written yet."""
+    job.out.update("cluster", status="not written yet")
+
+
+def tests(job: Job) -> None:
+    """The tests that need a GPU, in several processes."""
+    command = ["-m", "pytest", "-m", "gpu", "tests/nn/test_gpu.py", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    if importlib.util.find_spec("xdist"):
+        command += ["-p", "xdist", "-n", str(WORKERS.get(job.device, 8))]
+    result = job.run("tests", command, rows=False, TIMESCALES_GPU_TESTS=job.device)
+    job.out.update("tests", **outcomes(result.output))
+
+
+def outcomes(output: str) -> dict[str, Any]:
+    """What pytest's output says: how many tests passed, failed, ..., and which failed."""
+    words = ("passed", "failed", "skipped", "error")
+    last = [line for line in output.splitlines() if re.search(r"\d+ (passed|failed|skipped|error)", line)][-1:]
+    found = {word: int(match[1]) for word in words for match in [re.search(rf"(\d+) {word}", "".join(last))] if match}
+    if not found:  # it was stopped before its summary
+        found = {word: len(re.findall(rf"\b{word.upper()}\b", output)) for word in words}
+    failed = dict.fromkeys(re.findall(r"(?:FAILED|ERROR) (tests/\S+)", output))
+    return {"counts": {word: count for word, count in found.items() if count}, "failed": list(failed)[:20]}
+
+
+def step(job: Job) -> None:
+    """Milliseconds of a whole training step, of one seed and of five, as launched in training and captured whole."""
+    command = [str(BENCH / "bench_gpu.py"), "--parts", "steps", "--seconds", "12"]
+    job.run("step", [*command, "--minutes", f"{job.seconds / 60 - 0.05:.2f}"])
+
+
+def tables(job: Job) -> None:
+    """Open runs of tables, the cheapest first."""
+    gpu_tables.train(job.out, job.env, job.device, job.seconds)
+
+
+class Stage(NamedTuple):
+    """A stage, and its limit in seconds; None: all the time that is left."""
+
+    work: Callable[[Job], None]
+    limit: float | None
+
+
+STAGES = {
+    "machine": Stage(machine, 30),
+    "engine": Stage(engine, 40),
+    "layer": Stage(layer, 70),
+    "cluster": Stage(cluster, 60),
+    "tests": Stage(tests, 90),
+    "step": Stage(step, 40),
+    "tables": Stage(tables, None),
+}
+
+
+def work(options: argparse.Namespace, out: Out) -> None:
+    """Do the chosen stages, one after the other; an error in one does not keep the others from their turn."""
+    end = time.monotonic() + 60 * options.minutes - PACKING
+    out.update("session", device=options.device, minutes=options.minutes, begun=time.time())
+    env = environment()
+    for name in options.stages:
+        left, stage = end - time.monotonic(), STAGES[name]
+        limit = stage.limit * (REHEARSAL if options.device == "cpu" else 1.0) if stage.limit else left
+        seconds = min(limit, left)
+        if seconds < STOPPING:
+            out.update(name, not_begun="the time was over")
+            continue
+        out.say(f"== {name}: at most {seconds:.0f} s, {left:.0f} s are left")
+        begun = time.monotonic()
         try:
-            return process.wait(max(1.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            print(f"stopped, the time is over: {' '.join(command[1:])}", flush=True)
-            process.terminate()  # a training then writes its checkpoint
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            return None
-
-
-def tables(names: list[str], end: float, device: str, env: dict[str, str]) -> None:
-    """Run the unfinished runs of the tables, one table after the other, until the time is over. Pack all runs."""
-    for name in names:
-        minutes = (end - time.monotonic()) / 60
-        if minutes < 0.5 or not (ROOT / "conf" / "table" / f"{name}.yaml").is_file():
-            continue
-        command = [
-            sys.executable,
-            "train.py",
-            f"table={name}",
-            "seeds=3",
-            "skip=committed",
-            f"device={device}",
-            "logger=none",
-            f"hydra.sweeper.minutes={minutes:.2f}",
-        ]
-        call(command, env, end + 60)  # the sweep stops by itself, after a step
-    with tarfile.open(ROOT / "gpu-runs.tar.gz", "w:gz") as archive:
-        for path in sorted((ROOT / "runs").glob("*/*")):
-            if path.name in ("record.json", "blocks.csv") or (path.suffix == ".pt" and path.stat().st_size <= LARGEST):
-                archive.add(path, path.relative_to(ROOT))
-
-
-def runs(device: str, steps: int, end: float, env: dict[str, str]) -> list[dict[str, Any]]:
-    """Short runs of every model on every task, and their results."""
-    results: list[dict[str, Any]] = []
-    for task, model in itertools.product(TASKS, MODELS):
-        if time.monotonic() > end:
-            print(f"{task} {model}: not started, the time is over", flush=True)
-            continue
-        folder = ROOT / "runs" / "gpu" / f"{task}-{model}"
-        overrides = [f"task={task}", f"model={model}", f"device={device}", f"loop.max_steps={steps}"]
-        overrides += ["loop.max_eval_batches=2", "logger=none", "force=true"]
-        command = [sys.executable, "train.py", *overrides, f"run_dir={folder}"]
-        status = call(command, env, end)
-        path = folder / "record.json"
-        record = json.loads(path.read_text()) if status == 0 and path.is_file() else {}
-        result = {"task": task, "model": model, "command": " ".join(command[1:-1]), "status": status}
-        results.append(result | {key: record.get(key) for key in ("steps", "seconds", "metrics", "commit")})
-    return results
-
-
-def markdown(results: dict[str, Any]) -> str:
-    """The results as a page."""
-    words = {0: "passed", None: "not run, or stopped because the time was over"}
-    lines = [f"# {results['machine']}", "", f"Written by `make gpu` ({results['minutes']:g} minutes).", ""]
-    lines += [f"- {part}: {words.get(results[part], 'failed')}" for part in ("tests", "bench")]
-    lines += ["", "| task | model | steps | seconds | status |", "| --- | --- | ---: | ---: | --- |"]
-    for run in results["runs"]:
-        seconds = "" if run["seconds"] is None else f"{run['seconds']:.1f}"
-        status = words.get(run["status"], "failed").replace("passed", "finished")
-        lines.append(f"| {run['task']} | {run['model']} | {run['steps'] or ''} | {seconds} | {status} |")
-    return "\n".join(lines) + "\n"
+            stage.work(Job(out, env, options.device, seconds))
+        except Exception:
+            out.say(traceback.format_exc())
+            out.update(name, error=traceback.format_exc())
+        out.update(name, seconds=round(time.monotonic() - begun, 1))
+        if out.results.get("machine", {}).get("rows", {}).get("gpus") == 0:
+            sys.exit(1)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=9.0, help="do not start another part after this many minutes")
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
-    parser.add_argument("--parts", nargs="*", default=PARTS, choices=PARTS, help="parts to run; default: all")
-    parser.add_argument("--steps", type=int, default=100, help="training steps of each run")
-    parser.add_argument(
-        "--tables", nargs="*", default=TABLES, help="tables whose unfinished runs are made, in this order"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
+    parser.add_argument("--minutes", type=float, default=8.0, help="the slowest acceptable total; default: 8")
+    parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal at tiny sizes")
+    parser.add_argument("--stages", nargs="*", default=[*STAGES], choices=[*STAGES], help="default: all, in this order")
+    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="put what came back where it belongs")
     options = parser.parse_args()
-    end, env = time.monotonic() + 60 * options.minutes, environment()
-    machine = device_name(env)
-    if options.device == "cuda" and machine == "cpu":
-        sys.exit("torch sees no GPU here; --device cpu rehearses")
-    env["TIMESCALES_GPU_TESTS"] = options.device
-    folder = ROOT / ("results/gpu" if options.device != "cpu" else "runs/rehearsal")
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{machine.replace(' ', '-').lower()}.json"
-    results: dict[str, Any] = {"machine": machine, "minutes": options.minutes}
-    results |= {"tests": None, "bench": None, "runs": []}
-    for part in run_parts(options, end, env):
-        results |= part
-        write(path, results)
-    failed = [f"{run['task']} {run['model']}" for run in results["runs"] if run["status"]]
-    print(f"{path.relative_to(ROOT)}\n{markdown(results)}")
-    sys.exit(1 if failed or results["tests"] or results["bench"] else 0)
+    if options.collect is not None:
+        from gpu_collect import collect  # it needs torch
 
-
-def device_name(env: dict[str, str]) -> str:
-    """Name of the GPU, or "cpu" if torch sees none."""
-    code = "import torch as t; print(t.cuda.get_device_name() if t.cuda.is_available() else 'cpu')"
-    return subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip()
-
-
-def run_parts(options: argparse.Namespace, end: float, env: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """Run the chosen parts. Yields the results of each."""
-    if "tests" in options.parts:
-        yield {"tests": call([sys.executable, "-m", "pytest", "-m", "gpu", "tests/nn/test_gpu.py"], env, end)}
-    if "bench" in options.parts and time.monotonic() < end:
-        minutes = (end - time.monotonic()) / 60
-        if {"runs", "tables"} & set(options.parts):
-            minutes *= 0.6  # the rest of the time is for these parts
-        arguments = ["--device", options.device, "--minutes", f"{minutes:.2f}"]
-        yield {"bench": call([sys.executable, "scripts/bench/bench_gpu.py", *arguments], env, end)}
-    if "runs" in options.parts:
-        yield {"runs": runs(options.device, options.steps, end, env)}
-    if "tables" in options.parts:
-        tables(options.tables, end, options.device, env)
-
-
-def write(path: Path, results: dict[str, Any]) -> None:
-    """Write the results as JSON and as a page."""
-    for file, text in ((path, json.dumps(results, indent=1) + "\n"), (path.with_suffix(".md"), markdown(results))):
-        temporary = file.with_suffix(".tmp")
-        temporary.write_text(text)
-        temporary.replace(file)
+        print("\n".join(collect(options.collect)))
+        return
+    default = ROOT / "runs" / ("gpu" if options.device != "cpu" else "gpu-rehearsal")
+    out = Out(Path(os.environ.get("OUT") or default))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        work(options, out)
+    finally:
+        out.update("session", seconds=round(time.time() - out.results["session"]["begun"], 1))
+        lines = gpu_learned.lines(out.results)
+        out.update("learned", lines=lines)
+        out.say(gpu_learned.text(out.results))
+    if options.device != "cpu" and "OUT" not in os.environ:
+        out.say(f"python3 scripts/bench/gpu.py --collect {default.relative_to(ROOT)} puts this where it belongs")
 
 
 if __name__ == "__main__":

@@ -170,7 +170,8 @@ class Commands:
         self.known: dict[tuple[str, ...], list[str]] = {}
         train.run = validated
         in_order = sweep.in_order
-        sweep.in_order = lambda runs, seconds: in_order(runs, seconds)[:1]  # one job of a sweep is enough
+        # One job of a sweep is enough.
+        sweep.in_order = lambda runs, seconds, limited: in_order(runs, seconds, limited)[:1]
         signal.signal(signal.SIGALRM, raise_late)
 
     def keys(self, groups: list[str]) -> list[str]:

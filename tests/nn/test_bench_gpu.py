@@ -21,8 +21,14 @@ def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
     (path,) = tmp_path.glob("*.csv")
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["part"] == "layer"]
-    assert len(rows) == 19
-    assert all(float(row["ms"]) > 0 and float(row["floor_ms"]) > 0 and not row["note"] for row in rows)
+    assert len(rows) == 23
+    assert len({(row["variant"], row["precision"]) for row in rows}) == 23
+    assert all(0 < float(row["least_ms"]) <= float(row["ms"]) <= float(row["most_ms"]) for row in rows)
+    assert all(int(row["rounds"]) >= 5 and not row["note"] for row in rows)
+    parts = {row["variant"] for row in rows if not row["floor_ms"]}
+    assert parts == {"products lstm", "kernels lstm", "kernels PLSTMCell"}  # of a layer's step
+    assert {row["precision"] for row in rows if row["variant"] == "nn.LSTM"} == {"fp32", "tf32", "fp16"}
+    assert all(float(row["ratio"]) == 1 for row in rows if row["variant"] == "nn.LSTM")
     assert "| tiny | graph PLSTMCell | fp32 |" in path.with_suffix(".md").read_text()
     numbers = [row | {"ms": float(row["ms"])} for row in rows]
     ms = {"graph PLSTMCell": 2.0, "nn.LSTM": 1.6, "eager PLSTMCell": 80.0}
@@ -80,7 +86,7 @@ def test_the_bench_rehearses_whole_trainings(monkeypatch):
     name = bench_gpu_trainings.COMPARED
     monkeypatch.setattr(bench_gpu_trainings, "TRAININGS", {name: bench_gpu_trainings.TRAININGS[name]})
     rows = [row for found in bench_gpu_trainings.trainings("cpu", 0.01) for row in found]
-    assert [row["variant"] for row in rows] == ["lstm", "plstm", "plstm eager", "plstm x16"]
+    assert [row["variant"] for row in rows] == ["lstm", "plstm", "plstm eager", "plstm x5"]
     assert all(row["ms"] > 0 and "steps/s" in row["note"] for row in rows)
     assert len(bench_gpu_report.targets(rows)) == 2
 

@@ -132,12 +132,15 @@ def test_no_launch_has_more_seeds_than_were_asked_for(train, monkeypatch):
     assert together == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_a_sweep_goes_seed_by_seed_and_the_longest_first(train, monkeypatch):
+def test_a_sweep_goes_seed_by_seed_and_the_longest_first_but_the_shortest_in_limited_time(train, monkeypatch):
     sweep = ("model=lstm,gru,janet", "seed=1,0")
     keys = {run.directory.name.split("-")[1]: run.cost_key for run in sweep_plan(train, monkeypatch, *sweep)}
     monkeypatch.setattr(cost, "known", lambda: {keys["lstm"]: 10.0, keys["gru"]: 20.0})  # of janet nothing is known
     order = [run.directory.name[:-13] for run in sweep_plan(train, monkeypatch, *sweep)]
     assert order == [f"copy-{model}-s{seed}" for seed in (0, 1) for model in ("janet", "gru", "lstm")]
+    # With limited time as many as possible are to end: the shortest first, each with all its seeds.
+    order = [run.directory.name[:-13] for run in sweep_plan(train, monkeypatch, *sweep, "hydra.sweeper.minutes=9")]
+    assert order == [f"copy-{model}-s{seed}" for model in ("lstm", "gru", "janet") for seed in (0, 1)]
 
 
 def test_what_is_left_counts_runs_of_unknown_cost_as_the_mean_of_the_known():
