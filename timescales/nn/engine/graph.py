@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels
+from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels, watch
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
@@ -66,7 +66,7 @@ def _code(found: Equations) -> tuple[str, bool]:
     return emit_triton.code(found), affine(found) is not None
 
 
-_trials: dict[tuple[equations.Same, tuple[str, bool], torch.device], str | None] = {}
+_trials: dict[tuple[watch.Same, tuple[str, bool], torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -76,7 +76,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = equations.Same(type(cell)), _code(found), device
+    key = watch.Same(type(cell)), _code(found), device
     if key not in _trials:
         _trials[key] = _trial(cell, found, device)
     return _trials[key]
