@@ -56,7 +56,7 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = F
 
 
 def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
-    """As `pick`. The fused engine comes with the cell's program. others: the other tensors of the call, with names."""
+    """As `pick`. An engine comes with the cell's program or equations. others: the other tensors, with their names."""
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
@@ -77,7 +77,9 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     else:
         from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
 
-        reason, chosen = reason or graph.unsupported_reason(cell, x, timed), graph.run
+        found = reason or equations.known(cell, timed)
+        reason = reason or graph.unsupported_reason(cell, x, timed, found)
+        chosen = functools.partial(graph.run, found=found)
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
@@ -100,7 +102,9 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         _warn_once(cell, reason)
         return eager.run
     if x.is_cuda:
-        return pick_on_gpu(cell, x, masked, timed)
+        found = equations.known(cell, timed)
+        engine = pick_on_gpu(cell, x, masked, timed, found)
+        return engine if engine in (eager.run, cudnn.run) else functools.partial(engine, found=found)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
     program = fused.program_of(cell, timed)
@@ -116,23 +120,25 @@ def _warn_once(cell: Cell, reason: str) -> None:
         warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
 
-def pick_on_gpu(cell: Cell, x: Tensor, masked: bool, timed: bool = False) -> Engine:
-    """The fastest engine on a GPU, according to the measurements in measured.csv."""
+def pick_on_gpu(
+    cell: Cell, x: Tensor, masked: bool, timed: bool = False, found: equations.Equations | str | None = None
+) -> Engine:
+    """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
     from timescales.nn.engine import graph
 
     if 0 in x.shape:
         return eager.run
-    found = equations.known(cell, timed)
+    found = equations.known(cell, timed) if found is None else found
     if isinstance(found, str):
         _warn_once(cell, f"{found}; {TO_SILENCE}")
         return eager.run
     sizes = (x.shape[0], x[0, ..., 0].numel(), cell.hidden_size)
     # cuDNN is deterministic only with other cuBLAS workspaces than build.py sets (torch's documentation of nn.LSTM).
     cudnn_allowed = not torch.are_deterministic_algorithms_enabled()
-    for name in choice.ranking(choice.kind_of(cell), *sizes, torch.cuda.get_device_name(x.device)):
-        if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked) is None:
+    for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
+        if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found) is None:
             return cudnn.run
-        if name == "graph" and graph.unsupported_reason(cell, x, timed) is None:
+        if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
             return graph.run_or_eager
         if name == "eager":
             break

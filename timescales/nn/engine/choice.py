@@ -15,6 +15,7 @@ from typing import NamedTuple
 from timescales.files import csv_rows
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.cudnn import is_plain_lstm
+from timescales.nn.engine.equations import Equations
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")
@@ -32,9 +33,12 @@ class Row(NamedTuple):
     device: str
 
 
-def kind_of(cell: Cell) -> str:
-    """The kind of a cell in measured.csv: "lstm" for the equations of torch.nn.LSTM, else the name of its class."""
-    return "lstm" if is_plain_lstm(cell) else type(cell).__name__
+def kind_of(cell: Cell, found: Equations | str | None = None) -> str:
+    """The kind of a cell in measured.csv: "lstm" for the equations of torch.nn.LSTM, else the name of its class.
+
+    found: `equations.known`, if the caller has it.
+    """
+    return "lstm" if is_plain_lstm(cell, found) else type(cell).__name__
 
 
 @functools.cache

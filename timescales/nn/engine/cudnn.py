@@ -19,9 +19,9 @@ from timescales.nn.engine.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
 
 
-def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can."""
-    if not is_plain_lstm(cell):
+def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, found: Equations | str | None = None) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. found: `equations.known`."""
+    if not is_plain_lstm(cell, found):
         return f"it runs only the plain LSTM, not {type(cell).__name__}; use engine='auto'"
     if x.dtype != torch.float32 or cell.weight_hh.dtype != torch.float32:
         return f"x and the weights must be float32, not {x.dtype} and {cell.weight_hh.dtype}; use engine='eager'"
@@ -34,9 +34,9 @@ def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False) -> str | Non
     return None
 
 
-def is_plain_lstm(cell: Cell) -> bool:
-    """Whether a cell has the equations of torch.nn.LSTM, and their gradients."""
-    found = equations.known(cell, timed=False)
+def is_plain_lstm(cell: Cell, found: Equations | str | None = None) -> bool:
+    """Whether a cell has the equations of torch.nn.LSTM, and their gradients. found: `equations.known`, if known."""
+    found = equations.known(cell, timed=False) if found is None else found
     return not isinstance(found, str) and _is_lstm(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,8 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.hoisting import Hoisted
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.scalar import Graph, Node, in_order
-from timescales.nn.engine.trace import Trace, trace
+from timescales.nn.engine.trace import Trace, reason, trace
+from timescales.nn.engine.watch import Same, Watch
 
 KINDS = ("x", "pre", "h")
 
@@ -120,44 +122,47 @@ def _per_unit(value: Tensor, gate: int, H: int, heights: list[int], seeds: torch
 
 
 def of_cell(cell: Cell, timed: bool) -> Equations:
-    """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable.
+    """The equations of a cell, traced from its step; `timed`: with dt. Raises NotTraceable."""
+    return _watched(cell, timed)[0]
+
+
+AGAIN = 8  # runs after the trace: a step that chooses at random, with even chances, differs in one of them
+
+
+def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
+    """The equations of a cell, and what shows later whether its step still has them.
 
     The step runs in a thread of its own, where no mode of the caller is active (autocast, inference mode, hooks on
-    saved tensors, a default device).
+    saved tensors, a default device), and then again where it is called. Raises NotTraceable if these differ.
     """
+    context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
-        return thread.submit(lambda: _equations(trace(cell, timed), cell.State._fields)).result()
+        equations, watch = thread.submit(context.run, _traced, cell, timed).result()
+    references = []
+    for _ in range(AGAIN):
+        if error := watch.change(cell):
+            raise NotTraceable(reason(cell, error))
+        references.append(watch.references())
+    if references[-1] > references[0] and watch.is_kept(cell):
+        raise NotTraceable(reason(cell, NotTraceable("keeps a tensor outside of its state, which a kernel does not")))
+    return equations, watch
+
+
+def _traced(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
+    found = trace(cell, timed)
+    return _equations(found, cell.State._fields), found.watch
 
 
 PLAIN = frozenset((bool, int, float, str, type(None)))  # values that a signature contains as they are
 OF_TORCH = frozenset(vars(torch.nn.Module())) - {"training"} | {"_arguments"}  # hooks and others; and Cell's arguments
 
 
-class Same:
-    """An object, equal to itself alone; kept alive only if its type allows no weak reference.
-
-    A class or a function keeps the names beside its definition alive, often the cell itself among them.
-    """
-
-    def __init__(self, value: object) -> None:
-        self.id = id(value)
-        try:
-            self.value: Callable[[], object] = weakref.ref(value)
-        except TypeError:
-            self.value = lambda: value
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Same) and self.value() is other.value() is not None
-
-    def __hash__(self) -> int:
-        return self.id
-
-
 def signature(cell: Cell, timed: bool) -> tuple[Any, ...]:
-    """What the trace of a step may depend on: attributes, modules, and the kind of parameters, buffers and tensors."""
-    key: list[Any] = [Same(type(cell)), timed]
+    """What a cell brings to the trace of its step: attributes, modules, the kind of parameters, buffers and tensors.
+
+    `Watch` sees all else. Also the code of `step` is a part, since nothing watches a step that was refused.
+    """
+    key: list[Any] = [Same(type(cell)), _kind(getattr(cell.step, "__code__", None)), timed]
     for module in cell.modules() if cell._modules else (cell,):
         for name, value in module.__dict__.items():
             if type(value) in PLAIN:
@@ -183,13 +188,23 @@ def _kind(value: object) -> Any:
     return Same(value)
 
 
+class Known(NamedTuple):
+    """The equations of a cell or the reason why it has none, and what shows whether they still are those of its step.
+
+    Nothing watches a step that was refused (None): it is not run for that.
+    """
+
+    found: Equations | str
+    watch: Watch | None
+
+
 MOST = 12  # traces of one cell
 CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
-_known: weakref.WeakKeyDictionary[Cell, dict[Any, Equations | str]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
-    """`of_cell`, kept for each cell and each `signature`, or the reason why there is none.
+    """`of_cell` for the step as it is now, kept for each cell, or the reason why there is none.
 
     For a step that does not read dt they are those without dt.
     """
@@ -197,21 +212,26 @@ def known(cell: Cell, timed: bool) -> Equations | str:
     if of_this_cell is None:
         of_this_cell = _known.setdefault(cell, {})
     key = signature(cell, timed)
-    if key not in of_this_cell:
-        if len(of_this_cell) == MOST:
-            return CHANGES
-        of_this_cell[key] = _equations_or_reason(cell, timed)
-    return of_this_cell[key]
+    alike = of_this_cell.get(key, [])
+    for entry in alike:
+        if entry.watch is None or entry.watch.change(cell) is None:
+            if entry is not alike[0]:
+                alike[:] = [entry, *(other for other in alike if other is not entry)]  # the next call begins with it
+            return entry.found
+    if sum(map(len, of_this_cell.values())) >= MOST:
+        return CHANGES
+    of_this_cell[key] = [_new(cell, timed), *alike]
+    return of_this_cell[key][0].found
 
 
-def _equations_or_reason(cell: Cell, timed: bool) -> Equations | str:
+def _new(cell: Cell, timed: bool) -> Known:
     if not cell.compiled:
-        return f"{type(cell).__name__} has no kernel, since its class sets compiled = False"
+        return Known(f"{type(cell).__name__} has no kernel, since its class sets compiled = False", None)
     try:
-        found = of_cell(cell, timed)
+        found, watch = _watched(cell, timed)
     except NotTraceable as error:
-        return str(error)
-    return found if found.reads_dt or not timed else known(cell, False)
+        return Known(str(error), None)
+    return Known(found if found.reads_dt or not timed else known(cell, False), watch)
 
 
 class Parts(NamedTuple):

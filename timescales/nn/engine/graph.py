@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels
+from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels, watch
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
@@ -48,14 +48,17 @@ PIECE = 128  # steps per piece of a long sequence without gradients
 _pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
 
-def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False) -> str | None:
-    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can. `timed`: with dt."""
+def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can.
+
+    timed: with dt. found: `equations.known(cell, timed)`, if the caller has it.
+    """
     for name, tensor in (("x", x), ("the weights", cell.weight_ih)):
         if tensor.dtype != torch.float32:
             return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
     if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_ih.device:
         return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_ih.device}"
-    found = equations.known(cell, timed)
+    found = equations.known(cell, timed) if found is None else found
     if isinstance(found, str):
         return f"{found}; use engine='eager'"
     return trial(cell, found, x.device) if x.is_cuda else None
@@ -66,7 +69,7 @@ def _code(found: Equations) -> tuple[str, bool]:
     return emit_triton.code(found), affine(found) is not None
 
 
-_trials: dict[tuple[equations.Same, tuple[str, bool], torch.device], str | None] = {}
+_trials: dict[tuple[watch.Same, tuple[str, bool], torch.device], str | None] = {}
 
 
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -76,7 +79,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
-    key = equations.Same(type(cell)), _code(found), device
+    key = watch.Same(type(cell)), _code(found), device
     if key not in _trials:
         _trials[key] = _trial(cell, found, device)
     return _trials[key]
@@ -129,6 +132,7 @@ def run(
     dt: Tensor | None = None,
     mask: Tensor | None = None,
     strict: bool = True,
+    found: Equations | str | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
 
@@ -136,10 +140,11 @@ def run(
     steps, which need a fraction of the memory.
 
     strict: raise RuntimeError if no graph can be captured. Otherwise the steps are launched one by one.
+    found: `equations.known(cell, dt is not None)`, if the caller has it.
     """
     if x.shape[0] == 0 or x[0].numel() == 0:
         return eager.run(cell, x, weights, state, dt, mask)
-    found = equations.known(cell, dt is not None)
+    found = equations.known(cell, dt is not None) if found is None else found
     assert isinstance(found, Equations), found
     x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
     vectors = found.vector_values(cell, weights.ih)
@@ -229,11 +234,17 @@ def _on_device_of(x: Tensor) -> contextlib.AbstractContextManager[Any]:
 
 
 def run_or_eager(
-    cell: Cell, x: Tensor, weights: Weights, state: Any, dt: Tensor | None = None, mask: Tensor | None = None
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    found: Equations | str | None = None,
 ) -> tuple[Tensor, Any]:
     """`run`; if it fails, print the reason once and use the eager engine. This is what engine="auto" uses."""
     try:
-        return run(cell, x, weights, state, dt, mask, strict=False)
+        return run(cell, x, weights, state, dt, mask, strict=False, found=found)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

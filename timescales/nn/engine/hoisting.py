@@ -18,6 +18,7 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine.recorder import READ, Cumax, NotTraceable, OnParameters, Recorder
 from timescales.nn.engine.scalar import Node
+from timescales.nn.engine.watch import Watch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +141,11 @@ READS = ("item", "tolist", "numpy", "__array__", "__bool__", "__float__", "__int
 
 
 class Hoisting(TorchFunctionMode):
-    """Separates the calls on parameters alone from the calls of a step."""
+    """Separates the calls on parameters alone from the calls of a step, and lets `watch` note all of them."""
 
-    def __init__(self, recorder: Recorder, heights: Sequence[int]) -> None:
+    def __init__(self, recorder: Recorder, heights: Sequence[int], watch: Watch) -> None:
         super().__init__()
-        self.recorder, self.heights, self.hoisted = recorder, heights, Hoisted()
+        self.recorder, self.heights, self.hoisted, self.watch = recorder, heights, Hoisted(), watch
         self.leaves: dict[int, Tensor] = {}
         self.detached: set[int] = set()  # places of what was computed without gradients
         self.noises = 0
@@ -156,7 +157,12 @@ class Hoisting(TorchFunctionMode):
         self.hoisted.roots[self.hoisted.add(value)] = Root(name, is_state)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        result = self.call(func, args, kwargs or {})
+        self.watch.note(func, args, kwargs or {}, result)
+        return result
+
+    def call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a call, which is recorded."""
         tensors = [v for v in tree_flatten((args, kwargs))[0] if isinstance(v, Tensor)]
         name = getattr(func, "__name__", "")
         if tensors and name.endswith("_") and not name.endswith("__"):

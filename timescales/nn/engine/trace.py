@@ -21,9 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 from timescales.nn.engine.hoisting import Hoisted, Hoisting
 from timescales.nn.engine.recorder import NotTraceable, Recorder
 from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.watch import Watch
 
 BATCH = 2  # sequences of the example
 
@@ -45,34 +47,12 @@ def a_weight(cell: Cell) -> Tensor:
     return cell.weight_ih if found is None else found
 
 
-def copy_on_cpu(module: nn.Module, stacked: bool, dtype: torch.dtype) -> nn.Module:
-    """A copy of a cell with its parameters and tensors on the CPU; of batched seeds, with those of the first."""
-
-    def copied(value: Tensor | None, is_state: bool = True) -> Tensor | None:
-        if value is None:
-            return None
-        copy = value[0] if stacked and is_state else value
-        copy = copy.detach().to("cpu", dtype if is_state and value.is_floating_point() else None)
-        if copy.is_inference():
-            copy = copy.clone()
-        if isinstance(value, nn.Parameter):
-            return nn.Parameter(copy, value.requires_grad)
-        return copy.requires_grad_(value.requires_grad)  # of torch.func.functional_call
-
-    copy = object.__new__(type(module))
-    copy.__dict__ = {name: copied(v, False) if isinstance(v, Tensor) else v for name, v in vars(module).items()}
-    copy._parameters = {name: copied(value) for name, value in module._parameters.items()}  # type: ignore[misc]
-    copy._buffers = {name: copied(value) for name, value in module._buffers.items()}
-    copy._modules = {name: None if m is None else copy_on_cpu(m, stacked, dtype) for name, m in module._modules.items()}
-    return copy
-
-
 class Trace(NamedTuple):
     """What a step computes.
 
     new: the state after the step, by field. d_gx, d_gh: gradients of the pre-activations, by gate; d_gh is None for a
     cell without recurrent weights. d_state, d_dt, d_vectors: gradients of the state before, of dt, and by the name of a
-    vector input. noises: number of its calls of torch.rand_like.
+    vector input. noises: number of its calls of torch.rand_like. watch: whether the step still computes this.
     """
 
     graph: Graph
@@ -85,6 +65,7 @@ class Trace(NamedTuple):
     d_vectors: dict[tuple[int, ...], Node]
     hoisted: Hoisted
     noises: int
+    watch: Watch
 
 
 class WrongGates(ValueError):
@@ -95,12 +76,16 @@ def trace(cell: Cell, with_dt: bool) -> Trace:
     """Trace a cell's step. Raises NotTraceable with class, file, line and reason, or WrongGates."""
     try:
         return _trace(cell, with_dt)
-    except NotTraceable as error:
-        raise NotTraceable(f"{type(cell).__name__}.step{_place(cell, error)} {error}") from None
     except WrongGates:
         raise
-    except Exception as error:  # the step itself fails: eager raises the same
-        raise NotTraceable(f"{type(cell).__name__}.step{_place(cell, error)} raised {error!r} when traced") from error
+    except Exception as error:
+        raise NotTraceable(reason(cell, error)) from None if isinstance(error, NotTraceable) else error
+
+
+def reason(cell: Cell, error: Exception) -> str:
+    """Why a step cannot be compiled, in one line: class, file, line and the error."""
+    what = error if isinstance(error, NotTraceable) else f"raised {error!r} when traced"  # eager raises the same
+    return f"{type(cell).__name__}.step{_place(cell, error)} {what}"
 
 
 def _place(cell: Cell, error: BaseException) -> str:
@@ -108,7 +93,7 @@ def _place(cell: Cell, error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/torch/" not in f.filename and "/nn/engine/" not in f.filename]
     if not own:
-        code = type(cell).step.__code__
+        code = getattr(cell.step, "__code__", Cell.step.__code__)
         return f" ({code.co_filename}:{code.co_firstlineno})"
     return f" ({own[-1].filename}:{own[-1].lineno})"
 
@@ -116,13 +101,15 @@ def _place(cell: Cell, error: BaseException) -> str:
 def _trace(cell: Cell, with_dt: bool) -> Trace:
     heights = tuple(cell.height(gate) for gate in cell.gates)
     recorder = Recorder(cell.hidden_size)
-    hoisting = Hoisting(recorder, heights)
-    copy = copy_on_cpu(cell, is_stacked(cell), float_type(cell))
-    assert isinstance(copy, Cell)
-    _add_roots(hoisting, copy)
     example = _example(cell, recorder, heights, with_dt)
+    tensors = tensors_on_cpu(cell, is_stacked(cell), float_type(cell))
+    watch = Watch(example, tensors)
+    hoisting = Hoisting(recorder, heights, watch)
+    copy = with_tensors(cell, tensors)
+    _add_roots(hoisting, copy)
     gx, gh, state, dt = example
     new = _forward(copy, example, recorder, hoisting)
+    watch.finish(new)
     fields = cell.State._fields
     new_nodes = [_only(recorder, hoisting, cell, value, name) for name, value in zip(fields, new, strict=True)]
     leaves = [leaf for leaf in hoisting.leaves.values() if leaf.requires_grad]
@@ -134,6 +121,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         for vector, node in zip(_nodes_of(recorder, leaf), gradients[id(leaf)], strict=True)
     }
     hoisting.hoisted.finish()
+    tensors.free()
     return Trace(
         graph=recorder.graph,
         heights=heights,
@@ -145,6 +133,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
         d_vectors=d_vectors,
         hoisted=hoisting.hoisted,
         noises=hoisting.noises,
+        watch=watch,
     )
 
 

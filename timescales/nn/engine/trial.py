@@ -5,6 +5,7 @@ It finds what no test can know of: a step that the tracer misunderstood, or a fa
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager
-from timescales.nn.engine.trace import copy_on_cpu, is_stacked
+from timescales.nn.engine.copies import copy_on_cpu
+from timescales.nn.engine.trace import is_stacked
 
 S, B, INPUTS = 4, 3, 2
 # The largest difference, relative to the largest number of a tensor. More is allowed only where float32 itself is that
@@ -61,7 +63,7 @@ def difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float 
     """
     # In a thread of its own, no mode of the caller is active: autocast, inference mode, hooks on saved tensors.
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_difference, cell, timed, noises, run, tolerance).result()
+        return thread.submit(contextvars.copy_context().run, _difference, cell, timed, noises, run, tolerance).result()
 
 
 def _difference(cell: Cell, timed: bool, noises: int, run: Run, tolerance: float) -> str | None:
@@ -101,7 +103,7 @@ def _eager(cell: Cell, x: Tensor, weights: Any, state: Any, dt: Any, mask: Any, 
 
 def _results(cell: Cell, arguments: Arguments, run: Run, dtype: torch.dtype) -> dict[str, Tensor]:
     """The output, the last state, and every gradient, by name, in float64."""
-    cell = copy_on_cpu(cell, is_stacked(cell), dtype)  # type: ignore[assignment]  # a copy of a cell is one
+    cell = copy_on_cpu(cell, is_stacked(cell), dtype)
     t = arguments.tensors
     weights = Weights(t["weight_ih"], t.get("weight_hh"), t["bias_ih"], t.get("bias_hh"))
     state = cell.State(*(t[name] for name in cell.State._fields))

@@ -1,0 +1,577 @@
+"""Numbers and functions from outside a cell: a change counts in the next call, forward and in every gradient."""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import gc
+import itertools
+import random
+import threading
+import time
+import types
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from timescales.nn import engine as engines
+from timescales.nn.cells import Cell
+from timescales.nn.engine import eager, equations, fused
+from timescales.nn.rnn import RNN
+
+S, B, INPUTS, H = 5, 3, 2, 4
+FIRST, SECOND = 1.5, 0.625
+slope_of_this_module = FIRST
+
+
+class Gate(Cell):
+    """A gate with a slope, which `slope` reads from anywhere. All slopes of one value have one kernel."""
+
+    gates = ("rate", "cell")
+
+    class State(NamedTuple):
+        h: Tensor
+
+    def slope(self) -> Any:
+        return FIRST
+
+    def step(self, gx, gh, state, dt=1.0):
+        rate, u = (gx + gh).chunk(2, -1)
+        f = (self.slope() * rate).sigmoid()
+        return self.State(f * state.h + (1 - f) * u.tanh())
+
+
+def reading(read: Any) -> Any:
+    """A gate whose slope is `read(cell)`."""
+    torch.manual_seed(0)
+    return type("Reading", (Gate,), {"slope": read})(INPUTS, H)
+
+
+def results(rnn: RNN, engine: str) -> list[Tensor]:
+    """The output and every gradient."""
+    rnn.engine = engine
+    x = torch.linspace(-2.0, 2.0, S * B * INPUTS).view(S, B, INPUTS).requires_grad_()
+    output, _ = rnn(x)
+    return [output, *torch.autograd.grad(output.square().sum(), [x, *rnn.parameters()])]
+
+
+def close(found: list[Tensor], expected: list[Tensor]) -> bool:
+    return all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in zip(found, expected, strict=True))
+
+
+def check(cell: Cell, change: Any, engine: str) -> None:
+    """The engine has the eager engine's results before and after a change that the results depend on."""
+    rnn = RNN([cell])
+    before = results(rnn, "eager")
+    assert close(results(rnn, engine), before)
+    change()
+    after = results(rnn, "eager")
+    assert not close(before, after)
+    assert close(results(rnn, engine), after)
+
+
+@dataclasses.dataclass
+class Config:
+    value: float = FIRST
+
+    @property
+    def doubled(self):
+        return 2 * self.value
+
+
+class Schedule:
+    def __init__(self):
+        self.values = [FIRST, SECOND]
+        self.epoch = 0
+
+    def step(self):
+        self.epoch += 1
+
+    def __call__(self):
+        return self.values[self.epoch]
+
+
+def of_an_object(config: Any) -> Any:
+    return reading(lambda cell: config.value), lambda: setattr(config, "value", SECOND)
+
+
+def of_an_attribute(config: Any) -> Any:
+    cell = reading(lambda cell: cell.config.value)
+    cell.config = config
+    return cell, lambda: setattr(config, "value", SECOND)
+
+
+def of_a_schedule() -> Any:
+    cell, schedule = reading(lambda cell: cell.schedule()), Schedule()
+    cell.schedule = schedule
+    return cell, schedule.step
+
+
+def of_a_property() -> Any:
+    config = Config()
+    return reading(lambda cell: config.doubled / 2), lambda: setattr(config, "value", SECOND)
+
+
+def of_a_property_of_the_cell() -> Any:
+    config, cell = Config(), reading(lambda cell: cell.number)
+    type(cell).number = property(lambda cell: config.value)
+    return cell, lambda: setattr(config, "value", SECOND)
+
+
+def of_the_class() -> Any:
+    cell = reading(lambda cell: cell.number)
+    type(cell).number = FIRST
+    return cell, lambda: setattr(type(cell), "number", SECOND)
+
+
+def of_an_array() -> Any:
+    values = np.array([7.0, FIRST])
+    return reading(lambda cell: values[1]), lambda: values.__setitem__(1, SECOND)
+
+
+def of_a_whole_array() -> Any:
+    values = np.full(H, FIRST, dtype=np.float32)
+    return reading(lambda cell: torch.tensor(values)), lambda: values.fill(SECOND)
+
+
+def of_a_list() -> Any:
+    values = [7.0, FIRST]
+    return reading(lambda cell: values[1]), lambda: values.__setitem__(1, SECOND)
+
+
+def of_a_whole_list() -> Any:
+    values = [FIRST] * H
+    return reading(lambda cell: torch.tensor(values)), lambda: values.__setitem__(1, SECOND)
+
+
+def of_a_dict() -> Any:
+    values = {"slope": FIRST}
+    return reading(lambda cell: values["slope"]), lambda: values.update(slope=SECOND)
+
+
+def of_a_global() -> Any:
+    return reading(lambda cell: slope_of_this_module), lambda: globals().update(slope_of_this_module=SECOND)
+
+
+def of_a_module() -> Any:
+    module = types.ModuleType("settings")
+    module.value = FIRST
+    return of_an_object(module)
+
+
+def of_a_closure() -> Any:
+    value = FIRST
+
+    def change():
+        nonlocal value
+        value = SECOND
+
+    return reading(lambda cell: value), change
+
+
+def of_a_default() -> Any:
+    def slope(cell, value=FIRST):
+        return value
+
+    return reading(slope), lambda: setattr(slope, "__defaults__", (SECOND,))
+
+
+def of_a_default_of_step() -> Any:
+    class Defaults(Gate):
+        def step(self, gx, gh, state, dt=1.0, slope=FIRST):
+            rate, u = (gx + gh).chunk(2, -1)
+            f = (slope * rate).sigmoid()
+            return self.State(f * state.h + (1 - f) * u.tanh())
+
+    return Defaults(INPUTS, H), lambda: setattr(Defaults.step, "__defaults__", (1.0, SECOND))
+
+
+def of_a_context() -> Any:
+    variable = contextvars.ContextVar("slope", default=0.25)
+    variable.set(FIRST)
+    return reading(lambda cell: variable.get()), lambda: variable.set(SECOND)
+
+
+def of_a_branch() -> Any:
+    config = Config(value=True)
+    return reading(lambda cell: FIRST if config.value else SECOND), lambda: setattr(config, "value", False)
+
+
+def without_gradients() -> Any:
+    config = Config()
+
+    def slope(cell):
+        with torch.no_grad():
+            return torch.full((H,), 2.0) * config.value
+
+    return reading(slope), lambda: setattr(config, "value", SECOND)
+
+
+def of_a_function() -> Any:
+    module = types.ModuleType("helpers")
+    module.helper = lambda: FIRST
+    return reading(lambda cell: module.helper()), lambda: setattr(module, "helper", lambda: SECOND)
+
+
+def of_code_that_is_reloaded() -> Any:
+    """As IPython's autoreload does it: the function stays and gets other code."""
+    cell = reading(lambda cell: FIRST)
+    return cell, lambda: setattr(type(cell).slope, "__code__", (lambda cell: SECOND).__code__)
+
+
+def other_step(self: Any, gx: Tensor, gh: Tensor, state: Any, dt: Any = 1.0) -> Any:
+    rate, u = (gx + gh).chunk(2, -1)
+    f = (SECOND * rate).sigmoid()
+    return self.State(f * state.h + (1 - f) * u.tanh())
+
+
+def of_another_step_of_the_class() -> Any:
+    cell = reading(lambda cell: FIRST)
+    return cell, lambda: setattr(type(cell), "step", other_step)
+
+
+def of_another_step_of_the_instance() -> Any:
+    cell = reading(lambda cell: FIRST)
+    return cell, lambda: setattr(cell, "step", types.MethodType(other_step, cell))
+
+
+def of_a_step_that_is_reloaded() -> Any:
+    class Reloaded(Gate):
+        def step(self, gx, gh, state, dt=1.0):
+            return Gate.step(self, gx, gh, state, dt)
+
+    def step(self, gx, gh, state, dt=1.0):
+        rate, u = (gx + gh).chunk(2, -1)
+        f = (0.625 * rate).sigmoid()
+        return self.State(f * state.h + (1 - f) * u.tanh())
+
+    return Reloaded(INPUTS, H), lambda: setattr(Reloaded.step, "__code__", step.__code__)
+
+
+KINDS = {
+    "a dataclass": lambda: of_an_object(Config()),
+    "a namespace": lambda: of_an_object(types.SimpleNamespace(value=FIRST)),
+    "a node of OmegaConf": lambda: of_an_object(OmegaConf.create({"value": FIRST})),
+    "a dataclass of the instance": lambda: of_an_attribute(Config()),
+    "a node of OmegaConf of the instance": lambda: of_an_attribute(OmegaConf.create({"value": FIRST})),
+} | {
+    kind.__name__.replace("_", " "): kind
+    for kind in (
+        of_a_schedule,
+        of_a_property,
+        of_a_property_of_the_cell,
+        of_the_class,
+        of_an_array,
+        of_a_whole_array,
+        of_a_list,
+        of_a_whole_list,
+        of_a_dict,
+        of_a_global,
+        of_a_module,
+        of_a_closure,
+        of_a_default,
+        of_a_default_of_step,
+        of_a_context,
+        of_a_branch,
+        without_gradients,
+        of_a_function,
+        of_code_that_is_reloaded,
+        of_another_step_of_the_class,
+        of_another_step_of_the_instance,
+        of_a_step_that_is_reloaded,
+    )
+}
+
+
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_counts_in_the_next_call(kind, engine, monkeypatch):
+    monkeypatch.setitem(globals(), "slope_of_this_module", FIRST)
+    check(*KINDS[kind](), engine)
+
+
+class Spike(torch.autograd.Function):
+    """Its gradient has a slope from outside, which forward or backward reads."""
+
+    @staticmethod
+    def forward(ctx, x, config, early):
+        ctx.config, ctx.slope = config, config.value if early else None
+        ctx.save_for_backward(x)
+        return torch.where(x > 0, 1.0, 0.0)
+
+    @staticmethod
+    def backward(ctx, d):
+        (x,) = ctx.saved_tensors
+        slope = ctx.config.value if ctx.slope is None else ctx.slope
+        return d * slope * (1 - x.tanh() * x.tanh()), None, None
+
+
+class SpikingBy(Gate):
+    """Its gradient has a tensor that is not the cell's."""
+
+    def step(self, gx, gh, state, dt=1.0):
+        new = super().step(gx, gh, state, dt)
+        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, types.SimpleNamespace(value=outside), True))
+
+
+class Spiking(Gate):
+    early = False
+
+    def __init__(self, inputs, hidden):
+        super().__init__(inputs, hidden)
+        self.config = Config()
+
+    def step(self, gx, gh, state, dt=1.0):
+        new = super().step(gx, gh, state, dt)
+        return self.State(0.9 * state.h + 0.1 * Spike.apply(new.h, self.config, self.early))
+
+
+class Reversed(torch.autograd.Function):
+    """The same numbers with another gradient."""
+
+    @staticmethod
+    def forward(ctx, x, config):
+        ctx.config = config
+        return x.view_as(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, d):
+        return -ctx.config.value * d, None
+
+
+class Reversing(Spiking):
+    def step(self, gx, gh, state, dt=1.0):
+        new = Gate.step(self, gx, gh, state, dt)
+        return self.State(0.5 * new.h + 0.5 * Reversed.apply(state.h, self.config))
+
+
+class Hooked(Spiking):
+    def step(self, gx, gh, state, dt=1.0):
+        new = Gate.step(self, gx, gh, state, dt)
+        if new.h.requires_grad:
+            new.h.register_hook(lambda d: self.config.value * d)
+        return new
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("kind", [Spiking, Reversing, Hooked])
+def test_a_change_of_the_gradient_alone(kind, early):
+    """As a surrogate gradient, whose slope is annealed, has it. A call without gradients does not hide the change."""
+    torch.manual_seed(0)
+    cell = kind(INPUTS, H)
+    cell.early = early
+
+    def change():
+        cell.config.value = SECOND
+        with torch.no_grad():
+            RNN([cell], engine="graph")(torch.randn(S, B, INPUTS))
+
+    check(cell, change, "graph")
+
+
+def test_a_cell_without_a_recurrent_product():
+    config = Config()
+
+    class Scan(Gate):
+        recurrent = False
+
+        def step(self, gx, gh, state, dt=1.0):
+            rate, u = gx.chunk(2, -1)
+            f = (config.value * rate).sigmoid()
+            return self.State(f * state.h + (1 - f) * u.tanh())
+
+    torch.manual_seed(0)
+    check(Scan(INPUTS, H), lambda: setattr(config, "value", SECOND), "graph")
+
+
+def test_the_form_of_a_call_counts():
+    """The same numbers in another place, of another sign or of another type; one that is not a number is equal."""
+    config, traced = Config(), []
+    cell = reading(lambda cell: config.value(torch.ones(H)))
+    values = [
+        lambda v: v.clamp(min=0.25),
+        lambda v: v.clamp(max=0.25),
+        lambda v: v.clamp(0.25),
+        lambda v: v + 0.0,
+        lambda v: v + -0.0,
+        lambda v: v + 0,
+        lambda v: v * float("nan"),
+    ]
+    for config.value in values:
+        traced += [equations.known(cell, False) for _ in range(2)]
+    assert not any(isinstance(found, str) for found in traced)
+    assert len({id(found) for found in traced}) == len(values)
+    assert all(a is b for a, b in zip(traced[::2], traced[1::2], strict=True))
+
+
+def test_a_step_that_is_another_one_without_gradients():
+    class Modes(Gate):
+        def slope(self):
+            return FIRST if torch.is_grad_enabled() else SECOND
+
+    rnn, x = RNN([Modes(INPUTS, H)], engine="graph"), torch.randn(S, B, INPUTS)
+    rnn(x)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"mul gets 1\.5, then 0\.625"):
+        rnn(x)
+
+
+def test_hooks_on_saved_tensors_see_nothing_of_it():
+    """torch.utils.checkpoint counts what is saved, and computes a sequence again where something is read."""
+    cell, saved = Spiking(INPUTS, H), []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, saved.append):
+        found = [equations.known(cell, False) for _ in range(2)]
+    assert found[0] is found[1]
+    assert not isinstance(found[0], str)
+    assert not saved
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("gradients", [True, False])
+def test_seeds_and_evaluation(seeds, gradients):
+    config = Config()
+    rnns = [RNN([type("Reading", (Gate,), {"slope": lambda cell: config.value})(INPUTS, H)]) for _ in range(seeds)]
+    parameters, buffers = torch.func.stack_module_state(rnns)
+    x = torch.randn(S, seeds, B, INPUTS)
+    for config.value in (FIRST, SECOND, FIRST):
+        with torch.set_grad_enabled(gradients):
+            rnns[0].engine = "fused"
+            stacked, _ = torch.func.functional_call(rnns[0], (parameters, buffers), (x,))
+            for r, rnn in enumerate(rnns):
+                rnn.engine = "eager"
+                assert torch.allclose(stacked[:, r], rnn(x[:, r])[0], atol=1e-5)
+
+
+def test_a_value_that_comes_again_is_not_traced_again(monkeypatch):
+    traced, real = [], equations.trace
+    monkeypatch.setattr(equations, "trace", lambda *arguments: (traced.append(1), real(*arguments))[1])
+    config = Config()
+    cell = reading(lambda cell: config.value)
+    found = []
+    for config.value in (FIRST, SECOND, FIRST, SECOND):
+        for mode in (torch.enable_grad(), torch.no_grad(), torch.inference_mode()):
+            with mode:
+                found.append(equations.known(cell, False))
+    assert len(traced) == 2
+    assert len({id(v) for v in found}) == 2
+
+
+def test_a_step_that_is_no_plain_function_is_traced_once():
+    def scaled(self, gx, gh, state, dt=1.0, *, scale):
+        return Gate.step(self, scale * gx, gh, state, dt)
+
+    cell = type("Partial", (Gate,), {"step": functools.partialmethod(scaled, scale=FIRST)})(INPUTS, H)
+    found = equations.known(cell, False)
+    assert not isinstance(found, str)
+    assert equations.known(cell, False) is found
+
+
+def test_looking_for_changes_draws_and_computes_nothing():
+    class Zoneout(Gate):
+        def step(self, gx, gh, state, dt=1.0):
+            with torch.no_grad():
+                keep = torch.rand_like(state.h) < 0.5
+            return self.State(torch.where(keep, state.h, super().step(gx, gh, state, dt).h))
+
+    cell = Zoneout(INPUTS, H)
+    equations.known(cell, False)
+    before = torch.get_rng_state()
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            assert not isinstance(equations.known(cell, False), str)
+            assert torch.is_grad_enabled() == gradients
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_step_that_fails_in_the_middle_leaves_no_mode_behind():
+    config = Config()
+
+    class Middle(Gate):
+        def step(self, gx, gh, state, dt=1.0):
+            with torch.no_grad():
+                scaled = config.value * gx.detach()
+            return super().step(gx + scaled, gh, state, dt)
+
+    cell = Middle(INPUTS, H)
+    for config.value in (FIRST, SECOND, "wrong"):
+        equations.known(cell, False)
+        assert torch.is_grad_enabled()
+        assert torch.overrides._get_current_function_mode() is None
+    with pytest.raises(TypeError):  # as the step itself does
+        RNN([cell], engine="eager")(torch.randn(S, B, INPUTS))
+
+
+def test_a_cell_is_freed():
+    cell = reading(lambda cell: FIRST)
+    cell.config = Config(cell)
+    cell.step = types.MethodType(other_step, cell)
+    assert not isinstance(equations.known(cell, False), str)
+    alive = weakref.ref(cell)
+    del cell
+    gc.collect()
+    assert alive() is None
+
+
+kept: list[Tensor] = []
+counter = itertools.count()
+local = threading.local()
+local.slope = FIRST
+generator = np.random.default_rng(0)
+
+
+def keeping(cell: Any) -> float:
+    kept.append(cell.bias + 1.0)
+    return FIRST
+
+
+REFUSED = {
+    "random": (lambda: reading(lambda cell: random.random()), "for random ones use torch.rand_like"),
+    "numpy's random": (lambda: reading(lambda cell: np.random.rand()), "for random ones use torch.rand_like"),  # noqa: NPY002
+    "a generator": (lambda: reading(lambda cell: generator.normal()), "for random ones use torch.rand_like"),
+    "a random choice": (lambda: reading(lambda cell: random.choice([FIRST, SECOND, 7.0])), "mul gets"),
+    "the time": (lambda: reading(lambda cell: time.perf_counter()), "numbers that change by themselves"),
+    "a counter": (lambda: reading(lambda cell: next(counter)), "numbers that change by themselves"),
+    "a thread's number": (lambda: reading(lambda cell: local.slope), "no attribute 'slope'"),
+    "a tensor of the module": (lambda: reading(lambda cell: outside), "neither an argument, nor a parameter"),
+    "a tensor of the module in backward": (lambda: SpikingBy(INPUTS, H), "computes something else"),
+    "a tensor that is kept": (lambda: reading(keeping), "keeps a tensor outside of its state"),
+}
+outside = torch.tensor(FIRST)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_watched_is_refused_with_its_line(kind):
+    make, reason = REFUSED[kind]
+    cell, x = make(), torch.randn(S, B, INPUTS)
+    with pytest.raises(ValueError, match=r"the fused engine cannot run here: \w+\.step \(.*\.py:\d+\) ") as error:
+        RNN([cell], engine="fused")(x)
+    assert reason in str(error.value)
+    assert "test_watch.py:" in str(error.value)
+    assert "\n" not in str(error.value)
+    engines._warned.clear()
+    with pytest.warns(UserWarning, match="runs on the eager engine, which is slower"):
+        assert engines.pick("auto", cell, x) is eager.run
+
+
+def test_a_refused_step_is_not_run_to_watch_it():
+    calls = []
+
+    class Refused(Gate):
+        def step(self, gx, gh, state, dt=1.0):
+            calls.append(1)
+            return super().step(gx, gh.mul_(2.0), state, dt)
+
+    cell = Refused(INPUTS, H)
+    reason = equations.known(cell, False)
+    assert isinstance(reason, str)
+    before = len(calls)
+    assert equations.known(cell, False) == reason
+    assert len(calls) == before
+    Refused.step = other_step  # the line was corrected
+    assert engines.pick("auto", cell, torch.randn(S, B, INPUTS)) is fused.run

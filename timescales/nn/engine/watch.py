@@ -1,0 +1,274 @@
+"""Whether a step still does what was traced, wherever the numbers that it reads come from.
+
+While a step is traced, each call of torch that it makes is noted: the function, the arguments, the result. Before each
+use of its kernels the step runs again, but torch computes nothing: every call is compared with the noted one and gets
+the noted result. Whatever a step reads, from a dataclass, an array, a module or a function that it calls, is an
+argument of such a call or decides which calls there are. So each change is seen at once, wherever it was made. This
+takes about 1 µs for each call of torch.
+
+Backward follows from these calls, with two exceptions that are noted and run again in the same way: backward of an
+autograd.Function, and hooks of tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import operator
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.engine.copies import Tensors, with_tensors
+from timescales.nn.engine.kernel import saved_tensors_have_hooks
+from timescales.nn.engine.recorder import Cumax, NotTraceable, Recorder
+
+PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None), type(...), np.generic)
+PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+ANOTHER = "computes something else when it runs again"
+FIX = "numbers that change by themselves cannot be compiled; for random ones use torch.rand_like"
+WITHOUT_GRADIENTS = (
+    "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
+    "and in an autograd.Function that returns its argument return x.view_as(x)"
+)
+
+
+class Same:
+    """An object, equal to itself alone; kept alive only if its type allows no weak reference.
+
+    A class or a function keeps the names beside its definition alive, often the cell itself among them.
+    """
+
+    def __init__(self, value: object) -> None:
+        self.id = id(value)
+        try:
+            self.value: Callable[[], object] = weakref.ref(value)
+        except TypeError:
+            self.value = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Same) and self.value() is other.value() is not None
+
+    def __hash__(self) -> int:
+        return self.id
+
+
+class Call(NamedTuple):
+    """A call of torch that a step made.
+
+    arguments: by position, then by name, normal as in `Watch.normal`; names: of the latter. quick: the arguments
+    themselves, which nearly always are the identical objects again, or nothing that any argument could be.
+    """
+
+    function: Any
+    quick: tuple[Any, ...]
+    names: tuple[str, ...]
+    arguments: tuple[Any, ...]
+    result: Any
+
+
+LAST = Call(None, (), (), (), None)  # follows the last call, and equals none
+SWITCH = torch._C._set_grad_enabled  # what torch.no_grad() calls
+
+
+class Watch:
+    """The calls of torch that a step made when it was traced, and whether it still makes them."""
+
+    def __init__(self, example: tuple[Any, ...], tensors: Tensors) -> None:
+        """example: the arguments of the step that is traced. tensors: those of the cell, of which `step` is run."""
+        self.example, self.tensors = example, tensors
+        self.calls: list[Call] = []
+        self.in_step = 0  # the first calls; the others are those in backward
+        self.known: list[Tensor] = []
+        self.numbers: dict[int, int] = {}  # of the known tensors, by id
+        self.by_memory: dict[Any, int] = {}  # autograd gives some of them back as other objects
+        self.new: Any = None
+        self.in_backward = InBackward()
+        self.gradients: list[list[Tensor]] = []  # the arguments of each function that runs in backward
+        self.results: Any = None
+        gx, gh, state, dt = example
+        self._know((gx, gh, *state, dt))
+        self._know(tensors.all(), by_memory=False)  # their memory is freed
+
+    def note(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note a call and its result."""
+        values = (*args, *kwargs.values())
+        self.in_backward.find(function, values)
+        arguments = tuple(map(self.normal, values))
+        quick = tuple(v if isinstance(v, PLAIN) or id(v) in self.numbers else self for v in args)  # self is none
+        if kwargs:
+            quick = (self,)
+        self._know(result if isinstance(result, (tuple, list)) else (result,))
+        self.calls.append(Call(function, quick, tuple(kwargs), arguments, result))
+
+    def finish(self, new: Any) -> None:
+        """Note the new state, and the calls that are made in backward."""
+        self.new, self.in_step = self.normal(new), len(self.calls)
+        in_backward, self.in_backward = self.in_backward, InBackward()
+        in_backward.find(None, new)
+        self.gradients = [[torch.full(shape, 0.1, dtype=t) for shape, t in found] for found in in_backward.forms]
+        for tensors in self.gradients:
+            self._know(tensors)
+        with torch.no_grad(), _Note(self):
+            self.results = self.normal(in_backward.run(self.gradients))
+
+    def change(self, cell: Cell) -> Exception | None:
+        """What the step does now that it did not do when it was traced, as an error; None if nothing."""
+        copy = with_tensors(cell, self.tensors)
+        attributes = list(vars(copy).items())
+        compare = _Compare(self)
+        try:
+            with self._plain_saving():
+                with compare:
+                    new = copy.step(*self.example)
+                compare.check(compare.place == self.in_step and self.normal(new) == self.new)
+                if compare.in_backward is not None:
+                    compare.in_backward.find(None, new)
+                    compare.check(len(compare.in_backward.forms) == len(self.gradients))
+                    with torch.no_grad(), compare:
+                        results = compare.in_backward.run(self.gradients)
+                    compare.check(compare.place == len(self.calls) and self.normal(results) == self.results)
+            compare.check(len(attributes) == len(vars(copy)) and all(vars(copy)[k] is v for k, v in attributes))
+        except Exception as error:  # of the comparison, or of the step itself, which then has changed too
+            return compare.error or error
+        finally:
+            torch._C._set_grad_enabled(compare.gradients)  # a step that was left in the middle may have changed it
+        return compare.error  # the step may have caught it
+
+    def references(self) -> int:
+        """How many references there are to the tensors of the step."""
+        return sum(map(sys.getrefcount, self.known))
+
+    def is_kept(self, cell: Cell) -> bool:
+        """Whether the step keeps some of its tensors, as in a list of a module: then each run adds references."""
+        gc.collect()
+        before = self.references()
+        self.change(cell)
+        gc.collect()
+        return self.references() > before
+
+    def normal(self, value: Any) -> Any:
+        """A value in a form that stays as it is, and that equals the form of a value with the same meaning."""
+        if isinstance(value, Tensor):
+            number = self.numbers.get(id(value))
+            number = self.by_memory.get(Recorder.key(value)) if number is None else number
+            return object() if number is None else (Tensor, number)
+        if isinstance(value, PLAIN):
+            return type(value), repr(value)
+        if isinstance(value, (tuple, list)):
+            return type(value), *map(self.normal, value)
+        if isinstance(value, dict):
+            return dict, *((self.normal(k), self.normal(v)) for k, v in value.items())
+        if isinstance(value, slice):
+            return slice, *map(self.normal, (value.start, value.stop, value.step))
+        if isinstance(value, np.ndarray):
+            return value.dtype, value.shape, value.tobytes()
+        return Same(getattr(value, "__code__", value))  # what a function does is seen when it runs
+
+    def _know(self, values: Iterable[Any], by_memory: bool = True) -> None:
+        for value in values:
+            if isinstance(value, Tensor) and id(value) not in self.numbers:
+                self.numbers[id(value)] = len(self.known)
+                if by_memory:
+                    self.by_memory.setdefault(Recorder.key(value), len(self.known))
+                self.known.append(value)
+
+    def _plain_saving(self) -> contextlib.AbstractContextManager[Any]:
+        """No hook of the caller sees what an autograd.Function saves: torch.utils.checkpoint counts such tensors."""
+        if self.gradients and saved_tensors_have_hooks():
+            return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+        return contextlib.nullcontext()
+
+
+class InBackward:
+    """What runs in Python in the backward pass of a step: backward of each autograd.Function, and hooks."""
+
+    def __init__(self) -> None:
+        self.functions: list[Callable[..., Any]] = []
+        self.forms: list[list[tuple[Any, torch.dtype]]] = []  # shape and dtype of the gradients that each one gets
+        self.nodes: set[Any] = set()
+
+    def find(self, function: Any, values: Iterable[Any]) -> None:
+        """Add what the arguments of a call bring."""
+        values = list(values)
+        if function is Tensor.register_hook:
+            self.functions.append(values[1])
+            self.forms.append([(values[0].shape, values[0].dtype)])
+        for value in values:
+            for tensor in value if isinstance(value, (tuple, list)) else (value,):
+                node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
+                kind = getattr(node, "_forward_cls", None)  # of an autograd.Function
+                if kind not in (None, Cumax) and node not in self.nodes:
+                    self.nodes.add(node)
+                    self.functions.append(node.apply)
+                    self.forms.append([(form.shape, form.dtype) for form in node._input_metadata])
+
+    def run(self, gradients: list[list[Tensor]]) -> list[Any]:
+        """The results of all functions."""
+        return [function(*given) for function, given in zip(self.functions, gradients, strict=True)]
+
+
+class _Note(TorchFunctionMode):
+    """Notes calls."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.watch.note(func, args, kwargs or {}, result)
+        return result
+
+
+class _Compare(TorchFunctionMode):
+    """Compares calls with the noted ones, and returns the noted results."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self.watch, self.calls, self.place = watch, watch.calls, 0
+        self.error: NotTraceable | None = None
+        self.gradients = torch.is_grad_enabled()
+        self.in_backward = InBackward() if self.gradients and watch.gradients else None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call = self.calls[self.place] if self.place < len(self.calls) else LAST
+        self.place += 1
+        same = (func is call.function or func == call.function) and not kwargs and len(args) == len(call.quick)
+        if not (same and all(map(operator.is_, args, call.quick)) and self.error is None and func is not SWITCH):
+            self._compare(call, func, args, kwargs or {})
+        if self.in_backward is not None:
+            self.in_backward.find(func, (*args, *(kwargs or {}).values()))
+        return call.result
+
+    def _compare(self, call: Call, func: Any, args: Any, kwargs: Any) -> None:
+        """Compare a call whose arguments are not the identical objects."""
+        if func is SWITCH:  # the step may ask for it
+            func(*args)
+        self.check(self.error is None and func == call.function)
+        if func is SWITCH and not self.gradients:  # it sets what the caller had, and changes nothing
+            return
+        values = (*args, *kwargs.values())
+        self.check(tuple(kwargs) == call.names and len(values) == len(call.arguments))
+        name = getattr(func, "__name__", str(func)).strip("_")
+        for noted, value in zip(call.arguments, values, strict=True):
+            now = self.watch.normal(value)
+            plain = all(isinstance(v, tuple) and v[0] in PLAIN for v in (noted, now))
+            self.check(noted == now, f"{ANOTHER}: {name} gets {noted[1]}, then {now[1]}; {FIX}" if plain else None)
+
+    def check(self, same: bool, reason: str | None = None) -> None:
+        """Note and raise an error if something is not the same."""
+        if not same:
+            usual = f"{ANOTHER}; {FIX}" if self.gradients else WITHOUT_GRADIENTS
+            self.error = self.error or NotTraceable(reason or usual)
+            raise self.error
