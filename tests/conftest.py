@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Before torch is loaded. Threads that wait sleep: where processes share the cores, to spin costs fifty times the time.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
 import pytest
 import synthetic
 import texts
