@@ -15,6 +15,7 @@ import pytest
 import synthetic
 import texts
 import torch
+from everyday import pytest_addoption, pytest_collection_modifyitems  # noqa: F401  # pytest calls them
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
