@@ -41,6 +41,7 @@ def text(path):
     return html.unescape(re.sub(r"<[^>]+>", "", path.read_text()))
 
 
+@pytest.mark.full
 def test_equations_and_shapes_are_shown_as_they_are_written(built):
     import timescales
 
@@ -57,6 +58,7 @@ def test_equations_and_shapes_are_shown_as_they_are_written(built):
         assert shown[at[0] : at[-1]].count("\n") >= len(lines) - 1
 
 
+@pytest.mark.full
 def test_every_module_has_its_page(built):
     written = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
     files = (ROOT / "timescales").rglob("*.py")
@@ -64,6 +66,7 @@ def test_every_module_has_its_page(built):
     assert modules - written == {"timescales/__main__", "timescales/nn/engine/triton_kernels"}
 
 
+@pytest.mark.full
 def test_what_the_tutorial_prints(built):
     shown = text(built / "tutorial.html")
     assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
@@ -158,6 +161,7 @@ def test_every_task_has_its_picture():
     assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in pages.EXAMPLES)
 
 
+@pytest.mark.full
 def test_equations_of_the_guide_are_shown_without_a_network(built):
     shown = (built / "guide/models/plstm.html").read_text()
     assert shown.count("<math ") >= 10

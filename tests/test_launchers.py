@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from everyday import only
 from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES
 
@@ -102,9 +101,8 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
-@pytest.mark.parametrize(
-    "second", only(["Ctrl-C"], ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
-)
+@pytest.mark.full
+@pytest.mark.parametrize("second", ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
 def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, second):
     """While the workers are in a step of four seconds, which the first signal lets them finish."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(ROOT / "tests" / "support")]))
@@ -134,6 +132,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
             time.sleep(0.02)
 
 
+@pytest.mark.full
 def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
     process = start_sweep("seed=0,1,2")
     first, second = wait_for_two_runs(tmp_path, process)

@@ -49,7 +49,7 @@ def test_equals_eager(name, shape):
         compare("graph", model, x, some_state(model, B) if last else None, d, m, last)
 
 
-@pytest.mark.parametrize("name", cell_models.NAMES)
+@pytest.mark.parametrize("name", only(cell_models.KERNELS, cell_models.NAMES))
 def test_every_cell_equals_eager(name):
     """Results and every gradient, that of dt included."""
     model = cell_models.model(name, 3, 12)
@@ -100,7 +100,7 @@ def test_time_shorter_than_epsilon():
     compare("graph", model, torch.randn(12, 4, 2), some_state(model, 4), 0.8 * torch.rand(12, 4))
 
 
-@pytest.mark.parametrize("name", cell_models.NAMES)
+@pytest.mark.parametrize("name", only(cell_models.KERNELS, cell_models.NAMES))
 def test_replicas_equal_single_runs(name):
     """Several seeds in one call: each as it would be alone, results and gradients."""
     R, S, B, inputs, H = 3, 6, 4, 5, 8
