@@ -297,6 +297,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
+@pytest.mark.full
 def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monkeypatch):
     """W&B gives up after 20 seconds, once for all seeds of a process."""
     monkeypatch.setenv("WANDB_MODE", "online")
