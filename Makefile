@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,8 +74,11 @@ dashboard: .venv/installed ## create the project's views at W&B, one for all tab
 sensitivity: .venv/installed ## vary the settings that the paper does not state and check the table's claims: TABLE=chien_table3
 	$(PY) scripts/sensitivity.py $(REQUIRED_TABLE) $(ARGS)
 
-test: .venv/installed lint types ## run lint, types and all tests that are neither slow nor need a GPU
-	$(PY) -m pytest -n 2 -m "not slow and not gpu"
+test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 7 minutes on 2 cores
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not full"
+
+test-all: .venv/installed ## run all tests that are neither slow nor need a GPU (PART=2/4: of what make test leaves out, a part)
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu" $(if $(PART),--part $(PART)) || test $$? -eq 5 # 5: no case is in this part
 
 test-slow: .venv/installed ## run the tests that train for minutes
 	$(PY) -m pytest -m slow

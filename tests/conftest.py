@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Before torch is loaded. Threads that wait sleep: where processes share the cores, to spin costs fifty times the time.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
 import pytest
 import synthetic
 import texts
 import torch
+from everyday import pytest_addoption, pytest_collection_modifyitems  # noqa: F401  # pytest calls them
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

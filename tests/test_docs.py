@@ -8,8 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from everyday import only
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+import pages  # noqa: E402
+import sample_data  # noqa: E402
+
+
+def run(script, *arguments, cwd=ROOT):
+    command = [sys.executable, ROOT / "scripts" / script, *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -17,17 +27,21 @@ def built(tmp_path_factory):
     """The folder of the documentation, in that of the gallery: what `make site` writes."""
     pytest.importorskip("pdoc")
     site = tmp_path_factory.mktemp("site")
-    for command in (["docs.py", site / "docs", "--site"], ["gallery.py", "--out", site]):
-        command = [sys.executable, ROOT / "scripts" / command[0], *command[1:]]
-        done = subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    run("docs.py", site / "docs", "--site", cwd=site)
     return site / "docs"
+
+
+@pytest.fixture(scope="module")
+def gallery(built):
+    """The pages of the results, in the folder above that of the documentation."""
+    run("gallery.py", "--out", built.parent)
 
 
 def text(path):
     return html.unescape(re.sub(r"<[^>]+>", "", path.read_text()))
 
 
+@pytest.mark.full
 def test_equations_and_shapes_are_shown_as_they_are_written(built):
     import timescales
 
@@ -44,13 +58,15 @@ def test_equations_and_shapes_are_shown_as_they_are_written(built):
         assert shown[at[0] : at[-1]].count("\n") >= len(lines) - 1
 
 
+@pytest.mark.full
 def test_every_module_has_its_page(built):
-    pages = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
+    written = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
     files = (ROOT / "timescales").rglob("*.py")
     modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__") for path in files}
-    assert modules - pages == {"timescales/__main__", "timescales/nn/engine/triton_kernels"}
+    assert modules - written == {"timescales/__main__", "timescales/nn/engine/triton_kernels"}
 
 
+@pytest.mark.full
 def test_what_the_tutorial_prints(built):
     shown = text(built / "tutorial.html")
     assert re.search(r"^finished 4\d\d\d parameters", shown, re.M)
@@ -71,6 +87,8 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [*PAGES, *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("gallery")
 def test_every_page_is_there_and_its_links_and_pictures_hold(built):
     for page in PAGES:
         place = (built / "guide" / page.relative_to(ROOT / "docs")).with_suffix(".html")
@@ -81,6 +99,8 @@ def test_every_page_is_there_and_its_links_and_pictures_hold(built):
             assert (place.parent / link).read_bytes()[1:4] == b"PNG", f"{page}: {link}"
 
 
+@pytest.mark.full
+@pytest.mark.usefixtures("gallery")
 def test_results_and_documentation_link_to_each_other(built):
     results = {path.name: path.read_text() for path in built.parent.glob("*.html")}
     for name, text in results.items():
@@ -114,29 +134,45 @@ def test_links_between_files_hold(page):
 def test_every_model_and_task_has_a_page():
     for group in ("model", "task"):
         names = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
-        pages = {path.stem for path in (ROOT / "docs" / f"{group}s").glob("*.md")} - {"README"}
-        assert pages == names
+        written = {path.stem for path in (ROOT / "docs" / f"{group}s").glob("*.md")} - {"README"}
+        assert written == names
         index = (ROOT / "docs" / f"{group}s" / "README.md").read_text()
         assert all(f"({name}.md)" in index for name in names)
 
 
-def test_generated_parts_of_pages_are_what_conf_and_docstrings_give():
-    command = [sys.executable, "scripts/pages.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr.splitlines()[-1]
+@pytest.fixture(scope="module")
+def made_up():
+    with sample_data.folder():
+        yield
 
 
+GENERATED = {str(path.relative_to(ROOT)): path for path in pages.pages()}
+BUT_PAIRS = [name for name in GENERATED if name != "docs/pairs.md"]  # which takes as long as all others
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize("name", only(BUT_PAIRS, GENERATED))
+def test_generated_parts_of_a_page_are_what_conf_and_docstrings_give(name):
+    text = GENERATED[name].read_text()
+    assert pages.page(text, pages.pages()[GENERATED[name]]) == text, "python scripts/pages.py writes it again"
+
+
+def test_every_task_has_its_picture():
+    assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in pages.EXAMPLES)
+
+
+@pytest.mark.full
 def test_equations_of_the_guide_are_shown_without_a_network(built):
     shown = (built / "guide/models/plstm.html").read_text()
     assert shown.count("<math ") >= 10
     assert "<msup>" in shown
     assert shown.count("<mtr>") >= 4, "a line for each equation"
-    pages = [page.read_text() for page in built.rglob("*.html")]
-    assert not any("<mi>&</mi>" in page for page in pages), "an environment that the converter does not know"
-    assert not any("mathjax" in page.lower() for page in pages)
+    texts = [page.read_text() for page in built.rglob("*.html")]
+    assert not any("<mi>&</mi>" in page for page in texts), "an environment that the converter does not know"
+    assert not any("mathjax" in page.lower() for page in texts)
     loaded = {
         link
-        for page in pages
+        for page in texts
         for link in re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](https?://[^"']+)""", page)
     }
     assert loaded == set()

@@ -16,11 +16,6 @@ import examples  # noqa: E402
 import sample_data  # noqa: E402
 
 
-def call(*arguments):
-    command = [sys.executable, ROOT / "scripts" / "examples.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 def row(text, name):
     return re.search(rf"^{name} +(.*)$", text, re.M)[1]
 
@@ -37,7 +32,8 @@ def printed(overrides, n=1):
 
 
 def test_copy_shows_the_answers_under_the_signal():
-    done = call("task=copy", "task.T=5", "-n", "2")
+    command = [sys.executable, ROOT / "scripts" / "examples.py", "task=copy", "task.T=5", "-n", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.split("\n\n")
     assert first != second
@@ -69,10 +65,8 @@ def test_bits_symbols_and_numbers_of_the_memory_tasks():
     assert len(row(sums, "scored").split()) == 5
 
 
-def test_a_program_is_a_line_with_its_answer():
-    done = call("task=program", "task.category=addition", "-n", "5")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_a_program_is_a_line_with_its_answer(script):
+    lines = script("examples", "task=program", "task.category=addition", "-n", "5").splitlines()
     assert len(lines) == 5
     for line in lines:
         program, answer = line.split(" -> ")
@@ -157,9 +151,9 @@ def test_reviews_and_digits(data):
 
 
 @pytest.mark.parametrize("task", ["copy", "frequency", "adding", "program"])
-def test_a_picture(tmp_path, task):
-    done = call(f"task={task}", "-n", "2", "--png", tmp_path / "some.png")
-    assert done.returncode == 0, done.stderr
+def test_a_picture(tmp_path, script, task):
+    picture = tmp_path / "some.png"
+    assert script("examples", f"task={task}", "-n", "2", "--png", picture) == f"written: {picture}\n"
     image = Image.open(tmp_path / "some.png").convert("L")
     assert image.width > 500
     darkest, brightest = image.getextrema()
@@ -190,9 +184,8 @@ def test_an_image_is_drawn_from_a_permuted_sequence(data):
         (["task=smnist", "data_root=/no/such/folder"], "data_root=DIR"),
     ],
 )
-def test_bad_input_costs_one_line(arguments, fix):
-    done = call(*arguments)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert len(done.stderr.splitlines()) == 1
-    assert fix in done.stderr
+def test_bad_input_costs_one_line(script, arguments, fix):
+    said = script("examples", *arguments)
+    assert said.startswith("error: ")
+    assert len(said.splitlines()) == 1
+    assert fix in said

@@ -80,7 +80,9 @@ def assert_saved(directory):
     assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
+@pytest.mark.parametrize(
+    "whole_group", [True, pytest.param(False, marks=pytest.mark.full)], ids=["Ctrl-C", "SIGTERM to the sweep alone"]
+)
 def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
     process = start_sweep("seed=0,1,2,3,4,5")
     runs = wait_for_two_runs(tmp_path, process)
@@ -99,6 +101,7 @@ def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start
     assert len(list((tmp_path / "runs").glob("*/record.json"))) == 2  # no further one has begun
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("second", ["Ctrl-C", "Ctrl-C, late at the sweep", "SIGTERM to the sweep alone"])
 def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monkeypatch, second):
     """While the workers are in a step of four seconds, which the first signal lets them finish."""
@@ -129,6 +132,7 @@ def test_a_second_signal_ends_a_joblib_sweep_at_once(tmp_path, start_sweep, monk
             time.sleep(0.02)
 
 
+@pytest.mark.full
 def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
     process = start_sweep("seed=0,1,2")
     first, second = wait_for_two_runs(tmp_path, process)
@@ -144,6 +148,7 @@ def test_a_signal_to_a_worker_ends_its_run_alone(tmp_path, start_sweep):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see the workers")
+@pytest.mark.full
 def test_a_signal_while_workers_start_kills_none_of_them(tmp_path, start_sweep):
     """They load torch for seconds; joblib would kill all others as soon as it misses one."""
     process = start_sweep("seed=0,1,2")

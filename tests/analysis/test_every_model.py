@@ -21,6 +21,7 @@ FOR_ANY_TASK = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("block", ["plain", "residual"])
 @pytest.mark.parametrize("model", MODELS)
 def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):

@@ -340,6 +340,7 @@ def test_auto_is_filled_in_lists_too():
     assert node == {"forget_init": [{"law": "chrono", "T_max": 7}, "default"], "T_max": 7}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("gate", ["-", "c", "o", "u", "r", "om", "um", "or", "ur"])
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_every_gate_takes_a_step(core, gate):

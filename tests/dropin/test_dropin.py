@@ -12,6 +12,7 @@ pytestmark = [  # what torch says of the uses, and our engine of tensor subclass
 CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in USES for layer in use.layers()]
 
 
+@pytest.mark.covering("use,layer.column", "layer")
 @pytest.mark.parametrize(("use", "layer"), CASES)
 def test_use(use, layer):
     outcome = use.outcome(layer.column)

@@ -5,34 +5,32 @@ torch gives sequences without a batch; each also gets a batch of one. Where torc
 arguments must be refused by name.
 """
 
+import functools
+
 import pytest
 import torch
 from rnn_cases import KINDS
-from torch.testing._internal.common_modules import module_inputs_torch_nn_LSTM, module_inputs_torch_nn_RNN_GRU
 from uses.registry import LSTMS, NAMED, close, fields
 
 import timescales
 
-# torch's internal test code forbids the whole process to set torch.backends.cudnn.*, which training does.
-torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
+COUNT = 32  # of torch's inputs for either layer
 
 # Arguments that do not exist here, with torch's default.
 TORCHS = {"bias": True, "bidirectional": False, "proj_size": 0}
 
 
+@functools.cache
 def module_inputs(name):
+    """torch's inputs. Its test code is imported when it is used: it takes 180 MB."""
+    from torch.testing._internal import common_modules
+
+    # It forbids the whole process to set torch.backends.cudnn.*, which training does.
+    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
     arguments = (None, "cpu", torch.float64, True, True)
     if name == "LSTM":
-        return module_inputs_torch_nn_LSTM(*arguments)
-    return module_inputs_torch_nn_RNN_GRU(*arguments, is_rnn=False, with_packed_sequence=True)
-
-
-def cases():
-    """Every layer with every input of torch's layer whose state is most like its own."""
-    for kind in KINDS:
-        name = "LSTM" if kind in LSTMS | NAMED else "GRU"
-        for k, module_input in enumerate(module_inputs(name)):
-            yield pytest.param(kind, name, module_input, id=f"{kind}-{k}")
+        return list(common_modules.module_inputs_torch_nn_LSTM(*arguments))
+    return list(common_modules.module_inputs_torch_nn_RNN_GRU(*arguments, is_rnn=False, with_packed_sequence=True))
 
 
 def build(kind, arguments):
@@ -43,8 +41,16 @@ def build(kind, arguments):
     return getattr(timescales, own_name)(**arguments, **own | more).double()
 
 
-@pytest.mark.parametrize(("kind", "name", "module_input"), list(cases()))
-def test_torchs_inputs(kind, name, module_input):
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_every_input_is_given(name):
+    assert len(module_inputs(name)) == COUNT
+
+
+@pytest.mark.parametrize("k", range(COUNT))
+@pytest.mark.parametrize("kind", KINDS)
+def test_torchs_inputs(kind, k):
+    """Those of torch's layer whose state is most like its own."""
+    module_input = module_inputs("LSTM" if kind in LSTMS | NAMED else "GRU")[k]
     arguments = module_input.constructor_input.kwargs
     x, *given = module_input.forward_input.args
     unknown = [key for key, default in TORCHS.items() if arguments.get(key, default) != default]

@@ -1,5 +1,6 @@
 """What is at the edge: not a number, no steps, one step, one sequence, one unit, no delay; the same seed twice."""
 
+import functools
 import math
 
 import pytest
@@ -21,17 +22,27 @@ ENGINES = ["eager", "fused", "graph"]
 SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
 
+def config(*overrides):
+    identity.register()
+    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
+        return identity.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
+
+
+@functools.cache
+def arguments_of(model):
+    """The arguments in a model's yaml."""
+    plain = {key: value for key, value in config(f"model={model}")["model"].items() if key not in build.AROUND_RNN}
+    build.fill_horizon(plain, 20)
+    return plain
+
+
 def rnn(model, hidden, layers=1):
     """A model of its yaml, for two inputs."""
-    identity.register()
     hidden *= {"gated": 16, "rmc": 2}.get(model, 1)
     layers = 1 if model == "mts" else layers  # one initializer for one layer, or three for three
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        cfg = compose("config", [f"model={model}", f"model.hidden_size={hidden}", f"model.num_layers={layers}"])
-    config = {key: value for key, value in identity.resolved(cfg)["model"].items() if key not in build.AROUND_RNN}
-    build.fill_horizon(config, 20)
     torch.manual_seed(0)
-    return build.construct("model", config, input_size=2, engine="eager")
+    arguments = arguments_of(model) | {"hidden_size": hidden, "num_layers": layers}
+    return build.construct("model", arguments, input_size=2, engine="eager")
 
 
 def on(made, name):
@@ -41,14 +52,11 @@ def on(made, name):
     return made
 
 
-def runs(model, name):
-    """Whether an engine has a kernel for a model."""
-    return name == "eager" or rnn(model, 1).layers[0].compiled
+COMPILED = [model for model in MODELS if rnn(model, 1).layers[0].compiled]
+PAIRS = [(name, model) for name in ENGINES for model in (MODELS if name == "eager" else COMPILED)]
 
 
-PAIRS = [(name, model) for name in ENGINES for model in MODELS if runs(model, name)]
-
-
+@pytest.mark.covering("name,model", "bad")
 @pytest.mark.parametrize(("name", "model"), PAIRS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
@@ -69,6 +77,7 @@ def test_what_is_no_number_stays_in_its_sequence(model, name, bad):
         assert model == "exprnn" or not output[2:, 1].isinf().any()  # the one whose output has no bound
 
 
+@pytest.mark.covering("name,model", "steps,batch,hidden")
 @pytest.mark.parametrize(("name", "model"), PAIRS)
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SHAPES)
 def test_the_smallest_shapes_run_forwards_and_backwards(model, name, steps, batch, hidden):
@@ -98,12 +107,6 @@ def test_no_delay_is_a_copy_task(layout):
     assert math.isfinite(task.chance())
 
 
-def config(*overrides):
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return identity.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
-
-
 def trained(task, model, name, corpora, directory):
     """Three steps and a validation: progress, last.pt's content."""
     small = [*sizes(task, 16, 4, 4), *SMALL.get(task, [])]
@@ -131,6 +134,7 @@ def same(a, b):
     return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_same_seed_twice_is_bitwise_equal(task, model, corpora, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from cell_cases import CELLS
-from cell_models import KERNELS, NAMES, model
+from cell_models import COMPILED, NAMES, SAME, model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -57,7 +57,8 @@ def check(cell: Any, timed: bool, masked: bool, bound: float = BOUND) -> None:
     assert_close(run(cell, fused, torch.float32, timed, masked), expected, bound)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.covering
+@pytest.mark.parametrize("name", [*COMPILED, *SAME])
 @pytest.mark.parametrize(("timed", "masked"), [(False, False), (True, True)], ids=["plain", "dt and mask"])
 def test_every_cell(name, timed, masked):
     """Outputs, states and all gradients, also that of dt."""
@@ -71,7 +72,7 @@ def test_a_cell_that_does_not_change_is_traced_once(name):
         assert equations.signature(cell, False) == equations.signature(cell, False)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", COMPILED)
 def test_two_threads(name):
     """They sum in another order than one thread, and each time in the same one."""
     torch.manual_seed(0)
@@ -97,7 +98,7 @@ def test_three_threads(name):
         torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", COMPILED)
 def test_batched_seeds(name):
     """Parameters of three seeds, stacked: each seed has the numbers that it has alone, and its own gradients.
 
@@ -127,6 +128,7 @@ def test_batched_seeds(name):
 AGES = [name for name, (kind, _) in CELLS.items() if "age" in kind.State._fields and kind.compiled]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", AGES)
 @pytest.mark.parametrize("age", [1e3, 1e4, 1e5, 1e6])
 @pytest.mark.parametrize(("largest", "of_state", "of_gradients"), [(1.0, 2e-6, 2e-6), (1e3, 3e-5, 2e-4)])

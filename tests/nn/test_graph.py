@@ -24,6 +24,7 @@ from engine_cases import (
     gradient,
     some_state,
 )
+from everyday import only
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from timescales import LSTM, PLSTM, RNN, GatedRNN
@@ -48,7 +49,7 @@ def test_equals_eager(name, shape):
         compare("graph", model, x, some_state(model, B) if last else None, d, m, last)
 
 
-@pytest.mark.parametrize("name", cell_models.NAMES)
+@pytest.mark.parametrize("name", only(cell_models.KERNELS, cell_models.NAMES))
 def test_every_cell_equals_eager(name):
     """Results and every gradient, that of dt included."""
     model = cell_models.model(name, 3, 12)
@@ -99,7 +100,7 @@ def test_time_shorter_than_epsilon():
     compare("graph", model, torch.randn(12, 4, 2), some_state(model, 4), 0.8 * torch.rand(12, 4))
 
 
-@pytest.mark.parametrize("name", cell_models.NAMES)
+@pytest.mark.parametrize("name", only(cell_models.KERNELS, cell_models.NAMES))
 def test_replicas_equal_single_runs(name):
     """Several seeds in one call: each as it would be alone, results and gradients."""
     R, S, B, inputs, H = 3, 6, 4, 5, 8
@@ -310,7 +311,10 @@ def test_a_triton_that_cannot_be_imported(tmp_path, monkeypatch, broken, reason)
     assert kernels.unavailable == reason
 
 
-@pytest.mark.parametrize("name", ["zoneout", *cell_models.KERNELS])
+FEW = ("lstm", "plstm_authors", "gru", "elstm_separate", "gated_gru_om_4", "lru", "odd", "adversarial")
+
+
+@pytest.mark.parametrize("name", ["zoneout", *only(FEW, cell_models.KERNELS)])
 def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     """The interpreter is lenient where the compiler is not. For the H100 and H200 (sm_90)."""
     triton = pytest.importorskip("triton")

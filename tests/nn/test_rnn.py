@@ -181,6 +181,7 @@ def test_no_gradient_comes_from_padding():
 
 
 # The fused engine makes the share of 32 or more inputs ahead, for many steps at once.
+@pytest.mark.covering("kind,engine", "engine,inputs")
 @pytest.mark.parametrize("inputs", [I, 40])
 @pytest.mark.parametrize(
     ("kind", "engine"),

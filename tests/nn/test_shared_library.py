@@ -34,6 +34,7 @@ def python(cache: Path, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.full
 def test_build_shared_by_processes_and_repaired(tmp_path):
     """Two processes at once compile once; a damaged library is compiled again, a whole one is not."""
     both = [python(tmp_path), python(tmp_path)]

@@ -34,8 +34,9 @@ inside = pytest.mark.skipif(not INTERPRETED, reason="runs in the process that te
 
 
 @pytest.mark.skipif(INTERPRETED, reason="it starts the process in which the others run")
-def test_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", __file__]
+@pytest.mark.parametrize("cases", ["not full", pytest.param("full", marks=pytest.mark.full)])
+def test_in_the_interpreter(cases):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", cases, __file__]
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, env=env, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -52,6 +53,7 @@ def _kernels(monkeypatch):
 
 # Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258 of blocks of 128.
 @inside
+@pytest.mark.covering
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 2, 43), (2, 6, 3, 43)], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_kernels_equal_eager(name, shape):
@@ -63,7 +65,7 @@ def test_kernels_equal_eager(name, shape):
 
 
 @inside
-@pytest.mark.parametrize("name", cell_models.KERNELS)
+@pytest.mark.parametrize("name", cell_models.COMPILED)
 def test_every_cell_equals_eager(name):
     model = cell_models.model(name, 3, 28)
     x, dt, mask = torch.randn(3, 5, 3), 3.0 * torch.rand(3, 5), torch.rand(3, 5) < 0.6
@@ -86,6 +88,7 @@ def test_zoneout_in_training_draws_what_eager_draws(arguments):
 
 
 @inside
+@pytest.mark.covering
 @pytest.mark.parametrize("bias", [-30.0, -12.0, 12.0, 30.0, 200.0])
 @pytest.mark.parametrize("name", ["plstm", "plstm_separate", "plstm_authors"])
 def test_extreme_reset_gates(name, bias):

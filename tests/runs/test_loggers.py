@@ -251,11 +251,11 @@ def test_a_restarted_run_is_not_joined_to_the_old_one(train, tmp_path):
 @pytest.mark.parametrize(
     ("key", "setting", "mode"),
     [
-        (None, None, "offline"),
+        pytest.param(None, None, "offline", marks=pytest.mark.full),
         (None, "disabled", "disabled"),
         ("short", None, "offline"),
         ("a" * 40, None, "online"),
-        ("a" * 40, "offline", "offline"),
+        pytest.param("a" * 40, "offline", "offline", marks=pytest.mark.full),
     ],
 )
 def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch, key, setting, mode):
@@ -297,6 +297,7 @@ def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypat
     assert "Traceback" not in out
 
 
+@pytest.mark.full
 def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monkeypatch):
     """W&B gives up after 20 seconds, once for all seeds of a process."""
     monkeypatch.setenv("WANDB_MODE", "online")

@@ -64,33 +64,35 @@ def test_N_grows_after_each_solved_validation(tmp_path, overrides, every):
     assert all(n + 2 <= steps for steps, n in lengths)
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("stop", [4, 5, 6, 12, 15, 24])
 @pytest.mark.parametrize("every", ["null", "3"])
 @pytest.mark.parametrize(("overrides", "seed"), [(PARITY, 2), (MULTI, 4)], ids=["single", "multi"])
-def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every):
+def test_a_resume_in_the_middle_is_bitwise_equal(tmp_path, overrides, seed, every, stop):
     """Wherever it stops: within an epoch, at its end, after a validation within it."""
     overrides = [*overrides, f"loop.eval_every={every}", "optimizer=adam"]
     whole = single(overrides, tmp_path / "whole", (seed,))[0]
     assert whole.progress.curve[-1]["valid/N"] > 5
-    for stop in (4, 5, 6, 12, 15, 24):
-        with pytest.raises(KeyboardInterrupt):
-            single(overrides, tmp_path / str(stop), (seed,), log=signal_at(stop))
-        resumed = single(overrides, tmp_path / str(stop), (seed,))[0]
-        same([whole], [resumed], tolerance=0.0)
-        assert resumed.task.N == whole.task.N
+    with pytest.raises(KeyboardInterrupt):
+        single(overrides, tmp_path / "stopped", (seed,), log=signal_at(stop))
+    resumed = single(overrides, tmp_path / "stopped", (seed,))[0]
+    same([whole], [resumed], tolerance=0.0)
+    assert resumed.task.N == whole.task.N
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("stop", [4, 5, 6, 12])
 @pytest.mark.parametrize("strategy", ["naive", "combine"])
-def test_the_levels_of_program_go_on_after_a_resume(tmp_path, strategy):
+def test_the_levels_of_program_go_on_after_a_resume(tmp_path, strategy, stop):
     overrides = [*PROGRAM, f"task.strategy={strategy}", "model=gru", "loop.max_epochs=6", "loop.eval_every=3"]
     whole = single(overrides, tmp_path / "whole", (0,))[0]
     reached = [(row["valid/length"], row["valid/nesting"]) for row in whole.progress.curve]
     assert reached[:5] == [(1, 1), (2, 1), (3, 1), (3, 2), (3, 2)]
-    for stop in (4, 5, 6, 12):
-        with pytest.raises(KeyboardInterrupt):
-            single(overrides, tmp_path / str(stop), (0,), log=signal_at(stop))
-        resumed = single(overrides, tmp_path / str(stop), (0,))[0]
-        same([whole], [resumed], tolerance=0.0)
-        assert resumed.task.level == whole.task.level == (3, 2)
+    with pytest.raises(KeyboardInterrupt):
+        single(overrides, tmp_path / "stopped", (0,), log=signal_at(stop))
+    resumed = single(overrides, tmp_path / "stopped", (0,))[0]
+    same([whole], [resumed], tolerance=0.0)
+    assert resumed.task.level == whole.task.level == (3, 2)
 
 
 def test_batched_seeds_of_program_are_those_alone(tmp_path):

@@ -11,6 +11,7 @@ from timescales.runs import provenance
 CURVES = json.loads(golden.PATH.read_text())
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("task", "model"), golden.pairs())
 def test_curve(task, model, corpora):
     # float64: machines differ in the last digits of a sum, which stays below 1e-9 after 20 steps of training.

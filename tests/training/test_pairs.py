@@ -96,6 +96,7 @@ def check(plain):
     return network
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("task", [*TASKS, *(f"{task} paper=gu" for task in OF_GU)])
 def test_every_pair_takes_two_steps(task, model, corpora):
