@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
-from timescales.reports import cards, figures, markdown, readme  # noqa: E402
+from timescales.reports import cards, figures, index, markdown, readme  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -43,7 +43,7 @@ def main() -> None:
 
 def write_pages(reports: Sequence[Report]) -> None:
     """Write the index of all tables, the pages of the papers, the README's parts, and a picture of T_1/e."""
-    files.write_atomic(paths.RESULTS / "README.md", markdown.index(reports).encode())
+    files.write_atomic(paths.RESULTS / "README.md", index.index(reports).encode())
     readme.draw(readme.pictured(reports))
     figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
     readme.write(readme.parts(reports))
@@ -57,7 +57,7 @@ def check(reports: Sequence[Report], whole: bool) -> None:
     wrong = [os.path.relpath(path, ROOT) for path in map(differs, reports) if path is not None]
     if whole:
         check_costs(reports)
-        if (paths.RESULTS / "README.md").read_text() != markdown.index(reports):
+        if (paths.RESULTS / "README.md").read_text() != index.index(reports):
             wrong.append("results/README.md")
         if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
             wrong.append("README.md")

@@ -78,7 +78,7 @@ def _claims(report: Report) -> str:
 
 def _claim(result: ClaimResult, number: int) -> str:
     verdict = result.verdict
-    tests = {"p for": verdict.p_for, "p against": verdict.p_against}
+    tests = {"p for": verdict.p_for, "p against": verdict.p_against, "p small": verdict.p_small}
     found = [markdown.numbers(result), *(f"{name} {markdown.p_text(p)}" for name, p in tests.items() if p)]
     return (
         f'<li id="claim-{number}">{badge(verdict)} <code>{escape(result.claim.text)}</code>'
