@@ -56,6 +56,7 @@ def test_assigned_is_what_the_biases_said_before_training():
         assert found.values[f"layer1/{name}_median"] == pytest.approx(times.median().item(), rel=1e-4)
     below = (InverseGamma(0.5).timescales(30) < 20).double().mean().item()
     assert found.values["layer1/assigned_below_20"] == pytest.approx(below)
+    assert found.values["layer1/assigned_from_1000"] == pytest.approx(1 / 30)  # the longest alone
     assert 0.5 < below < 0.9
 
 
