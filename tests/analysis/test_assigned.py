@@ -82,12 +82,12 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
 )
 def test_what_assigned_time_scales_explain(estimated, explained):
     """The square of the rank correlation: 1, .5 and -1 here. Ranks that run backwards explain nothing."""
-    found = assigned._agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
+    found = assigned.agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
     assert (found["explained"], found["unexplained"]) == pytest.approx((explained, 1.0 - explained))
 
 
 def test_layers_of_one_time_scale_explain_nothing_that_is_known():
-    found = assigned._agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
+    found = assigned.agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
     assert math.isnan(found["explained"])
     assert math.isnan(found["unexplained"])
 

@@ -38,15 +38,13 @@ def study(run: Run) -> Study:
     assigned, estimated = (torch.cat(layers).tolist() for layers in zip(*pairs, strict=True))
     rows = by_unit(run.model, {"assigned": assigned, "estimated": estimated})
     values = {
-        f"layer{layer}/{name}": value
-        for layer, pair in enumerate(pairs, 1)
-        for name, value in _agreement(*pair).items()
+        f"layer{layer}/{name}": value for layer, pair in enumerate(pairs, 1) for name, value in agreement(*pair).items()
     }
     return Study(TITLE, rows, values, lambda figure: draw(figure, run, pairs, values))
 
 
-def _agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
-    """The values of one layer."""
+def agreement(assigned: Tensor, estimated: Tensor) -> dict[str, float]:
+    """The values of one layer, from the assigned and the estimated time scales of its units, (H,) float64 each."""
     usable = (assigned > 0) & assigned.isfinite() & (estimated > 0) & estimated.isfinite()
     spearman = correlation(ranks(assigned), ranks(estimated))
     explained = max(spearman, 0.0) ** 2  # nan stays nan

@@ -69,6 +69,7 @@ def parse(node: Mapping[str, Any]) -> Table:
         "runs": _each(_grid, f"{where}.runs", values["runs"]),
         "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
         "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
+        "data": _each(_of_data, f"{where}.data", values.get("data", []), measure),
         "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
         "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
@@ -205,6 +206,14 @@ def parse_cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
     values = _measured(Cell, node, where, measure)
     _check_spread(where, values, of_runs=True)
     return Cell(**values)
+
+
+def _of_data(where: str, node: Any, measure: Mapping[str, Any]) -> Cell | Claim:
+    """A claim or a value that is about the data alone."""
+    parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
+    if not parsed.metric.startswith("data/"):
+        raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no run is asked")
+    return parsed
 
 
 def _planned(table: Table) -> tuple[Cell, ...]:

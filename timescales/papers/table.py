@@ -133,7 +133,7 @@ class Cell(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("value", "where", "sd", "se", "n", "failed", "n_min", "better", "metric", "unit", "tolerance"),
-        *("label", "compute", "calibrated"),
+        *("label", "compute", "calibrated", "at"),
     )
     value: Number | None  # null where the paper leaves the cell empty
     # The settings of its runs; none: all runs of the table.
@@ -145,6 +145,7 @@ class Cell(Measure):
     label: str = ""
     compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
     calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
+    at: str = ""  # where it is printed, if not where the table is
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
     gap: float | None = None
     planned: int = 0
@@ -282,6 +283,7 @@ class Table(Measure):
     KEYS: ClassVar[tuple[str, ...]] = (
         *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
         *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
+        "data",
     )
     name: str  # the name of its file
     title: str  # what is measured
@@ -299,6 +301,8 @@ class Table(Measure):
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
+    # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
+    data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 
     @property
     def paper(self) -> str:
@@ -329,7 +333,7 @@ class SmallTable(Table):
 
 def column(metric: str, select: Select) -> str:
     """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
-    selected = is_steps(metric) or metric.startswith(("probe/", "best ", "last "))  # in one way only
+    selected = is_steps(metric) or metric.startswith(("probe/", "data/", "best ", "last "))  # in one way only
     return metric if selected else f"{select} {metric}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales import paths
+from timescales.papers.reanalysed import Evidence
 from timescales.papers.table import Assumption, Cell, Cited, columns
 from timescales.papers.verdict import (
     AGAINST,
@@ -171,7 +172,7 @@ def table(report: Report) -> str:
     for title, results in claims(report).items():
         lines += _claims(title, results)
     lines += ([CLAIMS, ""] if report.claims else []) + bootstrap(report)
-    lines += small_scale(report) + about_the_paper(report) + cost(report)
+    lines += evidence(report) + small_scale(report) + about_the_paper(report) + cost(report)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -325,16 +326,6 @@ def value_rows(report: Report) -> list[list[Any]]:
     return rows
 
 
-def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
-    """Every printed value and every claim as a row, for whoever takes a table elsewhere: head and body."""
-    body = [[*row[:6], "", row[6], ""] for row in value_rows(report)]
-    for size, results in (("", report.claims), (" (tiny)", report.small_claims)):
-        for found in results:
-            word, *ps = _verdict(found.verdict)
-            body.append([found.claim.text + size, source_of(found), numbers(found), found.verdict.n, word, "", *ps])
-    return ["what", "paper", "ours", "n", "verdict", "agrees to within", "p for", "p against", "p small"], body
-
-
 def bootstrap(report: Report) -> list[str]:
     """Differences of perplexity between runs on the same words, where there are any."""
     if not report.bootstrap:
@@ -345,6 +336,38 @@ def bootstrap(report: Report) -> list[str]:
         intervals = [_interval(found.interval), _interval(found.authors_interval)]
         body.append([settings(found.where), found.words, number(found.mean), *intervals])
     return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
+
+
+def evidence(report: Report) -> list[str]:
+    """What needs no training, beside what our runs say."""
+    if not report.reanalysed:
+        return []
+    ours = {id(found.cell): text(found.verdict) for found in report.cells}
+    ours |= {id(found.claim): text(found.verdict) for found in report.claims}
+    body = [[*evidence_row(found), ours.get(id(found.item), "")] for found in report.reanalysed]
+    head = ["what", "paper", "reanalysed", "of", "verdict", "our runs"]
+    return ["### Without a training", "", EVIDENCE, "", *grid(head, body), ""]
+
+
+EVIDENCE = """\
+The same numbers from the authors' own published models, and from the data alone. *As printed*: a model's number has the
+printed digits, one of data is within the tolerance, a claim's two numbers have its order.
+[All numbers, and the command](../reanalysed/README.md)."""
+
+
+def evidence_row(found: Evidence) -> list[str]:
+    """What is printed, where, the number or the two that a claim compares, of what they are, and the verdict."""
+    item, numbers = found.item, " against ".join(map(number, found.numbers))
+    if isinstance(item, Cell):
+        words = item.label or settings(item.where)
+        return [
+            words,
+            " ".join(filter(None, [printed(item), item.at and f"({item.at})"])),
+            numbers,
+            found.of,
+            found.word,
+        ]
+    return [item.text, f'"{item.quote}" ({item.at})', numbers, found.of, found.word]
 
 
 def _interval(ends: tuple[float, float]) -> str:

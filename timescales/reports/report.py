@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from timescales.config import identity
 from timescales.config.compose import Composer
-from timescales.papers import load
+from timescales.papers import load, reanalysed
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
 from timescales.papers.claims import judge_claims
 from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
@@ -142,6 +142,11 @@ class Report:
         """The cells as they are if the runs' values had been selected in another way."""
         rows = self.rows["paper"]
         return {select: judge_selection(self.cells, select, rows) for select in self.table.other_selections()}
+
+    @functools.cached_property
+    def reanalysed(self) -> list[reanalysed.Evidence]:
+        """What the authors' published models and the data alone say of its values and claims."""
+        return reanalysed.judge(self.table, reanalysed.read(self.results))
 
     @property
     def useful_runs(self) -> Sequence[OpenRun]:

@@ -24,6 +24,7 @@ def body(report: Report, site: Site) -> str:
             _claims(report),
             _values(report, text),
             text.html(markdown.bootstrap(report)),
+            text.html(markdown.evidence(report)),
             text.html(markdown.small_scale(report)),
             text.html(markdown.about_the_paper(report)),
             _run_it(report, site),
