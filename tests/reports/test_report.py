@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, quoted, report_of, rows
+from made_up import ORIGIN, TABLE, report_of, rows
 
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
@@ -211,16 +211,6 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     monkeypatch.setattr(cost, "rows", lambda *_: [{"kind": "of no table"}])
     with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
         reporting.check([], whole=True)
-
-
-def test_verdicts_are_rows_for_elsewhere():
-    found = report_of(TABLE | {"claims": [quoted("plstm > lstm")]}, {"paper": rows([0.901] * 3), "tiny": []})
-    head, body = markdown.verdicts(found)
-    assert head == ["what", "paper", "ours", "n", "verdict", "agrees to within", "p for", "p against", "p small"]
-    assert body == [
-        ["model=plstm", "90.0", "90.1 (0)", 3, "close, but higher", "0.1", "", "0 (0)", ""],
-        ["plstm > lstm", '"One is better." (nobody 2021, section 1)', "", 0, "not run", "", "", "", ""],
-    ]
 
 
 def test_times_are_reported_as_medians():
