@@ -6,6 +6,10 @@ NAME.csv. If the run was logged to W&B, the pictures go there, too.
 Several runs of one task go into one picture per analysis: `python scripts/analyse.py RUN_DIR RUN_DIR ... --to DIR`.
 
 Numbers for the record of a finished run, without a picture: `python scripts/analyse.py RUN_DIR --record NAME`.
+
+Somebody else's LSTM language model, a file with its state_dict: `python scripts/analyse.py --weights FILE SETTINGS`.
+SETTINGS name the text that it reads: `task=ptb_word`, and other settings of the task, and data_root. Without any, it is
+said what the biases alone say. Pictures go to FILE-analysis, or to --to=DIR.
 """
 
 from __future__ import annotations
@@ -30,6 +34,9 @@ from timescales.runs import wandb_run  # noqa: E402
 def main() -> None:
     options = parse()
     try:
+        if options.weights:
+            study_weights(options)
+            return
         if options.record:
             measure(options)
             return
@@ -44,12 +51,29 @@ def parse() -> argparse.Namespace:
     """The arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     one, several, recorded = map(", ".join, (analysis.names("study"), analysis.names("compare"), analysis.measurable()))
-    parser.add_argument("run_dir", type=Path, nargs="+", help="directory of a run, e.g. runs/copy-plstm-s0-...")
+    parser.add_argument("run_dir", nargs="*", help="directory of a run, e.g. runs/copy-plstm-s0-...; or settings")
+    parser.add_argument("--weights", metavar="FILE", type=Path, help="a state_dict instead of a run, and settings")
     parser.add_argument("--only", metavar="NAME", help=f"one analysis: {one}; of several runs: {several}")
     parser.add_argument("--svg", action="store_true", help="also write NAME.svg")
     parser.add_argument("--to", metavar="DIR", type=Path, help="the directory for pictures of several runs")
     parser.add_argument("--record", metavar="NAME", help=f"measure for the record: {recorded}")
-    return parser.parse_args()
+    options = parser.parse_intermixed_args()  # settings may follow options
+    if not options.weights:
+        if not options.run_dir:
+            parser.error("give a RUN_DIR, or --weights=FILE")
+        options.run_dir = list(map(Path, options.run_dir))
+    return options
+
+
+def study_weights(options: argparse.Namespace) -> None:
+    """Write the study of a file of weights: `timescale_law`, or that of --only."""
+    from timescales.analysis import weights
+
+    if options.record:
+        raise ConfigError("--record is for a run, and --weights for a file that has no record: leave one out")
+    name = choose(options.only or "timescale_law", list(weights.ANALYSES), "--only")[0]
+    found = weights.study(weights.read(options.weights), options.run_dir, name)
+    write_one(name, options.to or Path(f"{options.weights}-analysis"), options.svg, found)
 
 
 def measure(options: argparse.Namespace) -> None:

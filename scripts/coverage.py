@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import paths  # noqa: E402
-from timescales.papers import load  # noqa: E402
+from timescales.papers import load, reanalysed  # noqa: E402
 from timescales.papers.table import Cell, Claim, Row, Table, expand, matches  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 from timescales.runs import record, store  # noqa: E402
@@ -35,7 +35,8 @@ class Judged:
     """What a table says of an item.
 
     claims, cells: those that are about it. runs, planned: how many of their runs at paper size have ended with the
-    numbers that they need, and how many there are to be. small: how many small-scale runs have such numbers.
+    numbers that they need, and how many there are to be; none for what is about data alone. small: how many small-scale
+    runs have such numbers. published: whether published models of the authors have them.
     """
 
     claims: Sequence[Claim]
@@ -43,10 +44,16 @@ class Judged:
     runs: int
     planned: int
     small: int
+    published: bool
 
     @property
     def standing(self) -> str:
-        """Which runs stand behind the item: "all", "some" of paper size, "small-scale" ones alone, or "none"."""
+        """Which runs stand behind the item: "all", "some" of paper size, "small-scale" ones alone, or "none".
+
+        "data" where no run is needed.
+        """
+        if not self.planned:
+            return "data"
         if self.runs:
             return "all" if self.runs == self.planned else "some"
         return "small-scale" if self.small else "none"
@@ -88,7 +95,7 @@ def counts(items: Sequence[Item]) -> list[str]:
         "",
         f"- {count['table']} are judged by the claims or printed values of a table here: {standing['all']} on all of",
         f"  its runs at paper size, {standing['some']} on some, {standing['small-scale']} on small-scale runs alone,",
-        f"  {standing['none']} on none yet;",
+        f"  {standing['none']} on none yet, {standing['data']} on the data alone;",
         f"- {count['script']} are judged by a test: they show no trained model;",
         f"- {count['analysis']} are analyses without a verdict (`python scripts/analyse.py RUN_DIR`);",
         f"- {count['why_not']} are left out.",
@@ -109,14 +116,26 @@ def judged(item: Item) -> Judged:
     table, rows = table_of(item["table"])
     metrics, _, place = (text.strip() for text in item.get("about", "").partition("@"))
     settings = dict(part.split("=", 1) for part in place.split())
-    claims = [claim for claim in table.claims if claim.metric.startswith(metrics) and _at(settings, claim.place)]
-    cells = [cell for cell in table.cells if cell.metric.startswith(metrics) and _at(settings, cell.where)]
+    about_data = metrics.startswith("data/")
+    all_claims, all_cells = (table.claims, table.cells) if not about_data else split(table.data)
+    claims = [claim for claim in all_claims if claim.metric.startswith(metrics) and _at(settings, claim.place)]
+    cells = [cell for cell in all_cells if cell.metric.startswith(metrics) and _at(settings, cell.where)]
     wheres = [{**settings, **claim.place, **side} for claim in claims for side in claim.sides]
     wheres += [{**settings, **cell.where} for cell in cells]
-    wanted = [run.axes for run in expand(table) if any(matches(run.axes, where) for where in wheres)]
+    planned = [] if about_data else expand(table)
+    wanted = [run.axes for run in planned if any(matches(run.axes, where) for where in wheres)]
     measured = [row for row in rows if _has(row, metrics) and _at(settings, row["axes"])]
     runs = sum(row["profile"] == "paper" and row["axes"] in wanted for row in measured)
-    return Judged(claims, cells, runs, len(wanted), sum(row["profile"] == "tiny" for row in measured))
+    small = sum(row["profile"] == "tiny" for row in measured)
+    evidence = [found.item for found in reanalysed.judge(table, reanalysed.read(paths.RESULTS))]
+    published = not about_data and any(item in evidence for item in (*claims, *cells))
+    return Judged(claims, cells, runs, len(wanted), small, published)
+
+
+def split(items: Sequence[Cell | Claim]) -> tuple[list[Claim], list[Cell]]:
+    """The claims, and the values."""
+    claims = [item for item in items if isinstance(item, Claim)]
+    return claims, [item for item in items if isinstance(item, Cell)]
 
 
 def _at(settings: Mapping[str, str], where: Mapping[str, Any]) -> bool:
@@ -147,8 +166,11 @@ def runs(item: Item) -> str:
     if "table" not in item:
         return ""
     found = judged(item)
+    if not found.planned:
+        return "no run needed"
+    published = "; [published models](../results/reanalysed/README.md)" if found.published else ""
     small = f"; {found.small} small-scale" if found.small and found.runs < found.planned else ""
-    return f"{found.runs or 'none'} of {found.planned}{small}"
+    return f"{found.runs or 'none'} of {found.planned}{small}{published}"
 
 
 def place(item: Item) -> str:

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 PACKAGE = ROOT / "timescales"
 
 # From bottom to top. A module imports from lower layers and from its own package, never from a package beside it.
-# "timescales" is the package's own `__init__`, which exports the classes of `nn`.
+# "timescales" is the package's own `__init__`, which exports the classes of `nn` and `results`.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "paths", "files"),
     ("nn", "tasks", "config", "plotting"),

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
-from timescales.reports import cards, figures, markdown, readme  # noqa: E402
+from timescales.papers import reanalysed  # noqa: E402
+from timescales.reports import cards, figures, index, markdown, readme, reanalysis, verdicts  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -43,13 +44,21 @@ def main() -> None:
 
 def write_pages(reports: Sequence[Report]) -> None:
     """Write the index of all tables, the pages of the papers, the README's parts, and a picture of T_1/e."""
-    files.write_atomic(paths.RESULTS / "README.md", markdown.index(reports).encode())
+    for path, text in pages(reports).items():
+        files.write_atomic(path, text.encode())
     readme.draw(readme.pictured(reports))
     figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
     readme.write(readme.parts(reports))
     for path, text in cards.pages(reports).items():
         files.write_atomic(path, text.encode())
-    print(f"written: results/README.md, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
+    print(f"written: the pages of results/, {readme.README.name}, {cards.FOLDER.relative_to(ROOT)}/")
+
+
+def pages(reports: Sequence[Report]) -> dict[Path, str]:
+    """The pages of results/ that are about all tables."""
+    evidence = reanalysis.page(reanalysed.read(paths.RESULTS), reports)
+    own = {paths.RESULTS / "README.md": index.index(reports), paths.RESULTS / "reanalysed" / "README.md": evidence}
+    return own | verdicts.texts(reports, paths.RESULTS)
 
 
 def check(reports: Sequence[Report], whole: bool) -> None:
@@ -57,8 +66,11 @@ def check(reports: Sequence[Report], whole: bool) -> None:
     wrong = [os.path.relpath(path, ROOT) for path in map(differs, reports) if path is not None]
     if whole:
         check_costs(reports)
-        if (paths.RESULTS / "README.md").read_text() != markdown.index(reports):
-            wrong.append("results/README.md")
+        wrong += [
+            os.path.relpath(path, ROOT)
+            for path, text in pages(reports).items()
+            if not path.is_file() or path.read_text() != text
+        ]
         if (text := readme.README.read_text()) != readme.put(text, readme.parts(reports)):
             wrong.append("README.md")
         wrong += [os.path.relpath(path, ROOT) for path in cards.stale(reports)]

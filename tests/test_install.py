@@ -198,3 +198,15 @@ def test_a_folder_that_has_no_reports_is_one_line(installed, tmp_path):
     status, _, err = call(installed, tmp_path, "timescales-report", "chien_table3")
     path = "results/other/runs.csv"
     assert (status, err) == (1, f"error: {path} is not a report's: choose another folder of reports, --out FOLDER\n")
+
+
+def test_results_are_those_of_a_checkout_or_one_line_says_what_is_missing(installed, tmp_path):
+    code = "import timescales; runs, verdicts = timescales.results({}); print(len(runs), len(verdicts))"
+    status, _, err = call(installed, tmp_path, "python", "-c", code.format(""))
+    assert status == 1
+    assert "no results in" in err.strip().splitlines()[-1]
+    assert "timescales.results(FOLDER)" in err.strip().splitlines()[-1]
+    status, out, err = call(installed, tmp_path, "python", "-c", code.format(repr(str(ROOT / "results"))))
+    assert status == 0, err
+    ours = timescales.results()
+    assert out.split() == [str(len(ours.runs)), str(len(ours.verdicts))]

@@ -124,7 +124,7 @@ def test_public_names_exist_and_have_docstrings():
     modules = [importlib.import_module(f"timescales.nn.{name}") for name in ("cells", "rnn", "modules")]
     layers = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
     layers = {name for name, value in layers.items() if issubclass(value, timescales.RNN | timescales.Cell)}
-    others = {"RNNState", "explain", "free_memory", "one_cell_per_layer", "__version__"}
+    others = {"RNNState", "explain", "free_memory", "one_cell_per_layer", "results", "__version__"}
     assert layers | others == set(timescales.__all__) == set(dir(timescales))
     for name in timescales.__all__:
         value = getattr(timescales, name)

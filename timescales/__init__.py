@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
     from timescales.nn.state import *  # noqa: F403
+    from timescales.reports.frames import results
 
 __version__ = "1.0.0"
 
@@ -56,6 +57,7 @@ __all__ = [  # noqa: F405
     "explain",
     "free_memory",
     "one_cell_per_layer",
+    "results",
 ]
 
 # Where each public name is defined. Modules are imported when a name is first used (PEP 562), so that
@@ -83,6 +85,7 @@ _MODULE_OF = {
     "free_memory": "timescales.nn.engine.workspace",
     "one_cell_per_layer": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",
+    "results": "timescales.reports.frames",
     "Cell": "timescales.nn.cells",
     "ELSTMCell": "timescales.nn.cells",
     "ExpRNNCell": "timescales.nn.cells",

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from tqdm import tqdm
@@ -16,7 +16,7 @@ from timescales.config import compose, folders, identity, messages
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.papers.table import SIZES
-from timescales.reports import markdown, status, write
+from timescales.reports import markdown, status, verdicts, write
 from timescales.reports import report as reports
 from timescales.reports.report import Report
 from timescales.runs import cost
@@ -119,6 +119,8 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
             print(f"  {line}")
         if found.dropped and not found.missing:
             print(f"  left out: {found.dropped} committed runs that the table does not ask for (has a key changed?)")
+    if made:
+        verdicts.write(made, made[0].results)
 
 
 def _publish(found: Report, composer: Composer) -> None:
@@ -131,7 +133,9 @@ def _publish(found: Report, composer: Composer) -> None:
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table.name
     there = [path for path in shown if path.is_file()]
-    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", *markdown.verdicts(found), there, summary)
+    rows = [astuple(line) for line in verdicts.lines(found)]
+    columns = [key.name for key in fields(verdicts.Line)]
+    wandb_run.publish(logger, name, paths.RUNS / f"report-{name}", columns, rows, there, summary)
 
 
 def show_status() -> None:

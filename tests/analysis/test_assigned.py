@@ -56,6 +56,7 @@ def test_assigned_is_what_the_biases_said_before_training():
         assert found.values[f"layer1/{name}_median"] == pytest.approx(times.median().item(), rel=1e-4)
     below = (InverseGamma(0.5).timescales(30) < 20).double().mean().item()
     assert found.values["layer1/assigned_below_20"] == pytest.approx(below)
+    assert found.values["layer1/assigned_from_1000"] == pytest.approx(1 / 30)  # the longest alone
     assert 0.5 < below < 0.9
 
 
@@ -81,12 +82,12 @@ def test_the_runs_own_law_is_the_one_it_was_given(tmp_path):
 )
 def test_what_assigned_time_scales_explain(estimated, explained):
     """The square of the rank correlation: 1, .5 and -1 here. Ranks that run backwards explain nothing."""
-    found = assigned._agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
+    found = assigned.agreement(torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor(estimated).double())
     assert (found["explained"], found["unexplained"]) == pytest.approx((explained, 1.0 - explained))
 
 
 def test_layers_of_one_time_scale_explain_nothing_that_is_known():
-    found = assigned._agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
+    found = assigned.agreement(torch.ones(3).double(), torch.tensor([1.0, 2.0, 3.0]).double())
     assert math.isnan(found["explained"])
     assert math.isnan(found["unexplained"])
 

@@ -39,9 +39,9 @@ def test_gate_maps_are_of_the_sixth_window(root, tmp_path):
 
 def test_layers_without_long_units_are_not_compared():
     none = torch.zeros(4, dtype=torch.bool)
-    assert gate_maps._over_layers([none, none]) == {"above_0.9": 0.0}
+    assert gate_maps.over_layers([none, none]) == {"above_0.9": 0.0}
     some = torch.tensor([True, True, True, False])
-    assert gate_maps._over_layers([some, some.roll(1) & some]) == {"above_0.9": 5 / 8, "in_one_layer": 3 / 5}
+    assert gate_maps.over_layers([some, some.roll(1) & some]) == {"above_0.9": 5 / 8, "in_one_layer": 3 / 5}
 
 
 def test_gate_maps_average_ten_of_the_papers_units(root):

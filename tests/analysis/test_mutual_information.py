@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from analysed import language_model, run_of_words, words
@@ -40,7 +41,12 @@ def test_information_of_a_two_state_chain_decays_as_it_must():
 def test_a_power_law_is_found_and_ends_where_chance_begins():
     rows = [{"distance": d, "rest": 2.0 * d**-0.7} for d in mutual_information.distances(100_000)]
     found = mutual_information.power_law(rows, 0.0)
-    assert found == pytest.approx({"exponent": 0.7, "factor": 2.0, "reach": 1000.0})
+    explained = {"power_law": 1.0, "exponential": found["exponential"]}
+    assert found == pytest.approx({"exponent": 0.7, "factor": 2.0, "reach": 1000.0, **explained})
+    x, y = (np.array([row[key] for row in rows]) for key in ("distance", "rest"))
+    assert found["exponential"] == pytest.approx(np.corrcoef(x, np.log(y))[0, 1] ** 2)
+    falling = [{"distance": d, "rest": math.exp(-0.2 * d)} for d in range(1, 20)]
+    assert mutual_information.power_law(falling, 0.0)["exponential"] == pytest.approx(1.0)
     assert mutual_information.power_law(rows, 2.0 * 25.0**-0.7)["reach"] == 22.0
     assert math.isnan(mutual_information.power_law(rows, 5.0)["exponent"])
     assert mutual_information.distances(100) == list(range(1, 11))

@@ -10,7 +10,7 @@ import pytest
 from timescales import analysis
 
 KINDS = ("measure", "study", "compare")
-SHARED = {"__init__", "groups", "needs", "observe", "run", "study"}
+SHARED = {"__init__", "groups", "needs", "observe", "released", "run", "study", "weights"}
 
 
 def test_every_module_is_in_the_table():

@@ -102,7 +102,7 @@ CELLS = [
     ({"unit": "%"}, ".unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
     ({"unit": "Accuracy in per cent"}, ".unit: with 'Accuracy in per cent' a fraction"),
     ({"std": 1.0}, ".std: no such key; did you mean sd?"),
-    ({"better": "more"}, ".better must be higher, lower or neither, not more"),
+    ({"better": "more"}, ".better must be higher or lower, not more"),
 ]
 
 
@@ -135,12 +135,15 @@ CLAIMS = [
     (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
     (GREATER | {"unit": "%"}, "claims[0].unit: with '%' a fraction is shown as it is"),
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
-    (GREATER | {"failures": "leave"}, "claims[0].failures must be count, not leave"),
+    (GREATER | {"failures": "leave"}, "claims[0].failures must be leave out, count or count if all fail, not leave"),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
     (ALIKE | {"metric": "test/loss"}, "'plstm ~ lstm' has a metric of its own: say in its unit"),
     (ALIKE | {"times": 2}, "'plstm ~ lstm' goes by a tolerance: leave out times"),
+    (ALIKE | {"by": 2}, "'plstm ~ lstm' goes by a tolerance: leave out by"),
+    (GREATER | {"by": 0}, "claims[0].by must be above 0, not 0"),
+    (GREATER | {"success": "accuracy"}, "cannot read 'accuracy'; write it like valid/accuracy >= 0.99"),
     (GREATER | {"quote": "pLSTM wins"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"at": "section 1"}, "needs both quote, the words of the paper, and at, where they stand"),
     (GREATER | {"quote": "a", "at": "b", "ours": "c"}, "has quote and ours: leave out one"),
@@ -182,7 +185,7 @@ def test_a_small_version_must_decide_its_claims(claim):
 def test_a_claim_about_failing_goes_by_success_alone():
     claim = {"claim": "lstm fails", "metric": "test/loss", "failures": "count"}
     line = refused(changed(success="valid/accuracy > 0.5", claims=[claim]))
-    assert "'lstm fails' goes by the table's success alone: leave out failures, metric" in line
+    assert "'lstm fails' goes by success alone: leave out failures, metric" in line
     line = refused(changed(success="valid/accuracy > 0.5", claims=["ur fails"]))
     assert "no runs decide the claim 'ur fails'" in line
 
@@ -217,15 +220,14 @@ def test_a_good_table_is_taken(changes):
 
 
 def test_cells_and_claims_take_from_their_table_what_they_do_not_say():
-    cells = [{"value": 1}, {"value": 2, "metric": "test/loss", "unit": "nats", "better": "neither", "tolerance": 3}]
+    cells = [{"value": 1}, {"value": 2, "metric": "test/loss", "unit": "nats", "better": "lower", "tolerance": 3}]
     claims = ["plstm > lstm", {"claim": "plstm > lstm", "metric": "valid/loss", "better": "lower", "times": 2}]
     table = parse(
         changed(cells=cells, claims=list(map(quoted, claims)), tiny_select="best", tiny_claims=["plstm > lstm"])
     )
     first, second = table.cells
     assert (first.column, first.scale, first.better, first.tolerance) == ("last test/accuracy", 100, "higher", 0.5)
-    assert (second.column, second.scale, second.score, second.tolerance) == ("last test/loss", 1, False, 3)
-    assert (first.score, second.better) == (True, "higher")  # by which its runs are chosen
+    assert (second.column, second.scale, second.better, second.tolerance) == ("last test/loss", 1, "lower", 3)
     assert [claim.column for claim in table.claims] == ["last test/accuracy", "last valid/loss"]
     assert table.claims[1].text == "plstm > lstm (valid/loss, 2 times)"
     assert [claim.column for claim in table.tiny.claims] == ["best test/accuracy"]
@@ -302,3 +304,11 @@ def test_a_value_in_a_claim_is_read_as_in_the_yaml_beside_it(text, value):
 def test_what_is_no_yaml_is_a_text():
     claim = parse_claim("table/x.yaml: claims[0]", "gated model.gate=- > gated model.gate=c", measure_of(WHOLE))
     assert claim.sides[0]["model.gate"] == "-"
+
+
+def test_what_a_setting_was_calibrated_on_belongs_to_a_setting_that_says_so():
+    on = [{**WHOLE["cells"][0], "calibrated": True}]
+    with pytest.raises(errors.ConfigError, match="calibrated: true stands in no setting of assumed"):
+        parse(changed(cells=on, assumed={"pad": {"said": "in front"}}))
+    table = parse(changed(cells=on, assumed={"pad": {"said": "in front", "calibrated": True}}))
+    assert (table.cells[0].calibrated, table.assumed["pad"].calibrated) == (True, True)

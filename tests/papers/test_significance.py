@@ -13,8 +13,18 @@ from timescales.papers.significance import (
     Moments,
     Time,
     beyond,
+    detectable,
+    equivalent_within,
+    error_of_best,
+    error_of_difference,
+    error_of_next,
+    false_discovery,
     gehan,
-    holm,
+    half_width,
+    p_of_difference,
+    p_of_larger_spread,
+    p_of_more_failures,
+    p_of_smaller,
     paired_best,
     ranks_of_times,
     two_one_sided,
@@ -81,7 +91,7 @@ def test_equivalence_is_two_one_sided_tests():
     assert p == pytest.approx(stats.t.sf(0.4 / (statistics.stdev(one) / math.sqrt(3)), 2))
 
 
-def test_two_samples_with_the_same_mean_are_no_match_within_one_standard_deviation():
+def test_two_samples_with_the_same_mean_do_not_agree_within_one_standard_deviation():
     """Even the paper's own numbers: se = sd sqrt(2/5), so t = sqrt(5/2) = 1.58 with 8 degrees of freedom."""
     printed = Moments(70.7, 17.9, 5)
     p = two_one_sided(welch(printed, printed), 17.9)
@@ -93,15 +103,93 @@ def test_two_samples_with_the_same_mean_are_no_match_within_one_standard_deviati
     ("ps", "corrected"),
     [
         ([], []),
-        ([0.03], [0.03]),
-        ([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]),  # 3 x .01; 2 x .03; 1 x .04 is below that
-        ([0.01, 0.02, 0.03, 0.04], [0.04, 0.06, 0.06, 0.06]),
-        ([0.5, 0.001, 0.6], [1.0, 0.003, 1.0]),
-        ([0.02, 0.02], [0.04, 0.04]),
+        ([0.04], [0.04]),
+        ([0.02, 0.03, 0.2], [0.045, 0.045, 0.2]),  # .02 * 3/1 = .06, .03 * 3/2 = .045, .2 * 3/3
+        ([0.2, 0.01, 0.02, 0.03], [0.2, 0.04, 0.04, 0.04]),  # .01 * 4/1, .02 * 4/2, .03 * 4/3
+        ([0.02, 0.02], [0.02, 0.02]),
+        ([0.9, 1.0], [1.0, 1.0]),
     ],
 )
-def test_holm(ps, corrected):
-    assert holm(ps) == pytest.approx(corrected)
+def test_false_discovery(ps, corrected):
+    assert false_discovery(ps) == pytest.approx(corrected)
+
+
+PAPER, LIKE = Moments(70.0, 2.0, 5), Moments(71.0, 2.0, 5)
+
+
+def test_the_error_of_the_next_mean_is_by_the_papers_spread():
+    """2 sqrt(1/5 + 1/5) = 1.265 with 4 degrees of freedom: 95 % within 2.776 times that, 3.51."""
+    for sd in (0.1, 2.0, 50.0):  # of ours does not matter
+        error = error_of_next(PAPER, LIKE._replace(sd=sd))
+        assert error == pytest.approx((2 * math.sqrt(0.4), 4))
+    assert half_width(error) == pytest.approx(3.512, abs=1e-3)
+    assert p_of_difference(half_width(error), error) == pytest.approx(0.05)
+    assert p_of_difference(-1.0, error) == pytest.approx(2 * stats.t.sf(1 / error.se, 4))
+    median = error_of_next(PAPER, LIKE, of_median=True)
+    assert median.se == pytest.approx(2 * math.sqrt(1 / 5 + math.pi / 10))
+    single = error_of_next(PAPER, LIKE._replace(n=1), of_median=True)  # it is the mean
+    assert single.se == pytest.approx(2 * math.sqrt(1.2))
+
+
+def test_the_smallest_margin_of_equivalence_is_the_one_at_which_tost_has_p_of_5_percent():
+    """1 + 1.860 sqrt(4/5 + 4/5), with 8 degrees of freedom."""
+    within = equivalent_within(1.0, error_of_difference(LIKE, PAPER))
+    assert within == pytest.approx(1 + 1.8595 * math.sqrt(1.6), abs=1e-3)
+    for first, second in ((LIKE, PAPER), (Moments.of(OURS), PRINTED)):
+        margin = equivalent_within(first.mean - second.mean, error_of_difference(first, second))
+        assert two_one_sided(welch(first, second), margin) == pytest.approx(0.05)
+    assert error_of_difference(Moments(1.0, 0.0, 1), PAPER) == pytest.approx((2 * math.sqrt(1.2), 4))
+    assert error_of_difference(PAPER, Moments(1.0, 0.0, 1)) == pytest.approx((2 * math.sqrt(1.2), 4))
+    assert equivalent_within(-0.5, error_of_difference(Moments(1, 0, 3), Moments(2, 0, 5))) == 0.5
+
+
+def test_a_run_that_collapses_is_seen_in_the_spread():
+    """chien_table3, LSTM with time: F = (16 / .8)^2 with 4 and 4 degrees of freedom."""
+    assert p_of_larger_spread(Moments(61.3, 16.0, 5), Moments(82.7, 0.8, 5)) == pytest.approx(stats.f.sf(400, 4, 4))
+    assert p_of_larger_spread(Moments(61.3, 0.8, 5), Moments(82.7, 0.8, 5)) == pytest.approx(0.5)
+    assert p_of_larger_spread(Moments(61.3, 0.0, 1), Moments(82.7, 0.8, 5)) is None
+    assert p_of_larger_spread(Moments(61.3, 1.0, 5), Moments(82.7, 0.0, 5)) is None  # rounded away
+
+
+def test_what_a_study_can_see_once_in_three_times():
+    """Simonsohn (2015) has d = .5 for 20 runs a sample."""
+    assert detectable(20) == pytest.approx(0.5, abs=5e-3)
+    assert detectable(5) == pytest.approx(1.097, abs=1e-3)
+    drawn = np.random.default_rng(0).standard_normal((20_000, 2, 5))
+    shown = stats.ttest_ind(drawn[:, 0] + detectable(5), drawn[:, 1], axis=1)
+    assert np.mean((shown.pvalue < 0.05) & (shown.statistic > 0)) == pytest.approx(1 / 3, abs=0.01)
+    assert detectable(1) is None
+    assert detectable(5, samples=1) < detectable(5)  # differences of the same runs
+
+
+def test_a_difference_smaller_than_that():
+    """With a true effect of just that size p is uniform; with none, small."""
+    drawn = np.random.default_rng(1).standard_normal((2000, 2, 20))
+
+    def p(effect, first, second):
+        first, second = Moments.of(first + effect), Moments.of(second)
+        return p_of_smaller(first.mean - second.mean, error_of_difference(first, second), 0.1, detectable(5))
+
+    assert np.mean([p(detectable(5), *pair) < 0.05 for pair in drawn]) == pytest.approx(0.05, abs=0.015)
+    assert np.mean([p(0.0, *pair) < 0.05 for pair in drawn]) > 0.9
+    assert p_of_smaller(0.0, error_of_difference(Moments(1, 0, 3), Moments(1, 0, 3)), 2 / 3, 1.0) == 0.0
+
+
+def test_more_failures_by_fishers_test():
+    """3 of 3 against 0 of 3: one of 20 ways. 5 of 6 against 1 of 6: (C(6,5) C(6,1) + 1) / C(12,6)."""
+    assert p_of_more_failures((3, 3), (0, 3)) == pytest.approx(1 / 20)
+    assert p_of_more_failures((5, 6), (1, 6)) == pytest.approx(37 / 924)
+    assert p_of_more_failures((0, 6), (0, 6)) == pytest.approx(1.0)
+
+
+def test_the_error_of_a_best_value():
+    """The largest of three normal values has a standard deviation of .748; rates far below do not matter."""
+    groups = [[1.0, 2.0, 3.0], [101.0, 102.0, 103.0]]
+    found = error_of_best(groups, largest=True)
+    assert found == pytest.approx((0.748, 4), abs=0.015)  # within groups the spread is 1
+    turned = error_of_best([[-x for x in values] for values in groups], largest=False)
+    assert turned == pytest.approx((0.748, 4), abs=0.015)
+    assert error_of_best([[1.0], [2.0]], largest=True) is None
 
 
 def times(*values):

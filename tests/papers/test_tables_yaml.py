@@ -1,17 +1,15 @@
 """Every conf/table/*.yaml: its runs exist, its cells are filled, its claims can be judged, shared runs are shared."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import report_of
 from omegaconf import OmegaConf
 
 from timescales import analysis
 from timescales.config import compose, folders, identity
 from timescales.papers import cells, claims, load
-from timescales.papers.table import column, columns, expand, group, matches
+from timescales.papers.table import column, columns, expand, group
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -64,78 +62,17 @@ def successful(table, run):
 
 @pytest.mark.parametrize(("name", "profile"), [(name, None) for name in NAMES] + [(name, "tiny") for name in SMALL])
 def test_every_claim_can_be_judged(name, profile):
-    """On runs that all succeed, with next to the same numbers, no claim is open: each side has runs, and they pair."""
+    """On runs that succeed, with next to the same numbers, every claim is judged: each side has runs, and they pair."""
     table = TABLES[name].tiny if profile else TABLES[name]
     rows = []
     for k, run in enumerate(expand(table)):
         row = dict.fromkeys(columns(TABLES[name]), 1.0) | successful(table, run)
         apart = {key: row[key] + 1e-6 * (k + 100 * i) for i, key in enumerate(columns(TABLES[name]))}
         rows.append(row | apart)  # a tie is no order
-    assert {result.verdict.word for result in claims.judge_claims(table.claims, [])} <= {"open"}
+    assert {result.verdict.word for result in claims.judge_claims(table.claims, [])} <= {"not run"}
     for result in claims.judge_claims(table.claims, rows):
-        assert result.verdict.word != "open", result.claim.text
-
-
-def printed_part(table):
-    """The table with those of its claims alone that are about what its cells print, run by run."""
-    printed = {cell.metric for cell in table.cells if cell.value is not None and not cell.compute}
-    of_cells = [claim for claim in table.claims if {claim.metric, claim.than or claim.metric} <= printed]
-    return replace(table, claims=tuple(of_cells))
-
-
-def decided_by_cells(table):
-    """Whether the table's cells are printed run by run, and decide some of its claims."""
-    return bool(printed_part(table).claims) and not any(cell.compute for cell in table.cells)
-
-
-def test_what_is_no_score_is_neither_better_nor_worse():
-    """Of a mean of p, a count of late units, the parameter of a law neither direction is better."""
-    never = {name for name, table in TABLES.items() if table.cells and not any(cell.score for cell in table.cells)}
-    assert never == {"chien_reset_units", "mahto_figure1"}
-    assert all(cell.score for name in set(NAMES) - never for cell in TABLES[name].cells)
-
-
-def printed_row(table, run):
-    """A run with the printed values of the cells that it fills, as far from their means as its seed says."""
-    row = successful(table, run)
-    for cell in table.cells:
-        if cell.value is None or not matches(run.axes, cell.where):
-            continue
-        sd = cell.sd or (cell.se * cell.n**0.5 if cell.se else 0.0)
-        seeds = sorted({r.axes["seed"] for r in expand(table) if matches(r.axes, cell.where)})
-        places = [seed - sum(seeds) / len(seeds) for seed in seeds]
-        spread = (sum(place * place for place in places) / max(1, len(places) - 1)) ** 0.5 or 1.0
-        row[cell.column] = (cell.value + sd * places[seeds.index(row["seed"])] / spread) / cell.scale
-    return row
-
-
-# How many printed values the paper's own numbers match. The others are compatible: they are maxima or of one run, or
-# their spread is too large for so few runs (in chien_table3, two samples of five with the same mean and spread).
-MATCHES = {
-    "chien_imdb": 3,
-    "chien_table1": 8,
-    "chien_table2": 6,
-    "chien_table3": 5,
-    "gu_table2": 9,
-    "gu_table5": 0,
-    "mahto_dyck2": 2,
-    "mahto_table1": 0,
-    "mahto_table2": 1,
-    "mahto_table3": 0,
-}
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if decided_by_cells(TABLES[name])])
-def test_the_papers_own_numbers_contradict_nothing(name):
-    """Runs with exactly the printed means and spreads: no cell differs, no claim is reversed or refuted."""
-    table = printed_part(TABLES[name])
-    rows = [printed_row(table, run) for run in expand(table)]
-    found = report_of(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
-    words = [str(c.verdict.word) for c in found.cells if c.cell.value is not None]
-    assert set(words) <= {"match", "compatible"}
-    assert words.count("match") == found.verdict.counts.agree == MATCHES[name]
-    said = {claim.claim.text: str(claim.verdict.word) for claim in found.claims}
-    assert set(said.values()) <= {"holds", "in order", "not shown"}, said
+        assert result.verdict.word != "not run", result.claim.text
+        assert result.numbers is not None
 
 
 @pytest.mark.parametrize("name", NAMES)

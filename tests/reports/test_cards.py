@@ -57,7 +57,7 @@ def test_what_a_page_says(folder):
     sentence = '| "One is better." (nobody 2021, section 1) | `plstm > lstm` | holds | 91 (n=3) against 60 (n=3) |'
     assert f"{sentence}\n|  | `plstm never fails` | holds | 0 of 3 runs fail |" in text
     assert "lstm never fails` | holds | 0 of 3 runs fail |\n|" not in text  # a claim of ours stands in the report
-    assert "| model=plstm | 90.0 | 91 (1) | 3 | compatible |" in text
+    assert "| model=plstm | 90.0 | 91 (1) | 3 | consistent, imprecise |" in text
     assert "| model=lstm | 60.0 |" not in text
     assert "1 printed value without runs yet." in text
 

@@ -82,7 +82,9 @@ def test_an_item_says_what_it_shows_and_what_becomes_of_it(paper, label, item):
 def test_claims_or_values_of_its_table_are_about_an_item(label, item, coverage):
     found = coverage.judged(item)
     assert found.claims or found.cells, label
-    assert 0 <= found.runs <= found.planned > 0
+    assert 0 <= found.runs <= found.planned
+    assert (found.planned == 0) == item["about"].startswith("data/") == (found.standing == "data")
+    assert (coverage.runs(item) == "no run needed") == (found.standing == "data")
 
 
 def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
@@ -101,10 +103,15 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     item = {"table": "mahto_table2", "about": "probe/routing @ task=ptb_word"}
     found = coverage.judged(item)
     assert (len(found.claims), found.runs, found.planned, found.small, found.standing) == (4, 1, 5, 1, "some")
-    assert coverage.runs(item) == "1 of 5; 1 small-scale"
+    published = "; [published models](../results/reanalysed/README.md)"
+    assert coverage.runs(item) == f"1 of 5; 1 small-scale{published}"
     assert "[4 claims](../results/mahto_table2/table.md) (`probe/routing @ task=ptb_word`)" in coverage.judge(item)
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows[2:]))
-    assert (coverage.judged(item).standing, coverage.runs(item)) == ("small-scale", "none of 5; 1 small-scale")
+    assert (coverage.judged(item).standing, coverage.runs(item)) == (
+        "small-scale",
+        f"none of 5; 1 small-scale{published}",
+    )
+    assert not coverage.judged({"table": "mahto_table2", "about": "test/perplexity"}).published
 
 
 def test_counts_are_those_of_the_items(coverage):

@@ -2,12 +2,21 @@
 
 import re
 from dataclasses import replace
+from math import comb
 from pathlib import Path
 
 import pytest
 
 from timescales import paths
-from timescales.papers.significance import Moments, beyond, two_one_sided, welch
+from timescales.papers.significance import (
+    Moments,
+    detectable,
+    equivalent_within,
+    error_of_difference,
+    error_of_next,
+    half_width,
+    p_of_difference,
+)
 from timescales.papers.verdict import Word
 from timescales.reports import error_rates as pages
 
@@ -28,36 +37,48 @@ def case_of(script, shape, truth, n):
     return case
 
 
-def test_where_all_is_as_printed_hardly_a_table_has_a_value_that_differs(script):
-    tally = script.judge(case_of(script, "chien_table3", "as printed", 5), 60)
-    assert tally.errors["false difference"] <= 5  # 5 % are 3
-    assert not {key for key in tally.claims if key[0] == ">" and key[2] == Word.REFUTED}
-    again = script.judge(case_of(script, "chien_table3", "as printed, the paper's runs drawn, too", 5), 60)
-    assert again.errors["false difference"] <= 6
+def share(tally, word, truth="as printed"):
+    of = {said: number for (true, said), number in tally.cells.items() if true == truth}
+    return sum(number for said, number in of.items() if said == word) / sum(of.values())
 
 
-def test_where_all_is_as_printed_hardly_a_table_is_contradicted(script):
-    tally = script.judge(case_of(script, "chien_table3", "as printed", 10), 30)
-    assert tally.tables[Word.CONTRADICTED] == tally.errors["false refuted"] == 0
+def test_where_all_is_as_printed_most_values_agree_and_hardly_one_differs(script):
+    tally = script.judge(case_of(script, "chien_table3", "as printed", 5), 25)
+    assert tally.errors["false difference"] <= 4  # 5 % are 1
+    assert not {key for key in tally.claims if key[0] == ">" and key[2] in (Word.REFUTED, Word.TOO_SMALL)}
+    assert share(tally, Word.AGREES) > 0.75
+    assert share(tally, Word.CANNOT) > 0.05  # two of 18 have too wide a spread
 
 
 def test_where_all_models_are_the_same_no_order_holds(script):
-    tally = script.judge(case_of(script, "chien_table3", "all models the same", 5), 60)
-    assert tally.errors["false holds"] <= 6
+    tally = script.judge(case_of(script, "chien_table3", "all models the same", 5), 25)
+    assert tally.errors["false holds"] <= 5
 
 
-def test_a_table_whose_models_are_exchanged_is_contradicted(script):
+def test_a_table_whose_models_are_exchanged_is_not_reproduced(script):
     case = case_of(script, "chien_table3", "pLSTM and LSTM exchanged", 5)
-    assert script.judge(case, 20).tables[Word.CONTRADICTED] == 20
-    few = case_of(script, "chien_table3", "pLSTM and LSTM exchanged", 3)
-    assert script.judge(few, 20).tables[Word.CONTRADICTED] == 0  # fewer runs than in the paper
+    tally = script.judge(case, 10)
+    assert not tally.tables[Word.REPRODUCED]
+    assert sum(number for key, number in tally.claims.items() if key[2] == Word.REFUTED) > 10
 
 
-def test_a_value_beyond_the_margin_seldom_matches(script):
-    tally = script.judge(case_of(script, "1 value, margin 2 sd", "1 margins away", 5), 200)
-    assert tally.cells["outside the margin", Word.MATCH] <= 20  # 5 % are 10
+@pytest.mark.parametrize(("n", "least"), [(3, 0.35), (5, 0.55), (10, 0.65)])
+def test_eighteen_values_as_printed_and_away(script, n, least):
+    """The paper's spread is itself of five runs. Before, none of them ever matched."""
+    same = script.judge(case_of(script, "18 values", "as printed", n), 20)
+    assert share(same, Word.AGREES) > least
+    away = script.judge(case_of(script, "18 values", "2 sd away", n), 20)
+    assert sum(number for (_, word), number in away.cells.items() if word == Word.AGREES) <= 0.1 * 18 * 20
+    for truth in ("one of five runs has fallen", "three of five runs have fallen"):
+        fallen = script.judge(case_of(script, "18 values", truth, n), 5)
+        assert share(fallen, Word.LESS_STABLE, truth) == 1.0
+
+
+def test_a_value_beyond_the_margin_seldom_agrees(script):
+    tally = script.judge(case_of(script, "1 value, margin 2 sd", "1 margins away", 5), 100)
+    assert tally.cells["outside the margin", Word.AGREES] <= 15
     near = script.judge(case_of(script, "1 value, margin 4 sd", "as printed", 5), 50)
-    assert near.cells["as printed", Word.MATCH] == 50
+    assert near.cells["as printed", Word.AGREES] >= 45
 
 
 @pytest.mark.parametrize(
@@ -103,22 +124,29 @@ def test_the_committed_numbers_are_those_of_the_script(script):
     """One case is drawn again; the page is written again from the CSV files."""
     found = pages.read(COMMITTED)
     case = case_of(script, "1 claim A > B", "better by 2 sd", 5)
-    (again,) = script.lines_of(case, script.judge(case, 1000).claims, ["sign", "claim"], "claims")
     (committed,) = pages.pick(found["claims"], *case.key)
+    (again,) = script.lines_of(case, script.judge(case, committed["claims"]).claims, ["sign", "claim"], "claims")
     assert {key: value for key, value in committed.items() if value != 0} == again
     assert {case.key for case in script.cases()} == {tuple(line[key] for key in pages.CASE) for line in found["tables"]}
     assert pages.page(found) == (COMMITTED / "README.md").read_text()
 
 
 def test_the_numbers_that_the_page_on_statistics_prints():
-    text = (ROOT / "docs" / "statistics.md").read_text()
-    values = [49.32, 51.32, 51.84, 50.84, 59.42]  # results/chien_table3/runs.csv
-    test = welch(Moments.of(values), Moments(71.7, 22.2, 5))
-    ps = f"is {two_one_sided(test, 22.2):.2f}, p of a difference beyond it {beyond(test, 22.2):.0f}"
-    assert ps in " ".join(text.split())
-    one_spread = two_one_sided(welch(Moments(0.0, 1.0, 5), Moments(0.0, 1.0, 5)), 1.0)
-    assert f"p is {one_spread:.2f}" in text
-    for n, ways in re.findall(r"^\| (\d) \| (\d+) \| 0", text, re.MULTILINE):
-        from math import comb
-
+    text = " ".join((ROOT / "docs" / "statistics.md").read_text().split())
+    ours, printed = (
+        Moments.of([92.1, 91.5, 92.9, 93.28, 92.74]),
+        Moments(84.64, 2.1, 5),
+    )  # results/chien_table3/runs.csv
+    error, gap = error_of_next(printed, ours), ours.mean - printed.mean
+    low, high = printed.mean - half_width(error), printed.mean + half_width(error)
+    within = equivalent_within(gap, error_of_difference(ours, printed))
+    assert (
+        f"Expected are {low:.0f} to {high:.1f}, so our mean is outside (p = {p_of_difference(gap, error):.4f})." in text
+    )
+    assert f"X is {within:.1f}; M is {(92.57 - 84.64) / 2:.2f}" in text
+    one = [equivalent_within(0.0, error_of_difference(Moments(0, 1, n), Moments(0, 1, 5))) for n in (3, 5, 10)]
+    assert [round(x, 2) for x in one] == [1.52, 1.18, 1.02]
+    assert [round(2 - x, 1) for x in one] == [0.5, 0.8, 1.0]
+    assert f"with five runs a side d is {detectable(5):.1f}" in text
+    for n, ways in re.findall(r"\| (\d) \| (\d+) \| 0", text):
         assert comb(2 * int(n), int(n)) == int(ways)

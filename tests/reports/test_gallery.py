@@ -14,13 +14,13 @@ from matplotlib import image
 
 from timescales import paths, plotting
 from timescales.config import compose, folders
-from timescales.papers.verdict import Counts, Verdict, Word, sum_of
+from timescales.papers.verdict import Counts, Outcome, Verdict, Word, sum_of
 from timescales.reports import charts, gallery, html, markdown, report
 from timescales.reports.html import Site
 from timescales.runs import store
 from timescales.runs.loggers import Curve
 
-STUDY = Counts(12, 4, 2, 0, 0, 0, 0, hypotheses=True)
+STUDY = Counts(hypotheses=True)
 EVIL = "<script>alert(1)</script> & \"quotes\" 'single'"
 
 
@@ -152,14 +152,18 @@ def test_every_claim_stands_beside_its_sentence(pages, reports):
 def test_the_first_page_counts_what_the_verdicts_count(pages, reports):
     total = sum_of([found.verdict.counts for found in reports])
     front = pages["index.html"]
-    counts = {"hold": total.hold, "refuted": total.refuted, "undecided": total.undecided}
-    assert {name: int(n) for n, name in re.findall(r"<h3><b>(\d+)</b> (\w+)</h3>", front)} == counts
-    kinds = {"conclusions": ("hold", "refuted", "undecided"), "values": ("agree", "better", "differ", "undecided")}
-    for kind, names in kinds.items():
+    told = total.conclusions
+    counts = {
+        "hold": told[Outcome.HOLD],
+        "refuted or too small": told[Outcome.REFUTED] + told[Outcome.TOO_SMALL],
+        "undecided": told[Outcome.UNDECIDED],
+        "not counted": told[Outcome.NOT_RUN] + told[Outcome.CANNOT] + told[Outcome.CALIBRATED],
+    }
+    assert {name: int(n) for n, name in re.findall(r"<h3><b>(\d+)</b> ([\w ]+)</h3>", front)} == counts
+    for kind, names in gallery.COUNTED.items():
         for name in names:
             numbers = re.findall(rf'<td data-head="{kind} {name}"[^>]*>(\d+)</td>', front)
-            whole = total.undecided_values if (kind, name) == ("values", "undecided") else getattr(total, name)
-            assert sum(map(int, numbers)) == whole, (kind, name)
+            assert sum(map(int, numbers)) == getattr(total, kind)[name], (kind, name)
     runs, paper, small = map(int, re.search(r"(\d+) runs,\s(\d+) at paper size and (\d+) of small", front).groups())
     assert runs == paper + small == len({row["id"] for found in reports for row in found.all_rows})
     assert paper == len({row["id"] for found in reports for row in found.rows["paper"]})
@@ -176,7 +180,7 @@ def test_the_first_page_says_of_each_decided_claim_what_it_is_and_by_which_numbe
         f"{found.table.name}.html#claim-{k}": (found.table.name, result)
         for found in reports
         for k, result in enumerate(found.claims)
-        if result.claim.decides and result.outcome in ("hold", "refuted")
+        if result.claim.decides and result.outcome in ("hold", "refuted", "too small")
     }
     assert shown.keys() == decided.keys()
     for link, (name, result) in decided.items():
@@ -211,8 +215,8 @@ def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, r
         title = "Hypotheses" if counts.hypotheses else "Conclusions"
         assert (title in lines) == bool(counts.conclusions)
         assert ("Values" in lines) == bool(counts.values)
-        assert sum(map(int, re.findall(r"\d+", lines.get(title, "")))) == counts.conclusions
-        assert sum(map(int, re.findall(r"\d+", lines.get("Values", "")))) == counts.values
+        assert sum(map(int, re.findall(r"\d+", lines.get(title, "")))) == counts.conclusions.total()
+        assert sum(map(int, re.findall(r"\d+", lines.get("Values", "")))) == counts.values.total()
         assert lines["Small-scale"] == markdown.text(found.small_verdict)
         assert ("data:image/webp" in card) == (found.folder / "figure.png").is_file()
 
@@ -220,20 +224,28 @@ def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, r
 @pytest.mark.parametrize(
     ("verdict", "said", "tone"),
     [
-        (Verdict(Word.MATCH, n=1, few=True), "match (n=1)", "good"),
-        (Verdict(Word.CONCLUSIONS_HOLD), "conclusions hold", "good"),
-        (Verdict(Word.COMPATIBLE), "compatible", "partly"),
-        (Verdict(Word.BETTER), "better", "partly"),  # no agreement and no contradiction
-        (Verdict(Word.PARTLY_REPRODUCED), "partly reproduced", "partly"),
+        (Verdict(Word.AGREES, n=1, few=True), "agrees (n=1)", "good"),
+        (Verdict(Word.IMPRECISE), "consistent, imprecise", "partly"),
+        (Verdict(Word.CLOSE_LOWER), "close, but lower", "partly"),
+        (Verdict(Word.PARTLY_DECIDED), "partly decided", "partly"),
         (Verdict(Word.NOT_IN_ORDER), "not in order", "bad"),
-        (Verdict(Word.VALUES_DIFFER), "values differ", "bad"),
-        (Verdict(Word.MISSING), "missing", "open"),
+        (Verdict(Word.NOT_RUN), "not run", "open"),
         (Verdict(Word.NOT_SHOWN), "not shown", "open"),
-        (Verdict(Word.CONTRADICTED, partial=True), "contradicted (part of the data)", "bad"),
-        (Verdict(Word.CONTRADICTED, counts=STUDY), "some hypotheses refuted", "partly"),
+        (
+            Verdict(Word.CANNOT, why="single runs allow no test"),
+            "cannot be decided (single runs allow no test)",
+            "open",
+        ),
+        (Verdict(Word.NOT_REPRODUCED, partial=True), "not reproduced (part of the data)", "bad"),
+        (Verdict(Word.NOT_REPRODUCED, counts=STUDY), "no hypothesis holds", "bad"),
         (Verdict(Word.REPRODUCED, counts=STUDY), "all hypotheses hold", "good"),
-        (Verdict(Word.DIFFERENT, n=1, few=True), "different (n=1)", "bad"),
-        (Verdict(Word.UNSTABLE, failed=(1, 3)), "unstable (1 of 3 failed)", "bad"),
+        (Verdict(Word.HIGHER, n=1, few=True), "higher (n=1)", "bad"),
+        (Verdict(Word.TOO_SMALL), "too small", "bad"),
+        (
+            Verdict(Word.LESS_STABLE, failed=(1, 3), at_chance=(1, 3)),
+            "less stable (1 of 3 failed, 1 of 3 at chance)",
+            "bad",
+        ),
     ],
 )
 def test_tones(verdict, said, tone):

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, quoted, report_of, rows
+from made_up import ORIGIN, TABLE, report_of, rows
 
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
 from timescales.papers.verdict import Verdict, Word, judge_small
 from timescales.reports import markdown, write
+from timescales.reports.index import index as index_of
 from timescales.reports.markdown import text as said
 from timescales.runs import cost, metrics, record, store
 
@@ -26,12 +27,12 @@ def test_what_another_selection_would_give_stands_beside_it():
     a, b = (row | ORIGIN for row in rows([0.5, 0.5]))
     runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
     text = markdown.table(report_of(table, runs))
-    assert "| verdict | p equal | p different | ours if select=best | missing runs |" in text
-    assert "| 0.5 | 50 (0) | 2 | 50 | 50 50 | worse (n=2) | 1 (1) | 0 (0) | 90.2: compatible (n=1) |" in text
+    assert "| verdict | agrees to within | p different | p spread | ours if select=best | missing runs |" in text
+    assert "| 0.5 | 50 (0) | 2 | 50 | 50 50 | lower (n=2) | 40 | 0 (0) |  | 90.2: undecided (n=1) |" in text
     assert "select=" not in markdown.table(report_of(TABLE, runs))
     failing = {**table, "success": "valid/accuracy > 0.4"}  # a run that succeeded does so whatever is selected
     text = markdown.table(report_of(failing, runs))
-    assert "| 50 50 | worse (n=2) | 1 (1) | 0 (0) | 90.2: compatible (n=1) |" in text
+    assert "| 50 50 | lower (n=2) | 40 | 0 (0) |  | 90.2: undecided (n=1) |" in text
 
 
 def test_a_table_without_printed_values_has_no_columns_that_compare():
@@ -42,13 +43,13 @@ def test_a_table_without_printed_values_has_no_columns_that_compare():
     assert "| model | ours | n | median | every seed |\n" in text
     assert "| plstm | 60 (14) | 2 | 60 | 50 70 |\n| lstm |  |  |  |  |\n" in text
     assert "blank" not in text
-    assert "p equal" not in text
+    assert "agrees to within" not in text
     cells[1]["value"] = 90.0  # one printed value, and all columns are there
     text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
     assert (
-        "| model | paper | margin | ours | n | median | every seed | verdict | p equal | p different | missing" in text
+        "| model | paper | 95 % | margin | ours | n | median | every seed | verdict | agrees to within | p diff" in text
     )
-    assert "*p equal*: two one-sided tests" in text
+    assert "*Agrees to within*: the smallest margin" in text
 
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
@@ -57,7 +58,7 @@ def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
     there = [
         row | ORIGIN for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
     ]
-    for k, word in ((5, "open"), (6, "order shown")):
+    for k, word in ((5, "unfinished"), (6, "order shown")):
         found = report_of({**TABLE, "tiny": small}, {"paper": [], "tiny": there[:k]}, planned)
         assert said(found.small_verdict) == word
     near = [row | ORIGIN for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
@@ -76,8 +77,9 @@ def test_report_says_what_the_records_hold(made):
     text = (found.folder / "table.md").read_text()
     counts = "1 of 1 conclusions hold; 1 of 1 values agree"
     assert f"At paper size: **reproduced** ({counts}).\nSmall-scale version: **in order**." in text
-    # 90.4 (.1) of three runs: (1 - .4) / (.1 / sqrt 3) = 10.4 with 2 degrees of freedom; .4 is within the margin.
-    assert "| plstm | 90.0 | 1 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | match | 0.0046 (0.0046) | 1 (1) |" in text
+    # No spread is printed: by ours 4.30 * .1 sqrt(2/3) = .35 with 2 degrees of freedom, and 2.92 * .0816 = .24.
+    line = "| plstm | 90.4 | 90.05 to 90.75 | 1 | 90.4 (0.1) | 3 | 90.4 | 90.3 90.4 90.5 | agrees | 0.2384 | 1 (1) |"
+    assert line in text
     conclusions, ours = text.split("### What the paper does not conclude, and we look at")
     assert "| plstm > lstm | holds | " in conclusions
     assert '| 90.4 (n=3) against 60.1 (n=3) | "The power law wins" (nobody 2021, section 1) |' in conclusions
@@ -87,7 +89,7 @@ def test_report_says_what_the_records_hold(made):
     assert "- The paper contradicts itself." in text
     assert "| uRNN | 1.0 | somebody 2016 |" in text
     assert "- paper: 0.10 h on abacus, 1 thread" in text
-    index = markdown.index([found])
+    index = index_of([found])
     assert f"| [made_up](made_up/table.md) | nobody 2021, table 0 | reproduced | {counts} | in order |  |" in index
     assert "- At paper size: 1 *reproduced*.\n- Small-scale version: 1 *in order*.\n" in index
     assert "make tiny TABLE=made_up " in text
@@ -133,10 +135,10 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     whole = json.loads(path.read_text())
     path.write_text(json.dumps(whole | {"partial": ["half of it"]}))
     found = made()  # the run is committed on the whole data
-    assert (said(found.cells[0].verdict), said(found.verdict)) == ("match", "reproduced")
+    assert (said(found.cells[0].verdict), said(found.verdict)) == ("agrees", "reproduced")
     (tmp_path / "results" / "made_up" / "runs.csv").unlink()
     found = made()
-    assert said(found.cells[0].verdict) == "match (part of the data)"
+    assert said(found.cells[0].verdict) == "agrees (part of the data)"
     assert said(found.verdict) == "reproduced (part of the data)"
     assert "paper: not the whole data: half of it" in markdown.table(found)
     assert said(found.claims[0].verdict) == "holds (part of the data)"
@@ -171,18 +173,18 @@ def test_a_run_that_broke_off_is_no_result_and_hides_none(made, tmp_path):
     rows_file.write_text("\n".join(lines) + "\n")
     found = made()
     assert (len(found.rows["paper"]), found.cells[0].sample.n, found.cells[0].sample.failed) == (5, 2, 0)
-    assert said(found.verdict) == "open"
+    assert said(found.verdict) == "reproduced"  # its conclusion is decided
 
 
 def test_a_tiny_run_never_fills_a_paper_cell(made, tmp_path):
     for directory in (tmp_path / "runs").glob("*paper*"):
         shutil.rmtree(directory)
     found = made()
-    assert [said(c.verdict) for c in found.cells] == ["missing"]
-    assert said(found.verdict) == "open"
+    assert [said(c.verdict) for c in found.cells] == ["not run"]
+    assert said(found.verdict) == "not run"
     assert said(found.small_verdict) == "in order"
     table, rows = found.table, found.rows["tiny"]
-    # The size may be the reason: a small-scale version contradicts nobody.
+    # The size may be the reason: a small-scale version says nothing against a paper.
     assert judge_small(table, [Verdict(Word.REFUTED)], rows, complete=True).word == "not in order"
     assert judge_small(table, [], rows, complete=True).word == "no order expected"
 
@@ -191,7 +193,7 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
     path = next((tmp_path / "runs").glob("*plstm-s1-paper*/record.json"))
     lost = {"status": "diverged", "curve": [], "steps": 7, "last": {}, "metrics": {}}
     path.write_text(json.dumps(json.loads(path.read_text()) | lost))
-    assert said(made().cells[0].verdict) == "unstable (1 of 3 failed)"
+    assert said(made().cells[0].verdict) == "less stable (1 of 3 failed, median inside)"
     assert metrics.metric(record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
 
 
@@ -209,16 +211,6 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     monkeypatch.setattr(cost, "rows", lambda *_: [{"kind": "of no table"}])
     with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
         reporting.check([], whole=True)
-
-
-def test_verdicts_are_rows_for_elsewhere():
-    found = report_of(TABLE | {"claims": [quoted("plstm > lstm")]}, {"paper": rows([0.901] * 3), "tiny": []})
-    head, body = markdown.verdicts(found)
-    assert head == ["what", "paper", "ours", "n", "verdict", "p for", "p against"]
-    assert body == [
-        ["model=plstm", "90.0", "90.1 (0)", 3, "match", "0 (0)", "1 (1)"],
-        ["plstm > lstm", '"One is better." (nobody 2021, section 1)', "", 0, "open", "", ""],
-    ]
 
 
 def test_times_are_reported_as_medians():

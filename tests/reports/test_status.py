@@ -12,7 +12,7 @@ from timescales.errors import ConfigError
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
-from timescales.reports import gather, markdown, status
+from timescales.reports import gather, index, markdown, status
 from timescales.runs import cost, provenance, store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,6 +150,9 @@ def test_the_price_of_what_is_open(tmp_path):
     found = report_of(TABLE, there_are, open_runs=known)
     assert price({}) == "4 runs: 30 h"
     assert price({"model": "lstm", "seed": 1}) == "1 run: 10 h"
-    assert "| plstm | 90.0 | 0.5 | 90.5 (0.71) | 2 | 90.5 | 90 91 | compatible (n=2) |" in markdown.table(found)
+    assert (
+        "| 90.0 | 81.8 to 98.2 | 0.5 | 90.5 (0.71) | 2 | 90.5 | 90 91 | consistent, imprecise (n=2) |"
+        in markdown.table(found)
+    )
     assert "| 1 run: 10 min |" in markdown.table(found)
-    assert markdown.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")
+    assert index.index([found]).rstrip().endswith("| not run | 4 runs: 30 h |")

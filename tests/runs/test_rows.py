@@ -110,3 +110,9 @@ def test_the_longest_whole_run_of_a_kind_is_its_price(monkeypatch):
     row = {"status": "finished", "partial": "", "seconds": 30.0}
     others = [("b", row | {"partial": "MNIST subset"}), ("c", row | {"status": "diverged"})]
     assert cost.prices([("a", row), ("a", row | {"seconds": 20.0}), *others]) == {"a": 30.0}
+
+
+def test_what_no_run_has_a_value_of_makes_no_column():
+    rows = [{"id": "a", "best test/loss": 1.0, "probe/x": None}, {"id": "b", "probe/x": None}]
+    head = store.rows_text(rows).splitlines()[0].split(",")
+    assert head == [*store.COLUMNS, "best test/loss"]

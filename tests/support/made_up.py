@@ -59,7 +59,8 @@ def rows(values, model="plstm", status="finished", stale=False, **axes):
 def measure_of(table: dict[str, Any]) -> dict[str, Any]:
     """What cells and claims take from a table, whatever its runs are."""
     measure = {f.name: table.get(f.name, f.default) for f in fields(Measure)}
-    return measure | {"success": Threshold(*threshold(table["success"])) if table.get("success") else None}
+    told = {key: Threshold(*threshold(table[key])) for key in ("success", "chance") if table.get(key)}
+    return measure | {"success": None, "chance": None} | told
 
 
 class Said(NamedTuple):
@@ -86,12 +87,13 @@ def judge(claim, table, found, planned=None) -> Said:
 
 
 class Judged(NamedTuple):
-    """A cell's verdict in the words of a report, with its p of equivalence and of a difference, and its sample."""
+    """A cell's verdict in words, what it agrees to within, its p of a difference, its sample, the verdict itself."""
 
     verdict: str
-    equal: float | None
+    within: float | None
     different: float | None
     sample: verdict.Sample
+    value: verdict.Verdict
 
 
 def cell(printed, table, found) -> Judged:
@@ -99,7 +101,8 @@ def cell(printed, table, found) -> Judged:
     parsed = parse_cell("table/made_up.yaml: cells[0]", printed, measure_of(table))
     (result,) = cells.judge_cells([parsed], found)
     about = result.verdict
-    return Judged(markdown.text(about), raw(about.p_for), raw(about.p_against), result.sample)
+    within = None if about.gap is None else about.gap.within
+    return Judged(markdown.text(about), within, raw(about.p_against), result.sample, about)
 
 
 def judged(found, printed=None, **table) -> Judged:

@@ -11,7 +11,8 @@ A module has any of
 and functions of several runs' rows, with which tables compute a cell. Each function raises ConfigError for a model or
 task that it is not made for (`NotMadeFor`, where `needs` says so).
 
-The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses share. This file imports no torch.
+The modules `run`, `groups`, `study`, `needs` and `observe` hold what analyses share; `weights` and
+`released` are about models of others. This file imports no torch.
 """
 
 from __future__ import annotations

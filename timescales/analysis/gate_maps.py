@@ -47,12 +47,12 @@ def study(run: Run) -> Study:
             row = {"layer": layer, "units": len(units), "median_timescale": float(assigned[units].median())}
             steps = {f"step {t}": value for t, value in enumerate(forget[:, units].mean(1).tolist(), 1)}
             rows.append(row | {"mean": float(means[units].mean())} | steps)
-    values |= _over_layers([forget.mean(0) > 0.9 for forget in gates])
+    values |= over_layers([forget.mean(0) > 0.9 for forget in gates])
     words = run.task.words(inputs) if len(inputs) <= LABELLED else None
     return Study(TITLE, rows, values, lambda figure: draw(figure, rows, words))
 
 
-def _over_layers(long: Sequence[Tensor]) -> dict[str, float]:
+def over_layers(long: Sequence[Tensor]) -> dict[str, float]:
     """The share of long units in all layers, and how unevenly they lie; long: which are long, (units,) by layer."""
     numbers = [int(layer.sum()) for layer in long]
     values = {"above_0.9": sum(numbers) / sum(map(len, long))}

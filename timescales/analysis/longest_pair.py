@@ -120,9 +120,11 @@ def pair_lengths(task: Task) -> dict[int, int]:
     return dict(zip(length.tolist(), n.tolist(), strict=True))
 
 
-def slope(pairs: dict[int, int]) -> float:
-    """Slope of the straight line through log n over log length, for lengths from 4 to 100; nan for fewer than two."""
-    points = torch.tensor([(k, n) for k, n in pairs.items() if FIT[0] <= k <= FIT[1]], dtype=torch.float64).log()
+def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
+    """Slope of the straight line through log n over log length, for these lengths; nan for fewer than two."""
+    points = torch.tensor(
+        [(k, n) for k, n in pairs.items() if lengths[0] <= k <= lengths[1]], dtype=torch.float64
+    ).log()
     if len(points) < 2:
         return float("nan")
     x = points[:, 0] - points[:, 0].mean()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,18 +28,20 @@ ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 def study(run: Run) -> Study:
     """Rows: by distance the information in bits, that of the text in random order, and the difference (`rest`).
 
-    Values: exponent and factor of the power law rest = factor * distance^-exponent, by least squares of logarithms,
-    from distance 1 to `reach`, the last one before `rest` is as small as differences between shuffled texts.
-    Raises ConfigError for a task that is not language modelling by words.
+    Values: those of `power_law`. Raises ConfigError for a task that is not language modelling by words.
     """
-    words = needs_words(run.task).tokens["train"].cpu()
+    rows, values = decay(needs_words(run.task).tokens["train"].cpu())
+    return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows, values))
+
+
+def decay(words: Tensor) -> tuple[list[dict[str, float]], dict[str, float]]:
+    """Rows and values of `study` of a text, words (N,)."""
     floor, error = _shuffled_information(words)
     rows = []
     for distance in progress(distances(len(words)), "mutual information"):
         bits = information(words, distance)
         rows.append({"distance": distance, "bits": bits, "shuffled": floor, "rest": bits - floor})
-    values = power_law(rows, 3.0 * error)
-    return Study(TITLE, rows, values, lambda figure: draw(figure, run, rows, values))
+    return rows, power_law(rows, 3.0 * error)
 
 
 def _shuffled_information(words: Tensor) -> tuple[float, float]:
@@ -73,18 +75,37 @@ def distances(n: int) -> list[int]:
 
 
 def power_law(rows: Sequence[dict[str, float]], least: float) -> dict[str, float]:
-    """Exponent and factor of the line through the logarithms of distance and rest, and the last distance it uses.
+    """The power law rest = factor * distance^-exponent, by least squares of logarithms: both numbers, and how much of
+    the variance of ln(rest) it explains; how much the nearest exponential, rest = a * e^(-b distance), explains.
 
-    Uses the distances before the first one whose rest is not above `least`; nan if there are fewer than two.
+    Uses the distances up to `reach`, the last one before the first whose rest is not above `least` (a multiple of the
+    deviation between shuffled texts); nan if there are fewer than two.
     """
     above = [row["rest"] > least for row in rows]
     used = rows[: above.index(False)] if False in above else rows
+    reach = float(used[-1]["distance"]) if used else 0.0
     if len(used) < 2:
-        return {"exponent": torch.nan, "factor": torch.nan, "reach": float(used[-1]["distance"]) if used else 0.0}
-    x, y = (torch.tensor([row[key] for row in used], dtype=torch.float64).log() for key in ("distance", "rest"))
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
-    factor = float((y.mean() - slope * x.mean()).exp())
-    return {"exponent": -slope, "factor": factor, "reach": float(used[-1]["distance"])}
+        return dict.fromkeys(("exponent", "factor", "power_law", "exponential"), torch.nan) | {"reach": reach}
+    x, y = (torch.tensor([row[key] for row in used], dtype=torch.float64) for key in ("distance", "rest"))
+    power, exponential = (_line(along, y.log()) for along in (x.log(), x))
+    values = {"exponent": -power.slope, "factor": math.exp(power.start), "reach": reach}
+    return values | {"power_law": power.explained, "exponential": exponential.explained}
+
+
+class Line(NamedTuple):
+    """A straight line y = start + slope * x, and the share of the variance of y that it explains."""
+
+    slope: float
+    start: float
+    explained: float
+
+
+def _line(x: Tensor, y: Tensor) -> Line:
+    """The line of least squares through points x, y (n,)."""
+    dx, dy = x - x.mean(), y - y.mean()
+    slope = float((dx * dy).sum() / dx.square().sum())
+    explained = float((dx * dy).sum().square() / (dx.square().sum() * dy.square().sum()))
+    return Line(slope, float(y.mean()) - slope * float(x.mean()), explained)
 
 
 def draw(figure: Any, run: Run, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from timescales.files import csv_text, write_atomic
 
@@ -36,6 +36,16 @@ class Study:
     values: Mapping[str, float]
     draw: Callable[[Any], None]
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published model, or data, and its numbers."""
+
+    kind: Literal["published model", "data"]
+    of: str  # in words
+    axes: dict[str, Any]  # its settings, as a table names them
+    values: dict[str, float]  # by metric, "probe/timescale_law/alpha" or "data/pairs/alpha"
 
 
 def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path]:

@@ -1,38 +1,58 @@
 """What runs say of a paper's printed values.
 
-A value is compared within the cell's margin: its tolerance, or the printed standard deviation where that is larger.
+Two numbers decide, beside the margin of the cell (`table.Cell.margin`):
 
-- match: two one-sided tests show that our mean is within the margin of the printed value (equivalence).
-- better, worse, different: a test shows that they differ by more than the margin.
-- compatible: neither is shown.
+- the 95 % prediction interval of the printed value: where the mean of our n runs is expected if they are like the
+  paper's, by the paper's spread;
+- X, the smallest margin at which two one-sided tests show that the two means are equivalent.
 
-With a printed spread and number of runs Welch's test compares the two means. Without, the printed value counts as
-exact (one-sample t-test). All tests of equivalence of a table are one family, all tests of a difference another, each
-corrected by Holm's method. No test is possible for a single run without a printed spread, a maximum, a value that an
-analysis computes from all runs, or steps to a threshold: such a value is compatible within the margin, else open.
+A value agrees inside the interval if X is within the margin, and is "consistent, imprecise" if it is not. Outside it
+is close within the margin, else higher or lower. Before that a value is less stable if our runs spread more (F test),
+or if more of them failed or ended at chance than in the paper: then the median is compared.
+
+The tests of a difference are one family of tests, those of the spread another, each corrected by Benjamini and
+Hochberg's method. Where no spread is printed ours stands for it. A best value (reduce: max) has the standard error that
+drawing its runs again gives. A value that an analysis computes from all runs, a time, and a single printed run beside a
+single run of ours allow no test: such a value cannot be decided.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from timescales.papers.significance import Moments, Test, beyond, rounding, two_one_sided, welch
+from timescales.papers.significance import (
+    Error,
+    Moments,
+    equivalent_within,
+    error_of_best,
+    error_of_difference,
+    error_of_next,
+    half_width,
+    p_of_difference,
+    p_of_larger_spread,
+    rounding,
+)
 from timescales.papers.table import Cell, Measure, Row, Select, group, matches
-from timescales.papers.verdict import CellResult, Finding, Sample, Verdict, Word, decide, partial
+from timescales.papers.verdict import ALPHA, CellResult, Gap, P, Sample, Verdict, Word, corrected, partial
 from timescales.runs import metrics
 from timescales.runs.metrics import Censored, is_steps
 
 
 def judge_cells(cells: Sequence[Cell], rows: Sequence[Row]) -> list[CellResult]:
     """Judge all cells of a table by its runs."""
-    samples = [_sample_of(cell, _own(cell, rows)) for cell in cells]
-    findings = [_finding(cell, sample, _own(cell, rows)) for cell, sample in zip(cells, samples, strict=True)]
-    return [CellResult(*result) for result in zip(cells, samples, decide(findings), strict=True)]
+    own = [_own(cell, rows) for cell in cells]
+    samples = [_sample_of(cell, runs) for cell, runs in zip(cells, own, strict=True)]
+    gaps = [_gap(*of_cell) for of_cell in zip(cells, samples, own, strict=True)]
+    apart = corrected([gap.p if gap else None for gap in gaps])
+    wider = corrected([gap.p_wider if gap else None for gap in gaps])
+    verdicts = [_verdict(*of_cell) for of_cell in zip(cells, samples, own, gaps, apart, wider, strict=True)]
+    return [CellResult(*result) for result in zip(cells, samples, verdicts, strict=True)]
 
 
 def judge_selection(results: Sequence[CellResult], select: Select, rows: Sequence[Row]) -> list[CellResult]:
@@ -98,11 +118,11 @@ def spread(measure: Measure, values: Sequence[float]) -> float | None:
 def _with_failures(cell: Cell, sample: Sample, own: Sequence[Row], rated: Sequence[Row]) -> Sample:
     """A sample with its failures counted among the runs `rated`; own: all of the cell's runs."""
     known = [cell.succeeded(row) for row in rated]
-    failed = known.count(False)
+    failed, at_chance = known.count(False), sum(map(cell.at_chance, rated))
     ended = sample.n + failed
     if cell.reduce == "max":  # the best value is one of all learning rates
         ended = sum(cell.succeeded(row) is not None for row in own)
-    return replace(sample, failed=failed, of=len(known) - known.count(None), ended=ended)
+    return replace(sample, failed=failed, at_chance=at_chance, of=len(known) - known.count(None), ended=ended)
 
 
 def fewest(rows: Sequence[Row]) -> int:
@@ -110,44 +130,123 @@ def fewest(rows: Sequence[Row]) -> int:
     return min(Counter(group(row["axes"]) for row in rows).values(), default=0)
 
 
-def _finding(cell: Cell, sample: Sample, own: Sequence[Row]) -> Finding:
+def _gap(cell: Cell, sample: Sample, own: Sequence[Row]) -> Gap | None:
+    """How far our mean is from the printed one; None where there is no test."""
+    if cell.value is None or sample.mean is None or sample.median is None:
+        return None
+    errors = _errors(cell, cell.value, sample, own)
+    if errors is None:
+        return None
+    next_mean, next_median, both = errors
+    difference, of_median = (_exactly(ours - cell.value, ours) for ours in (sample.mean, sample.median))
+    return Gap(
+        difference=difference,
+        p=p_of_difference(difference, next_mean),
+        half_width=half_width(next_mean),
+        within=equivalent_within(difference, both),
+        p_wider=p_of_larger_spread(_moments(sample), _printed(cell)) if cell.spread and cell.reduce != "max" else None,
+        median=_place(of_median, outside=p_of_difference(of_median, next_median) < ALPHA),
+    )
+
+
+def _exactly(difference: float, size: float) -> float:
+    return 0.0 if abs(difference) <= rounding(size) else difference
+
+
+def _errors(cell: Cell, value: float, sample: Sample, own: Sequence[Row]) -> tuple[Error, Error, Error] | None:
+    """The errors of our mean and our median about the printed value, and that of the difference of the two means."""
+    if cell.compute or is_steps(cell.column):
+        return None
+    if cell.reduce == "max":
+        rates: dict[Any, list[float]] = {}
+        for row in own:
+            rates.setdefault(row["axes"].get("optimizer.lr"), []).extend(_values(cell, [row]))
+        best = error_of_best([[cell.scale * x for x in values] for values in rates.values() if values], cell.higher)
+        return None if best is None else (both := Error(best.se * math.sqrt(2), best.df), both, both)
+    ours = _moments(sample)
+    if cell.spread is not None and _printed(cell).n > 1:
+        printed = _printed(cell)
+        next_errors = error_of_next(printed, ours), error_of_next(printed, ours, of_median=True)
+        return *next_errors, error_of_difference(ours, printed)
+    if ours.n < 2:
+        return None
+    alike = Moments(value, ours.sd, _printed(cell).n)  # no spread is printed: ours stands for it
+    mean, median = (error_of_next(alike, ours, of_median)._replace(df=ours.n - 1) for of_median in (False, True))
+    return mean, median, mean
+
+
+def _moments(sample: Sample) -> Moments:
+    found = Moments.of([number for _, number in sample.values])
+    return found._replace(sd=0.0) if found.sd <= rounding(found.mean) else found
+
+
+def _printed(cell: Cell) -> Moments:
+    """The paper's sample: where the number of its runs is not printed, of as many as the table takes it to have."""
+    return Moments(cell.value or 0.0, cell.spread or 0.0, cell.n or cell.n_min)
+
+
+def out_of_reach(cell: Cell) -> str:
+    """Why no planned number of runs can show that a value agrees; "" if one can."""
+    if cell.compute:
+        return "it is computed once from all runs, and has no standard error"
+    if is_steps(cell.column):
+        return "a time is printed without a spread"
+    printed, planned = _printed(cell), cell.planned or cell.n_min
+    if planned == 1 and not (cell.spread and printed.n > 1):
+        return "single runs allow no test"
+    if cell.spread and printed.n > 1 and cell.reduce == "mean":
+        best = equivalent_within(0.0, error_of_difference(printed._replace(n=planned), printed))
+        if best > cell.margin:
+            return f"so wide a spread shows agreement to within {best:.3g} at best"
+    return ""
+
+
+def _verdict(
+    cell: Cell, sample: Sample, own: Sequence[Row], gap: Gap | None, apart: P | None, wider: P | None
+) -> Verdict:
     """What a cell's runs say; own: all of them."""
     if cell.value is None:
-        return Finding(Verdict(Word.BLANK))
-    if sample.mean is None and not sample.failed:
-        return Finding(Verdict(Word.MISSING))
+        return Verdict(Word.BLANK)
     if any(row["stale"] for row in own):
-        return Finding(Verdict(Word.STALE))
-    about = Verdict(Word.UNSTABLE, partial=sample.mean is not None and partial(at_best_rate(cell, own) or own))
-    if sample.failed > cell.failed or sample.mean is None:
-        return Finding(replace(about, failed=(sample.failed, sample.of)))
+        return Verdict(Word.STALE)
+    why = out_of_reach(cell)
+    about = Verdict(Word.CANNOT if why else Word.NOT_RUN, why=why, calibrated=cell.calibrated)
+    if sample.mean is None and not sample.failed:
+        return about
+    few = sample.mean is not None and sample.ended < cell.n_min
+    about = replace(about, n=sample.n, few=few, gap=gap, p_against=apart, p_wider=wider)
+    about = replace(about, partial=sample.mean is not None and partial(at_best_rate(cell, own) or own))
+    failures = _failures(cell, sample)
+    if failures or sample.mean is None or (wider is not None and wider.significant):
+        return replace(about, word=Word.LESS_STABLE, why="", **failures)
+    if gap is None or apart is None:
+        return replace(about, word=Word.CANNOT if why else Word.UNDECIDED)
+    word = _word(gap, outside=apart.significant, near=gap.within <= cell.margin + rounding(cell.value))
+    if word == Word.IMPRECISE and why:
+        return replace(about, word=Word.CANNOT)
+    return replace(about, word=word, why="")
+
+
+def _failures(cell: Cell, sample: Sample) -> dict[str, Any]:
+    """How many runs failed, ended at chance or never got there, as fields of a verdict; {} if as in the paper."""
+    found: dict[str, Any] = {}
+    if sample.failed + sample.at_chance > cell.failed or sample.mean is None:
+        found |= {"failed": (sample.failed, sample.of)} if sample.failed else {}
+        found |= {"at_chance": (sample.at_chance, sample.of)} if sample.at_chance else {}
     if censored := sum(isinstance(value, Censored) for _, value in sample.values):
-        if censored == sample.n:
-            return Finding(replace(about, word=Word.OPEN))
-        return Finding(replace(about, censored=(censored, sample.n)))
-    about = replace(about, n=sample.n, few=sample.ended < cell.n_min)
-    return _compared(cell, cell.value, sample, sample.mean, about)
+        found["censored"] = (censored, sample.n)
+    return found
 
 
-def _compared(cell: Cell, value: float, sample: Sample, mean: float, about: Verdict) -> Finding:
-    """A printed value compared with our mean; about: the verdict but for its word."""
-    test = _test(cell, value, sample)
-    equal = two_one_sided(test, cell.margin) if test else None
-    different = beyond(test, cell.margin) if test else None
-    near = different is not None or abs(mean - value) <= cell.margin + rounding(mean, value)
-    undecided = replace(about, word=Word.COMPATIBLE if near else Word.OPEN)
-    apart = Word.BETTER if (mean > value) == cell.higher else Word.WORSE
-    return Finding(undecided, equal, different, Word.MATCH, apart if cell.score else Word.DIFFERENT)
+def _place(difference: float, outside: bool) -> Word:
+    return Word.AGREES if not outside else Word.HIGHER if difference > 0 else Word.LOWER
 
 
-def _test(cell: Cell, value: float, sample: Sample) -> Test | None:
-    """The test of our mean against the printed value, if there is one."""
-    if cell.reduce == "max" or cell.compute or is_steps(cell.column):
-        return None
-    printed = Moments.exact(value)
-    if cell.spread is not None and cell.n is not None:
-        printed = Moments(value, cell.spread, cell.n)
-    return welch(Moments.of([number for _, number in sample.values]), printed)
+def _word(gap: Gap, outside: bool, near: bool) -> Word:
+    place = _place(gap.difference, outside)
+    if place == Word.AGREES:
+        return Word.AGREES if near else Word.IMPRECISE
+    return {Word.HIGHER: Word.CLOSE_HIGHER, Word.LOWER: Word.CLOSE_LOWER}[place] if near else place
 
 
 def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:

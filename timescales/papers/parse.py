@@ -5,6 +5,7 @@ The keys, their types and their defaults are the fields of the classes in `table
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from timescales.config.overrides import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers.table import (
     FAILING,
+    OFTENER,
     SELECTS,
     SIZES,
     WITHIN,
@@ -27,6 +29,7 @@ from timescales.papers.table import (
     Grid,
     Measure,
     Number,
+    Row,
     SmallTable,
     Table,
     Threshold,
@@ -50,7 +53,7 @@ TYPES = {
     dict | list: "keys with their values, or a list of such",
 }
 AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1}
-ABOVE = {"times": 0, "minutes": 0}
+ABOVE = {"times": 0, "by": 0, "minutes": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
 NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys without which a figure cannot be drawn
 DOCUMENTATION = "timescales/papers/table.py"
@@ -66,12 +69,15 @@ def parse(node: Mapping[str, Any]) -> Table:
         "runs": _each(_grid, f"{where}.runs", values["runs"]),
         "cells": _each(parse_cell, f"{where}.cells", values["cells"], measure),
         "claims": _each(parse_claim, f"{where}.claims", values["claims"], measure),
+        "data": _each(_of_data, f"{where}.data", values.get("data", []), measure),
         "cited": _each(_cited, f"{where}.cited", values.get("cited", [])),
         "figure": _each(_figure, f"{where}.figure", _listed(values.get("figure", []))),
         "assumed": _assumed(f"{where}.assumed", values.get("assumed", {})),
     }
     table = Table(**values | _texts(where, values))
     _check_runs(file, table)
+    _check_calibrated(file, table)
+    table = replace(table, cells=_planned(table))
     if tiny is not None:
         table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
     _check_claims(file, table)
@@ -112,8 +118,9 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, An
     for key in ("metric", "than"):
         if is_steps(own.get(key, "")):
             _threshold(where, own[key].removeprefix(STEPS_TO))
-    if own.get("success") is not None:
-        own["success"] = _threshold(where, own["success"])
+    for key in ("success", "chance"):
+        if own.get(key) is not None:
+            own[key] = _threshold(where, own[key])
     return {**(inherited or {}), **own}
 
 
@@ -198,9 +205,43 @@ def parse_cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
     """A cell of its mapping; measure: what it takes from its table. Raises ConfigError."""
     values = _measured(Cell, node, where, measure)
     _check_spread(where, values, of_runs=True)
-    if values["better"] == "neither":
-        values |= {"better": measure["better"], "score": False}
     return Cell(**values)
+
+
+def _of_data(where: str, node: Any, measure: Mapping[str, Any]) -> Cell | Claim:
+    """A claim or a value that is about the data alone."""
+    parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
+    if not parsed.metric.startswith("data/"):
+        raise ConfigError(f"{where}.metric must begin with data/, not {parsed.metric!r}: no run is asked")
+    return parsed
+
+
+def _planned(table: Table) -> tuple[Cell, ...]:
+    """The cells with their numbers of runs, and with the smallest gap by which the paper calls one value better."""
+    runs = [[run.axes for run in expand(table) if matches(run.axes, cell.where)] for cell in table.cells]
+    axes = [own[0] for own in runs]
+    printed: list[Row] = [
+        {"axes": of_cell, "k": k} for k, of_cell in enumerate(axes) if table.cells[k].value is not None
+    ]
+    gaps: dict[int, list[float]] = {}
+    for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
+        own = [row for row in printed if table.cells[row["k"]].column == claim.column]
+        for sides in claim.groups(own).values():
+            for first, second in itertools.product(*([row["k"] for row in side] for side in sides)):
+                gap = abs((table.cells[first].value or 0.0) - (table.cells[second].value or 0.0))
+                for k in (first, second):
+                    gaps.setdefault(k, []).append(gap)
+    each = [(min(gaps[k]) if k in gaps else None, len(own)) for k, own in enumerate(runs)]
+    return tuple(replace(cell, gap=of[0], planned=of[1]) for cell, of in zip(table.cells, each, strict=True))
+
+
+def _check_calibrated(file: str, table: Table) -> None:
+    """Raise ConfigError for a value or claim that a setting was calibrated on, where no setting says so."""
+    settings = any(assumption.calibrated for assumption in table.assumed.values())
+    if any(item.calibrated for part in (table.cells, table.claims) for item in part) and not settings:
+        raise ConfigError(
+            f"{file}: calibrated: true stands in no setting of assumed; give it to the one that was chosen"
+        )
 
 
 def _cited(where: str, node: Any) -> Cited:
@@ -225,9 +266,7 @@ def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
     others = assumed.get("select", {}).get("tries", [])
     if not all(other in SELECTS for other in others):
         raise ConfigError(f"{where}.select.try must be a list of best or last, not {others}")
-    return {
-        key: Assumption(said=values["said"], tries=tuple(values.get("tries", ()))) for key, values in assumed.items()
-    }
+    return {key: Assumption(**values | {"tries": tuple(values.get("tries", ()))}) for key, values in assumed.items()}
 
 
 def _grid(where: str, node: Any) -> Grid:
@@ -274,7 +313,7 @@ def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:
     """A claim of its line or its mapping; measure: what it takes from its table. Raises ConfigError."""
     told = {"claim": node} if isinstance(node, str) else node
     values = _measured(Claim, told, where, measure)
-    values |= {"failures": "failures" in told, "text": _text(told), **_read(where, told["claim"], "than" in told)}
+    values |= {"text": _text(told), **_read(where, told["claim"], "than" in told)}
     claim = Claim(**values)
     if wrong := _wrong(claim, told):
         raise ConfigError(f"{_file(where)}: the claim {claim.claim!r} {wrong}")
@@ -283,7 +322,8 @@ def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:
 
 def _text(told: Mapping[str, Any]) -> str:
     """A claim's line with what it says beyond it."""
-    more = {"metric": "{}", "than": "before {}", "times": "{} times", "failures": "failures {}"}
+    more = {"metric": "{}", "than": "before {}", "times": "{} times", "by": "by {}", "success": "success: {}"}
+    more |= {"failures": "failures: {}"}
     words = [form.format(told[key]) for key, form in more.items() if key in told]
     return told["claim"] + (f" ({', '.join(words)})" if words else "")
 
@@ -291,8 +331,8 @@ def _text(told: Mapping[str, Any]) -> str:
 def _read(where: str, line: str, two_metrics: bool) -> dict[str, Any]:
     """Sides, sign and place of a claim's line. Raises ConfigError for a line that is no claim."""
     text, _, place = line.partition("@")
-    failing = re.fullmatch(r"\s*(.+?)\s+(never fails|fails)\s*", text)
-    parts = re.split(r"\s(>=|[>~])\s", text)
+    failing = re.fullmatch(r"\s*(.+?)\s+((?:never |sometimes )?fails)\s*", text)
+    parts = re.split(rf"\s(>=|[>~]|{OFTENER})\s", text)
     sign, sides = ">", [text, text]
     if two_metrics:
         if failing or len(parts) > 1:
@@ -323,10 +363,11 @@ def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
     if claim.sign in FAILING and claim.success is None:
         return 'needs success: "valid/accuracy > 0.5" or the like: which runs fail?'
     source = {"claim", "quote", "at", "hypothesis", "dated", "ours"}
-    if claim.sign in FAILING and (more := sorted(told.keys() - source)):
-        return f"goes by the table's success alone: leave out {', '.join(more)}"
-    if claim.sign in WITHIN and "times" in told:
-        return "goes by a tolerance: leave out times"
+    by_failures = claim.sign in (*FAILING, OFTENER)
+    if by_failures and (more := sorted(told.keys() - source - {"success", "calibrated"})):
+        return f"goes by success alone: leave out {', '.join(more)}"
+    if claim.sign in WITHIN and (more := sorted(told.keys() & {"times", "by"})):
+        return f"goes by a tolerance: leave out {more[0]}"
     if claim.sign == ">" and "tolerance" in told:
         return "is decided by a test: leave out tolerance"
     if claim.sign in WITHIN and "metric" in told and "tolerance" not in told:

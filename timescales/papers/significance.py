@@ -7,6 +7,7 @@ the numbers allow no test.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -99,16 +100,137 @@ def beyond(test: Test, margin: float) -> float | None:
     return None if above is None or below is None else min(1.0, 2.0 * min(above, below))
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """The p values of one family, corrected by Holm (1979), in the order given.
+def false_discovery(ps: Sequence[float]) -> list[float]:
+    """The p values of one family, corrected by Benjamini and Hochberg (1995), in the order given.
 
-    The k-th smallest of m is multiplied by m - k + 1; a corrected p is never below that of a smaller one, nor above 1.
+    The k-th smallest of m is multiplied by m / k; a corrected p is never above that of a larger one. Of the tests with
+    a corrected p below .05, at most 5 % are expected to be false.
     """
-    corrected, largest = [0.0] * len(ps), 0.0
-    for k, i in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        largest = max(largest, min(1.0, (len(ps) - k) * ps[i]))
-        corrected[i] = largest
+    corrected, smallest = [0.0] * len(ps), 1.0
+    order = sorted(range(len(ps)), key=ps.__getitem__)
+    for k in range(len(ps), 0, -1):
+        i = order[k - 1]
+        smallest = min(smallest, ps[i] * len(ps) / k)
+        corrected[i] = smallest
     return corrected
+
+
+class Error(NamedTuple):
+    """The standard error of a difference of two means, and its degrees of freedom."""
+
+    se: float
+    df: float
+
+
+def error_of_next(printed: Moments, ours: Moments, of_median: bool = False) -> Error:
+    """How far our mean may be from a printed one if its runs are like the paper's (Patil et al. 2016).
+
+    s sqrt(1/n0 + 1/n) with the printed spread s of n0 runs, and n of ours. Of a median 1/n is pi/2 times as large.
+    """
+    share = (math.pi / 2 if of_median and ours.n > 2 else 1.0) / ours.n
+    return Error(printed.sd * math.sqrt(1 / printed.n + share), printed.n - 1)
+
+
+def error_of_difference(first: Moments, second: Moments) -> Error:
+    """Welch's: each sample with its own spread; of a single value it is taken to be the other sample's."""
+    if first.n == 1:
+        return Error(second.sd * math.sqrt(1 / second.n + 1), second.n - 1)
+    if second.n == 1:
+        return error_of_difference(second, first)
+    a, b = first.sd**2 / first.n, second.sd**2 / second.n
+    if a + b == 0.0:
+        return Error(0.0, 1.0)
+    return Error(math.sqrt(a + b), (a + b) ** 2 / (a**2 / (first.n - 1) + b**2 / (second.n - 1)))
+
+
+def p_of_difference(difference: float, error: Error) -> float:
+    """p of a difference from zero, by t on both sides."""
+    from scipy import stats
+
+    if error.se == 0.0:
+        return 0.0 if difference else 1.0
+    return float(2 * stats.t.sf(abs(difference) / error.se, error.df))
+
+
+def half_width(error: Error) -> float:
+    """Half of a 95 % interval."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, error.df) * error.se)
+
+
+def equivalent_within(difference: float, error: Error) -> float:
+    """The smallest margin at which two one-sided tests (TOST; Schuirmann 1987) show equivalence.
+
+    |difference| + t se, with the 95 % point of t: each of the tests then has p = .05.
+    """
+    from scipy import stats
+
+    return abs(difference) + float(stats.t.ppf(0.95, error.df) * error.se)
+
+
+def p_of_larger_spread(ours: Moments, printed: Moments) -> float | None:
+    """F test that our runs spread more than the paper's; None without two runs of ours or a printed spread above 0."""
+    from scipy import stats
+
+    if ours.n < 2 or not printed.sd:
+        return None
+    return float(stats.f.sf((ours.sd / printed.sd) ** 2, ours.n - 1, printed.n - 1))
+
+
+@functools.lru_cache
+def detectable(n: int, samples: int = 2) -> float | None:
+    """The difference, in standard deviations, that n runs a sample show with probability 1/3 (Simonsohn 2015).
+
+    By a t-test at 5 % on both sides; samples: two, or one of differences. None for a single run.
+    """
+    from scipy import optimize, stats
+
+    if n < 2:
+        return None
+    df, scale = samples * (n - 1), math.sqrt(n / samples)
+    beyond_it = stats.t.ppf(0.975, df)
+    return float(optimize.brentq(lambda d: stats.nct.sf(beyond_it, df, d * scale) - 1 / 3, 1e-6, 50.0))
+
+
+def p_of_smaller(difference: float, error: Error, shares: float, effect: float) -> float:
+    """p that a true difference is smaller than `effect` standard deviations, from the one found (Simonsohn 2015).
+
+    Args:
+        difference: in the direction that was claimed.
+        shares: 1/n1 + 1/n2 of the two samples, or 1/n of differences.
+    """
+    from scipy import stats
+
+    if error.se == 0.0:
+        return 1.0 if difference > 0 else 0.0
+    return float(stats.nct.cdf(difference / error.se, error.df, effect / math.sqrt(shares)))
+
+
+def p_of_more_failures(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """Fisher's exact test that more of the first runs fail; each: how many of them failed, and of how many."""
+    from scipy import stats
+
+    table = [[failed, runs - failed] for failed, runs in (first, second)]
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def error_of_best(groups: Sequence[Sequence[float]], largest: bool) -> Error | None:
+    """The standard error of the best of all values, which lie in groups with a mean of their own (learning rates).
+
+    Values are drawn again RESAMPLES times, normal with each group's mean and the spread within groups. None where no
+    group has two values.
+    """
+    import numpy as np
+
+    several = [values for values in groups if len(values) > 1]
+    df = sum(len(values) - 1 for values in several)
+    if not df:
+        return None
+    within = math.sqrt(sum(statistics.variance(values) * (len(values) - 1) for values in several) / df)
+    means = np.concatenate([np.full(len(values), statistics.fmean(values)) for values in groups])
+    drawn = means + within * np.random.default_rng(0).standard_normal((RESAMPLES, len(means)))
+    return Error(float((drawn.max(1) if largest else drawn.min(1)).std(ddof=1)), df)
 
 
 class Time(NamedTuple):

@@ -32,7 +32,8 @@ Where = Mapping[str, Any]  # which runs: settings, each with its value or a list
 Row = Mapping[str, Any]
 SIZES = {"paper": None, "tiny": "tiny"}  # a table's sizes (tiny: its small-scale version), each with its profile=
 WITHIN = ("~", ">=")  # the signs that go by the tolerance
-FAILING = ("fails", "never fails")  # the signs of a claim about the success of one side
+FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about the success of one side
+OFTENER = "fails more often than"  # the sign of one about that of two
 
 
 class Threshold(NamedTuple):
@@ -87,6 +88,8 @@ class Measure:
     reduce: Literal["mean", "max", "best_lr"] = "mean"
     # Runs that do not reach it are failures, as are those that diverged: they are counted, and left out of the mean.
     success: Threshold | None = field(default=None, metadata={"yaml": str | None})
+    # Runs that meet it ended at chance: they stay in the mean, and a cell counts them with those that failed.
+    chance: Threshold | None = field(default=None, metadata={"yaml": str | None})
 
     @property
     def column(self) -> str:
@@ -113,8 +116,15 @@ class Measure:
             return False
         if self.success is None:
             return True
-        value = row.get(column(self.success.metric, self.select))
-        return None if value is None else self.success.reached(value)
+        return self._meets(self.success, row)
+
+    def at_chance(self, row: Row) -> bool:
+        """Whether a run that succeeded ended at chance."""
+        return bool(self.chance and self.succeeded(row) and self._meets(self.chance, row))
+
+    def _meets(self, threshold: Threshold, row: Row) -> bool | None:
+        value = row.get(column(threshold.metric, self.select))
+        return None if value is None else threshold.reached(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +133,7 @@ class Cell(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("value", "where", "sd", "se", "n", "failed", "n_min", "better", "metric", "unit", "tolerance"),
-        *("label", "compute"),
+        *("label", "compute", "calibrated", "at"),
     )
     value: Number | None  # null where the paper leaves the cell empty
     # The settings of its runs; none: all runs of the table.
@@ -131,12 +141,14 @@ class Cell(Measure):
     sd: Number | None = None  # standard deviation, or
     se: Number | None = None  # standard error of the mean
     n: int | None = None  # the paper's runs, with sd or se
-    failed: int = 0  # runs that failed in the paper
+    failed: int = 0  # runs that failed, or ended at chance, in the paper
     label: str = ""
     compute: str = ""  # a function of timescales/analysis that computes it from all runs: "reset_units.t"
-    # In the file: `better` may be neither. Then a value is no score, and the table says which runs are chosen.
-    better: Better = field(metadata={"yaml": Literal["higher", "lower", "neither"]})
-    score: bool = True
+    calibrated: bool = False  # a setting was chosen by looking at this value (see Assumption)
+    at: str = ""  # where it is printed, if not where the table is
+    # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
+    gap: float | None = None
+    planned: int = 0
 
     @property
     def spread(self) -> float | None:
@@ -147,8 +159,12 @@ class Cell(Measure):
 
     @property
     def margin(self) -> float:
-        """How near a mean must be to the printed one to be equivalent: the tolerance, or the spread if it is larger."""
-        return max(self.tolerance, self.spread or 0.0)
+        """A difference this small is none: the tolerance, or two printed spreads if they are larger.
+
+        But no more than half the smallest gap that the paper concludes from.
+        """
+        wide = 2 * (self.spread or 0.0)
+        return max(self.tolerance, wide if self.gap is None else min(wide, self.gap / 2))
 
     def selected(self, select: Select) -> Cell:
         """This cell with the values of its runs selected in another way; which runs succeed does not change."""
@@ -161,14 +177,15 @@ class Claim(Measure):
 
     "plstm > lstm @ task=pmnist": each side names settings of runs, and a bare word is a model. `>` is "better than",
     `~` "no different from" and `>=` "not worse than", both within the tolerance. Settings after `@` are those of both
-    sides. "lstm fails" (more than half of its runs) and "plstm never fails" are about the table's `success`.
+    sides. "lstm fails" (more than half of its runs), "lstm sometimes fails", "plstm never fails" and "lstm fails more
+    often than plstm" are about `success`.
 
     A claim says where it comes from: `quote` and `at`; or `hypothesis` and `dated`, in a study of our own; or `ours`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("claim", "quote", "at", "hypothesis", "dated", "ours", "metric", "than", "unit", "better", "tolerance"),
-        *("times", "failures"),
+        *("times", "by", "failures", "success", "reduce", "calibrated"),
     )
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
@@ -179,11 +196,13 @@ class Claim(Measure):
     ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the table
     than: str = ""  # another metric: the runs of the only side have `metric` better than this one
     times: Number = 1  # `>` by this factor
-    # True where the file has `failures: count`: runs that fail `success` are compared, too.
-    failures: bool = field(default=False, metadata={"yaml": Literal["count"]})
+    by: Number = 0  # `>` by more than this, in the printed unit
+    # Whether runs that fail `success` are compared, too: always, or those of a side of which all fail.
+    failures: Literal["leave out", "count", "count if all fail"] = "leave out"
+    calibrated: bool = False  # a setting was chosen by looking at what this is about (see Assumption)
     # Read from the line:
-    sides: tuple[Where, ...] = ()  # one if the sign is "fails" or "never fails", else two
-    sign: Literal[">", ">=", "~", "fails", "never fails"] = ">"
+    sides: tuple[Where, ...] = ()  # one if the sign is of FAILING, else two
+    sign: Literal[">", ">=", "~", "fails", "never fails", "sometimes fails", "fails more often than"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
 
@@ -228,8 +247,11 @@ class Cited:
 class Assumption:
     """A setting that the paper does not state."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("said", "try")
+    KEYS: ClassVar[tuple[str, ...]] = ("said", "try", "calibrated")
     said: str  # what is assumed, and by which source
+    # Whether it was chosen by looking at a result. The values and claims that it was chosen by say so, too: they are
+    # shown, and leave the counts.
+    calibrated: bool = False
     # In the file: `try`, other values (see reports/sensitivity.py).
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
 
@@ -260,7 +282,8 @@ class Table(Measure):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("name", "title", "source", "runs", "metric", "select", "better", "unit", "n_min", "tolerance", "cells"),
-        *("claims", "reduce", "success", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
+        *("claims", "reduce", "success", "chance", "cited", "assumed", "notes", "needs", "probe", "figure", "tiny"),
+        "data",
     )
     name: str  # the name of its file
     title: str  # what is measured
@@ -278,6 +301,8 @@ class Table(Measure):
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
     tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
+    # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
+    data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 
     @property
     def paper(self) -> str:
@@ -308,7 +333,7 @@ class SmallTable(Table):
 
 def column(metric: str, select: Select) -> str:
     """A metric with how its value is selected, as a column of runs.csv: "last test/accuracy"."""
-    selected = is_steps(metric) or metric.startswith(("probe/", "best ", "last "))  # in one way only
+    selected = is_steps(metric) or metric.startswith(("probe/", "data/", "best ", "last "))  # in one way only
     return metric if selected else f"{select} {metric}"
 
 
@@ -319,7 +344,8 @@ def columns(table: Table) -> list[str]:
         names |= dict.fromkeys([part.column, *(cell.column for cell in part.cells)])
         names |= dict.fromkeys(claim.column for claim in part.claims)
         names |= dict.fromkeys(claim.columns[1] for claim in part.claims)
-        names |= dict.fromkeys([column(part.success.metric, part.select)] if part.success else [])
+        thresholds = [part.success, part.chance, *(claim.success for claim in part.claims)]
+        names |= dict.fromkeys(column(told.metric, part.select) for told in thresholds if told)
         lines = [figure.metric for figure in part.figure if figure.kind == "line" and figure.metric]
         names |= dict.fromkeys(column(metric, part.select) for metric in lines)
         for other in part.other_selections() if part is table else []:

@@ -1,17 +1,18 @@
 """Verdicts as values: their words, when a test decides, and what follows for a whole table.
 
 `cells.py` judges printed values and `claims.py` claims, by the tests in `significance.py`. The text of a verdict is
-made in reports/markdown.py.
+made in reports/markdown.py. docs/statistics.md derives the rules.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from timescales.papers.significance import holm
+from timescales.papers.significance import false_discovery
 from timescales.papers.table import Cell, Claim, Row, Table
 
 ALPHA = 0.05
@@ -20,91 +21,120 @@ ALPHA = 0.05
 class Word(StrEnum):
     """The word of a verdict. "Significant": its p, corrected for the table's other tests, is below ALPHA."""
 
-    # Of a cell (cells.py).
-    MATCH = "match"  # equivalence is significant
-    COMPATIBLE = "compatible"  # neither equivalence nor a difference is
-    BETTER = "better"  # the difference is significant
-    WORSE = "worse"
-    DIFFERENT = "different"  # the same, of a value that is no score
-    UNSTABLE = "unstable"  # more runs failed than in the paper, or some never reached a threshold
-    MISSING = "missing"  # no runs yet
+    # Of a cell (cells.py). Inside, outside: of the prediction interval of the printed value.
+    AGREES = "agrees"  # inside, and shown to be within the margin
+    IMPRECISE = "consistent, imprecise"  # inside, and not shown to be within the margin
+    CLOSE_HIGHER = "close, but higher"  # outside, and shown to be within the margin
+    CLOSE_LOWER = "close, but lower"
+    HIGHER = "higher"  # outside, and not shown to be within the margin
+    LOWER = "lower"
+    LESS_STABLE = "less stable"  # the runs spread more than the paper's, or more of them failed or ended at chance
     BLANK = "blank"  # the paper prints no value
     # Of a claim (claims.py).
     HOLDS = "holds"  # as claimed, significant
     IN_ORDER = "in order"  # as claimed, not significant
     REVERSED = "reversed"  # the opposite, not significant
     REFUTED = "refuted"  # the opposite, significant
+    TOO_SMALL = "too small"  # for the paper to have seen it, significant
     NOT_SHOWN = "not shown"  # "no different from": neither equivalence nor a difference is significant
-    # Of anything: the runs are of older code; or there are too few of them.
-    STALE = "stale"
-    OPEN = "open"
+    # Of anything.
+    NOT_RUN = "not run"
+    UNDECIDED = "undecided"  # run, and no test decides
+    CANNOT = "cannot be decided"  # by no number of runs that are planned
+    STALE = "stale"  # the runs are of older code
     # Of a table (judge_table).
     REPRODUCED = "reproduced"
-    CONCLUSIONS_HOLD = "conclusions hold"
-    PARTLY_REPRODUCED = "partly reproduced"
-    VALUES_DIFFER = "values differ"
-    CONTRADICTED = "contradicted"
+    NOT_REPRODUCED = "not reproduced"
+    MIXED = "mixed"
+    PARTLY_DECIDED = "partly decided"
+    UNFINISHED = "unfinished"
     # Of a small-scale version (judge_small).
     NO_VERSION = "no small-scale version"
-    NOT_RUN = "not run"
     NO_ORDER_EXPECTED = "no order expected"
     ORDER_SHOWN = "order shown"
     NOT_IN_ORDER = "not in order"
 
 
-AGREE = (Word.MATCH,)
-DIFFER = (Word.WORSE, Word.DIFFERENT, Word.UNSTABLE)
-
-
 class Outcome(StrEnum):
-    """What a claim counts as."""
+    """What a conclusion, or a printed value, counts as."""
 
     HOLD = "hold"
+    AGREE = "agree"
+    CLOSE = "close"
     REFUTED = "refuted"  # by as many runs as the paper has
+    TOO_SMALL = "too small"
+    DIFFER = "differ"
     UNDECIDED = "undecided"
+    NOT_RUN = "not run"  # some of the runs that it is about are missing
+    CANNOT = "cannot be decided"
+    CALIBRATED = "calibrated"  # shown, and not counted
+
+
+FOR = (Outcome.HOLD, Outcome.AGREE, Outcome.CLOSE)
+AGAINST = (Outcome.REFUTED, Outcome.TOO_SMALL, Outcome.DIFFER)
+WAITING = (Outcome.NOT_RUN, Outcome.CANNOT, Outcome.CALIBRATED)  # nothing was said yet, or nothing counts
+OF_VALUES = {
+    Word.AGREES: Outcome.AGREE,
+    Word.CLOSE_HIGHER: Outcome.CLOSE,
+    Word.CLOSE_LOWER: Outcome.CLOSE,
+    Word.HIGHER: Outcome.DIFFER,
+    Word.LOWER: Outcome.DIFFER,
+    Word.LESS_STABLE: Outcome.DIFFER,
+    Word.NOT_RUN: Outcome.NOT_RUN,
+    Word.STALE: Outcome.NOT_RUN,
+    Word.CANNOT: Outcome.CANNOT,
+}
 
 
 class P(NamedTuple):
-    """The p value of a test, as it is and corrected by Holm for the other tests of its family."""
+    """The p value of a test, as it is and corrected for the other tests of its family (Benjamini-Hochberg)."""
 
     raw: float
     corrected: float
 
+    @property
+    def significant(self) -> bool:
+        """Whether it is, corrected."""
+        return self.corrected < ALPHA
+
+
+def corrected(ps: Sequence[float | None]) -> list[P | None]:
+    """The p values of one family; None where there is no test, which is no part of it."""
+    found = iter(false_discovery([p for p in ps if p is not None]))
+    return [None if p is None else P(p, next(found)) for p in ps]
+
 
 @dataclass(frozen=True)
 class Counts:
-    """How many of a table's conclusions hold and are refuted, and of its printed values agree, are better, differ.
+    """How many of a table's conclusions, and of its printed values, count as what.
 
     In a study of our own the conclusions are its hypotheses.
-
-    The others are undecided.
     """
 
-    conclusions: int
-    hold: int
-    refuted: int  # by as many runs as the paper has
-    values: int
-    agree: int
-    better: int
-    differ: int
-    hypotheses: bool = False  # whether the conclusions are hypotheses
+    conclusions: Counter[Outcome] = field(default_factory=Counter)
+    values: Counter[Outcome] = field(default_factory=Counter)
+    hypotheses: bool = False
 
-    @property
-    def undecided(self) -> int:
-        """How many conclusions neither hold nor are refuted."""
-        return self.conclusions - self.hold - self.refuted
-
-    @property
-    def undecided_values(self) -> int:
-        """How many values neither agree nor are better nor differ."""
-        return self.values - self.agree - self.better - self.differ
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of two tables together."""
+        both = self.conclusions + other.conclusions, self.values + other.values
+        return Counts(*both, hypotheses=self.hypotheses or other.hypotheses)
 
 
 def sum_of(counts: Sequence[Counts]) -> Counts:
     """The counts of several tables of one paper together."""
-    names = [field.name for field in fields(Counts) if field.name != "hypotheses"]
-    sums = {name: sum(getattr(each, name) for each in counts) for name in names}
-    return Counts(**sums, hypotheses=any(each.hypotheses for each in counts))
+    return sum(counts, Counts())
+
+
+class Gap(NamedTuple):
+    """How far our mean is from a printed one."""
+
+    difference: float
+    p: float  # that our mean differs, by the prediction interval
+    half_width: float  # of that interval, at 95 %
+    within: float  # the smallest margin at which equivalence is shown
+    p_wider: float | None  # that our runs spread more
+    median: Word  # agrees (inside the interval of a median), higher, lower
 
 
 @dataclass(frozen=True)
@@ -112,50 +142,49 @@ class Verdict:
     """What runs say of a cell, a claim, a table, or its small-scale version."""
 
     word: Word
-    p_for: P | None = None  # of a cell: of equivalence; of a claim: of what it says
+    p_for: P | None = None  # of a claim: of what it says
     p_against: P | None = None  # of a cell: of a difference; of a claim: of the opposite
+    p_small: P | None = None  # of a claim: that it is too small for the paper to have seen
     n: int = 0  # the runs of a cell; of a claim those of the side that has the fewest
     few: bool = False  # they are fewer than the table's n_min
     groups: tuple[int, int] | None = None  # of a claim: how many groups of runs were judged, and how many there will be
-    # Why a cell is unstable, one of the two:
+    missing: bool = False  # of a claim: whether runs are missing that it is about
+    gap: Gap | None = None  # of a cell
+    p_wider: P | None = None  # of a cell: that our runs spread more than the paper's
+    # Why a cell is less stable, if it is not the spread.
     failed: tuple[int, int] | None = None  # how many runs failed, and of how many
+    at_chance: tuple[int, int] | None = None  # how many ended at chance, and of how many
     censored: tuple[int, int] | None = None  # how many runs never reached the threshold, and of how many
+    why: str = ""  # it cannot be decided
     counts: Counts | None = None  # of a table
     partial: bool = False  # some runs had only a part of the data
+    calibrated: bool = False  # a setting was chosen by looking at what it is about
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict before the correction: its word is the one that stays if neither of its tests is significant."""
+    """A verdict before the correction: its word is the one that stays if none of its tests is significant."""
 
     verdict: Verdict
     p_for: float | None = None
     p_against: float | None = None
-    confirmed: Word = Word.HOLDS  # the word if p_for is significant, whatever p_against is
-    denied: Word = Word.REFUTED  # the word if p_against is significant
+    p_small: float | None = None
 
 
 def decide(findings: Sequence[Finding]) -> list[Verdict]:
-    """The verdicts on all cells, on all claims of the paper, or on all our own claims of a table.
+    """The verdicts on all claims of the paper, or on all our own claims of a table.
 
-    All `p_for` are one family of tests, all `p_against` another; each is corrected by Holm's method.
+    All `p_for` are one family of tests, all `p_against` another, all `p_small` a third.
     """
-    families = zip(_family([f.p_for for f in findings]), _family([f.p_against for f in findings]), strict=True)
-    return [_decided(finding, *ps) for finding, ps in zip(findings, families, strict=True)]
+    families = (corrected([getattr(f, name) for f in findings]) for name in ("p_for", "p_against", "p_small"))
+    return [_decided(finding, *ps) for finding, *ps in zip(findings, *families, strict=True)]
 
 
-def _family(ps: Sequence[float | None]) -> list[P | None]:
-    corrected = iter(holm([p for p in ps if p is not None]))
-    return [None if p is None else P(p, next(corrected)) for p in ps]
-
-
-def _decided(finding: Finding, p_for: P | None, p_against: P | None) -> Verdict:
-    word = finding.verdict.word
-    if p_for is not None and p_for.corrected < ALPHA:
-        word = finding.confirmed
-    elif p_against is not None and p_against.corrected < ALPHA:
-        word = finding.denied
-    return replace(finding.verdict, word=word, p_for=p_for, p_against=p_against)
+def _decided(finding: Finding, p_for: P | None, p_against: P | None, p_small: P | None) -> Verdict:
+    word, tests = finding.verdict.word, {Word.HOLDS: p_for, Word.REFUTED: p_against, Word.TOO_SMALL: p_small}
+    if word != Word.CANNOT:
+        word = next((said for said, p in tests.items() if p is not None and p.significant), word)
+    return replace(finding.verdict, word=word, p_for=p_for, p_against=p_against, p_small=p_small)
 
 
 @dataclass(frozen=True)
@@ -168,7 +197,8 @@ class Sample:
     median: float | None = None
     n: int = 0  # runs that count; of a cell that is computed from several settings, those of the setting with fewest
     failed: int = 0  # runs that failed; with reduce: max only those at the learning rate of the best value
-    of: int = 0  # the runs among which `failed` were counted
+    at_chance: int = 0  # runs that count, and ended at chance
+    of: int = 0  # the runs among which `failed` and `at_chance` were counted
     ended: int = 0  # runs that count or failed; it is compared with n_min
 
 
@@ -179,6 +209,13 @@ class CellResult:
     cell: Cell
     sample: Sample
     verdict: Verdict
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it counts as."""
+        if self.cell.calibrated:
+            return Outcome.CALIBRATED
+        return OF_VALUES.get(self.verdict.word, Outcome.UNDECIDED)
 
 
 @dataclass(frozen=True)
@@ -194,11 +231,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The two sides of a claim, and how many runs diverged that have no value."""
+    """The two sides of a claim."""
 
     first: Side
     second: Side
-    diverged: int
+    diverged: int  # runs that have no value, since they diverged
+    failed: int = 0  # runs that are compared though they failed, since all of their side did
 
 
 @dataclass(frozen=True)
@@ -215,14 +253,21 @@ class ClaimResult:
 
     claim: Claim
     verdict: Verdict
-    numbers: Comparison | Failures | None = None
+    numbers: Comparison | Failures | tuple[Failures, Failures] | None = None
 
     @property
     def outcome(self) -> Outcome:
-        """What it counts as; refuted by fewer runs than the paper has, it is undecided."""
-        if self.verdict.word == Word.REFUTED and not self.verdict.few:
-            return Outcome.REFUTED
-        return Outcome.HOLD if self.verdict.word == Word.HOLDS else Outcome.UNDECIDED
+        """What it counts as; against the paper only by as many runs as the paper has."""
+        word, few = self.verdict.word, self.verdict.few
+        if self.claim.calibrated:
+            return Outcome.CALIBRATED
+        if word == Word.HOLDS:
+            return Outcome.HOLD
+        if word in (Word.REFUTED, Word.TOO_SMALL) and not few:
+            return Outcome.REFUTED if word == Word.REFUTED else Outcome.TOO_SMALL
+        if word == Word.CANNOT:
+            return Outcome.CANNOT
+        return Outcome.NOT_RUN if self.verdict.missing or word in (Word.NOT_RUN, Word.STALE) else Outcome.UNDECIDED
 
 
 def partial(rows: Sequence[Row]) -> bool:
@@ -233,63 +278,51 @@ def partial(rows: Sequence[Row]) -> bool:
 def judge_table(
     cells: Sequence[CellResult], claims: Sequence[ClaimResult], rows: Sequence[Row] = (), complete: bool = True
 ) -> Verdict:
-    """A table's verdict: the first word whose condition is true. Claims that we only look at decide nothing.
+    """A table's verdict, by its conclusions: the paper's, or the hypotheses of our own study. Its values stand beside.
 
-    A conclusion is one of the paper, or a hypothesis of our own study.
+    Where the paper concludes nothing, by the printed values: one that agrees or is close holds, one that differs does
+    not. What cannot be decided, or was calibrated, is left out. The word is the first whose condition is true:
 
-    - contradicted: a conclusion is refuted by at least `n_min` runs a side
-    - open: runs are missing or stale, or there is nothing to judge
-    - reproduced: all conclusions hold, and all printed values match or are better
-    - conclusions hold: all conclusions hold
-    - partly reproduced: some conclusion holds; or, where the paper concludes nothing, some value matches
-    - values differ: the paper concludes nothing, and some value differs
-    - not shown: none of these
+    - cannot be decided: nothing is left
+    - reproduced, not reproduced: all hold, or all are refuted or too small
+    - mixed: all are decided, some in one way and some in the other
+    - partly decided: some are
+    - not run, unfinished: there are no runs, or not all
+    - undecided: none of these
 
     Args:
         rows: its runs, some of which may have had only a part of the data.
         complete: whether all of its runs have ended.
     """
-    printed = [result.verdict for result in cells if result.verdict.word != Word.BLANK]
-    concluded = [result.outcome for result in claims if result.claim.decides]
-    counts = replace(_counts(printed, concluded), hypotheses=any(result.claim.hypothesis for result in claims))
-    stale = any(result.verdict.word == Word.STALE for results in (cells, claims) for result in results)
-    word = _word(counts, complete and not stale)
-    return Verdict(word, counts=counts, partial=word != Word.OPEN and partial(rows))
-
-
-def _counts(values: Sequence[Verdict], conclusions: Sequence[Outcome]) -> Counts:
-    return Counts(
-        conclusions=len(conclusions),
-        hold=conclusions.count(Outcome.HOLD),
-        refuted=conclusions.count(Outcome.REFUTED),
-        values=len(values),
-        agree=sum(verdict.word in AGREE for verdict in values),
-        better=sum(verdict.word == Word.BETTER for verdict in values),
-        differ=sum(verdict.word in DIFFER for verdict in values),
+    counts = Counts(
+        Counter(result.outcome for result in claims if result.claim.decides),
+        Counter(result.outcome for result in cells if result.verdict.word != Word.BLANK),
+        hypotheses=any(result.claim.hypothesis for result in claims),
     )
+    word = _word(counts.conclusions or counts.values, bool(rows), complete)
+    calibrated = any(result.outcome == Outcome.CALIBRATED for results in (cells, claims) for result in results)
+    return Verdict(word, counts=counts, partial=partial(rows), calibrated=calibrated)
 
 
-def _word(counts: Counts, complete: bool) -> Word:
-    if counts.refuted:
-        return Word.CONTRADICTED
-    if not complete or not (counts.conclusions or counts.values):
-        return Word.OPEN
-    if counts.hold == counts.conclusions and counts.agree + counts.better == counts.values:
-        return Word.REPRODUCED
-    if counts.conclusions and counts.hold == counts.conclusions:
-        return Word.CONCLUSIONS_HOLD
-    if counts.hold or (not counts.conclusions and counts.agree):
-        return Word.PARTLY_REPRODUCED
-    if not counts.conclusions and counts.differ:
-        return Word.VALUES_DIFFER
-    return Word.NOT_SHOWN
+def _word(found: Counter[Outcome], begun: bool, complete: bool) -> Word:
+    open_ones = found[Outcome.UNDECIDED] + found[Outcome.NOT_RUN]
+    hold, fall = (sum(found[outcome] for outcome in outcomes) for outcomes in (FOR, AGAINST))
+    if not open_ones + hold + fall:
+        return Word.CANNOT
+    if open_ones and hold + fall:
+        return Word.PARTLY_DECIDED
+    if hold + fall:
+        return Word.MIXED if hold and fall else Word.REPRODUCED if hold else Word.NOT_REPRODUCED
+    if not complete or found[Outcome.NOT_RUN]:
+        return Word.UNFINISHED if begun else Word.NOT_RUN
+    return Word.UNDECIDED
 
 
 def judge_small(table: Table, claims: Sequence[Verdict], rows: Sequence[Row], complete: bool) -> Verdict:
     """The verdict of a small-scale version: does the order that the paper concludes appear?
 
     "order shown" if all of its claims hold, "in order" if all hold or are in order, "not in order" if one is reversed
-    or refuted, else "not shown". It contradicts nothing: the size may be the reason.
+    or refuted, else "not shown". It says nothing against the paper: the size may be the reason.
     """
     said = {verdict.word for verdict in claims}
     if table.tiny is None:
@@ -298,8 +331,8 @@ def judge_small(table: Table, claims: Sequence[Verdict], rows: Sequence[Row], co
         return Verdict(Word.NOT_RUN)
     if not said:
         return Verdict(Word.NO_ORDER_EXPECTED)
-    if {Word.OPEN, Word.STALE} & said or not complete:
-        return Verdict(Word.OPEN)
+    if {Word.NOT_RUN, Word.STALE} & said or not complete:
+        return Verdict(Word.UNFINISHED)
     return Verdict(_order(said), partial=partial(rows))
 
 
@@ -308,4 +341,4 @@ def _order(said: set[Word]) -> Word:
         return Word.ORDER_SHOWN
     if {Word.REFUTED, Word.REVERSED} & said:
         return Word.NOT_IN_ORDER
-    return Word.NOT_SHOWN if Word.NOT_SHOWN in said else Word.IN_ORDER
+    return Word.IN_ORDER if said <= {Word.HOLDS, Word.IN_ORDER} else Word.NOT_SHOWN

@@ -158,7 +158,7 @@ def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
 
 def _open_runs(reports: Sequence[Report]) -> dict[str, OpenRun]:
     """The open runs by id; of a run that several tables have, one whose seconds are known if there is one."""
-    runs = [run for report in reports for run in report.open_runs]
+    runs = [run for report in reports for run in report.useful_runs]
     return {run.id: run for run in sorted(runs, key=lambda run: run.seconds is not None)}
 
 

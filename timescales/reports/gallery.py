@@ -69,10 +69,11 @@ expected.</p>
 <h2>What holds, what does not, what is open</h2>
 <div class="outcomes">{outcomes}</div>
 {papers}
-<p class="dim">A conclusion holds, or is refuted, if a test says so after the correction for the other tests of its
-table; the same goes for values. All others are undecided. {verdicts} The <em>small-scale version</em> of a table runs
-on a CPU in minutes; its verdict is about the ranking of the models alone, and counts for nothing here. The runs of
-the table above are at paper size, and one that several tables share is counted for each of them.</p>
+<p class="dim">A conclusion holds, is refuted, or is too small for the paper to have seen it, if a test says so after
+the correction for the other tests of its table. All others that were run are undecided. {verdicts} The
+<em>small-scale version</em> of a table runs on a CPU in minutes; its verdict is about the ranking of the models alone,
+and counts for nothing here. The runs of the table above are at paper size, and one that several tables share is
+counted for each of them.</p>
 </section>
 {cards}
 {others}
@@ -81,12 +82,18 @@ the table above are at paper size, and one that several tables share is counted 
 {script}</script>"""
 # What a word says of a claim that is undecided.
 UNDECIDED = {
-    Word.OPEN: "runs are missing",
-    Word.STALE: "the runs are of older code",
+    Word.UNDECIDED: "both sides tie",
     Word.IN_ORDER: "as claimed, not significant",
     Word.NOT_SHOWN: "“no different from”: neither shown nor excluded",
     Word.REVERSED: "the opposite, not significant",
     Word.REFUTED: "by fewer runs than the paper has",
+    Word.TOO_SMALL: "by fewer runs than the paper has",
+}
+# What is said of a claim that nothing counts of.
+UNCOUNTED = {
+    Outcome.NOT_RUN: "some of its runs are missing, or of older code",
+    Outcome.CANNOT: "by no planned number of runs",
+    Outcome.CALIBRATED: "a setting was chosen by looking at it",
 }
 
 
@@ -191,13 +198,17 @@ def _outcomes(reports: Sequence[Report]) -> str:
     """Conclusions and hypotheses by outcome: those that are decided one by one, the words of the others."""
     claims = [Judged(report, k, result) for report in reports for k, result in enumerate(report.claims)]
     claims = [claim for claim in claims if claim.result.claim.decides]
-    hold, refuted, undecided = ([c for c in claims if c.result.outcome == outcome] for outcome in Outcome)
+    by = {outcome: [claim for claim in claims if claim.result.outcome == outcome] for outcome in Outcome}
+    hold, fall, undecided = by[Outcome.HOLD], by[Outcome.REFUTED] + by[Outcome.TOO_SMALL], by[Outcome.UNDECIDED]
     words = Counter(claim.result.verdict.word for claim in undecided)
     why = [f"<li>{chip(f'{n} {word}', word)} {UNDECIDED[word]}</li>" for word, n in words.most_common()]
+    waiting = [claim for outcome in UNCOUNTED for claim in by[outcome]]
+    told = [f"<li>{chip(f'{len(by[o])} {o}', o)} {said}</li>" for o, said in UNCOUNTED.items() if by[o]]
     return (
         _outcome("hold", "good", hold, _shortened([_decided(claim) for claim in hold]))
-        + _outcome("refuted", "bad", refuted, _shortened([_decided(claim) for claim in refuted]))
+        + _outcome("refuted or too small", "bad", fall, _shortened([_decided(claim) for claim in fall]))
         + _outcome("undecided", "open", undecided, f"<ul>{''.join(why)}</ul>")
+        + _outcome("not counted", "open", waiting, f"<ul>{''.join(told)}</ul>")
     )
 
 
@@ -229,9 +240,9 @@ def _decided(judged: Judged) -> str:
 
 
 COUNTED = {
-    "conclusions": ("hold", "refuted", "undecided"),
-    "values": ("agree", "better", "differ", "undecided_values"),
-}  # fields of Counts
+    "conclusions": (Outcome.HOLD, Outcome.REFUTED, Outcome.TOO_SMALL, Outcome.UNDECIDED, Outcome.NOT_RUN),
+    "values": (Outcome.AGREE, Outcome.CLOSE, Outcome.DIFFER, Outcome.UNDECIDED, Outcome.NOT_RUN),
+}  # by fields of Counts
 
 
 def _counts(papers: dict[str, list[Report]]) -> str:
@@ -243,12 +254,12 @@ def _counts(papers: dict[str, list[Report]]) -> str:
         runs = f"{sum(len(r.rows['paper']) for r in own)} of {sum(len(r.planned['paper']) for r in own)}"
         row = [f'<td data-head="tables">{len(own)}</td><td data-head="runs">{runs}</td>']
         for kind, name in columns:
-            head, number = f"{kind} {name.partition('_')[0]}", getattr(counts, name)
+            head, number = f"{kind} {name}", getattr(counts, kind)[name]
             row.append(f'<td data-head="{head}"{"" if number else ZERO}>{number}</td>')
         note = ' <span class="dim">(hypotheses)</span>' if counts.hypotheses else ""
         rows.append(f'<tr><th scope="row">{escape(paper)}{note}</th>{"".join(row)}</tr>')
     kinds = "".join(f'<th scope="colgroup" colspan="{len(names)}">{kind}</th>' for kind, names in COUNTED.items())
-    names = "".join(f'<th scope="col">{name.partition("_")[0]}</th>' for _, name in columns)
+    names = "".join(f'<th scope="col">{name}</th>' for _, name in columns)
     return (
         '<div class="wide" tabindex="0" role="region" aria-label="counts by paper"><table class="counts judged"><thead>'
         f"<tr><td></td><td></td><td></td>{kinds}</tr>"

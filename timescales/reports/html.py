@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from timescales import paths
-from timescales.papers.verdict import Counts, Verdict, Word
+from timescales.papers.verdict import Counts, Outcome, Verdict, Word
 from timescales.reports import markdown
 
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -24,12 +24,24 @@ GUIDE = "guide"  # the folder of the pages of docs/ in their HTML
 THUMBNAIL = 480  # pixels of its width
 # How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
 TONES = {
-    "good": (Word.MATCH, Word.HOLDS, Word.REPRODUCED, Word.CONCLUSIONS_HOLD, Word.ORDER_SHOWN),
-    "partly": (Word.COMPATIBLE, Word.BETTER, Word.IN_ORDER, Word.PARTLY_REPRODUCED),
-    "bad": (
-        *(Word.WORSE, Word.DIFFERENT, Word.UNSTABLE, Word.REFUTED, Word.REVERSED),
-        *(Word.CONTRADICTED, Word.VALUES_DIFFER, Word.NOT_IN_ORDER),
+    "good": (Word.AGREES, Word.HOLDS, Word.REPRODUCED, Word.ORDER_SHOWN),
+    "partly": (
+        *(Word.IMPRECISE, Word.CLOSE_HIGHER, Word.CLOSE_LOWER, Word.IN_ORDER),
+        *(Word.PARTLY_DECIDED, Word.MIXED),
     ),
+    "bad": (
+        *(Word.HIGHER, Word.LOWER, Word.LESS_STABLE, Word.REFUTED, Word.TOO_SMALL, Word.REVERSED),
+        *(Word.NOT_REPRODUCED, Word.NOT_IN_ORDER),
+    ),
+}
+# The same of what a conclusion or a value counts as.
+TONES_OF_OUTCOMES = {
+    Outcome.HOLD: "good",
+    Outcome.AGREE: "good",
+    Outcome.CLOSE: "partly",
+    Outcome.REFUTED: "bad",
+    Outcome.TOO_SMALL: "bad",
+    Outcome.DIFFER: "bad",
 }
 
 
@@ -190,15 +202,13 @@ def anchor(name: str) -> str:
 
 
 def badge(verdict: Verdict) -> str:
-    """A verdict on its colour. A study of which a hypothesis is refuted contradicts nobody."""
-    study = verdict.counts is not None and verdict.counts.hypotheses
-    tone = "partly" if study and verdict.word == Word.CONTRADICTED else _tone(verdict.word)
-    return _badge(markdown.text(verdict), tone)
+    """A verdict on its colour."""
+    return _badge(markdown.text(verdict), _tone(verdict.word))
 
 
-def chip(text: str, word: Word) -> str:
-    """A text on the colour of a word."""
-    return _badge(text, _tone(word))
+def chip(text: str, said: Word | Outcome) -> str:
+    """A text on the colour of a word, or of what something counts as."""
+    return _badge(text, TONES_OF_OUTCOMES.get(said, "open") if isinstance(said, Outcome) else _tone(said))
 
 
 def _badge(text: str, tone: str) -> str:
@@ -213,15 +223,11 @@ def chips(counts: Counts | None) -> str:
     """Lines of a <dl>: how many conclusions hold, are refuted or undecided, and how many values agree, ..."""
     if counts is None:
         return ""
-    conclusions = [(counts.hold, "hold", Word.HOLDS), (counts.refuted, "refuted", Word.REFUTED)]
-    conclusions += [(counts.undecided, "undecided", Word.OPEN)]
-    values = [(counts.agree, "agree", Word.MATCH), (counts.better, "better", Word.BETTER)]
-    values += [(counts.differ, "differ", Word.DIFFERENT), (counts.undecided_values, "undecided", Word.OPEN)]
-    lines = {"Hypotheses" if counts.hypotheses else "Conclusions": conclusions, "Values": values}
+    lines = {"Hypotheses" if counts.hypotheses else "Conclusions": counts.conclusions, "Values": counts.values}
     return "".join(
-        f"<dt>{title}</dt><dd>{' '.join(chip(f'{n} {name}', word) for n, name, word in numbers if n)}</dd>"
-        for title, numbers in lines.items()
-        if any(n for n, _, _ in numbers)
+        f"<dt>{title}</dt><dd>{' '.join(chip(f'{found[name]} {name}', name) for name in Outcome if found[name])}</dd>"
+        for title, found in lines.items()
+        if found
     )
 
 

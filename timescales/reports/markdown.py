@@ -1,4 +1,4 @@
-"""A report's words: results/<table>/table.md and the index of all tables. Only here do verdicts become text."""
+"""A report's words: results/<table>/table.md. Only here do verdicts become text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales import paths
-from timescales.papers.table import Cell, Cited, columns
-from timescales.papers.verdict import CellResult, ClaimResult, Comparison, Counts, Failures, P, Side, Verdict, Word
+from timescales.papers.reanalysed import Evidence
+from timescales.papers.table import Assumption, Cell, Cited, columns
+from timescales.papers.verdict import (
+    AGAINST,
+    FOR,
+    WAITING,
+    CellResult,
+    ClaimResult,
+    Comparison,
+    Counts,
+    Failures,
+    Outcome,
+    P,
+    Side,
+    Verdict,
+    Word,
+)
 from timescales.reports.report import Origin, Price, Report, Setting
 from timescales.runs.metrics import Censored, is_steps
 
@@ -37,12 +52,7 @@ def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
 
 
 # The words of a table that is a study of hypotheses, where those of a paper's table would not say what became of them.
-OF_STUDIES = {
-    Word.REPRODUCED: "all hypotheses hold",
-    Word.CONCLUSIONS_HOLD: "all hypotheses hold",
-    Word.PARTLY_REPRODUCED: "some hypotheses hold",
-    Word.CONTRADICTED: "some hypotheses refuted",
-}
+OF_STUDIES = {Word.REPRODUCED: "all hypotheses hold", Word.NOT_REPRODUCED: "no hypothesis holds"}
 
 
 def text(verdict: Verdict) -> str:
@@ -51,18 +61,15 @@ def text(verdict: Verdict) -> str:
 
 
 def word(verdict: Verdict) -> str:
-    """A verdict's word; of a study of hypotheses "some hypotheses refuted" in place of "contradicted", and the like."""
+    """A verdict's word; of a study of hypotheses "all hypotheses hold" in place of "reproduced", and the like."""
     study = verdict.counts is not None and verdict.counts.hypotheses
     return OF_STUDIES.get(verdict.word, verdict.word) if study else verdict.word
 
 
 def remarks(verdict: Verdict) -> list[str]:
     """What restricts a verdict: "1 of 3 failed", "n=2, 1 of 3 groups", "part of the data"."""
-    found = []
-    if verdict.failed:
-        found.append("{} of {} failed".format(*verdict.failed))
-    if verdict.censored:
-        found.append("{} of {} never reached the threshold".format(*verdict.censored))
+    found = _less_stable(verdict) if verdict.word == Word.LESS_STABLE else []
+    found += [verdict.why] if verdict.why else []
     few = [f"n={verdict.n}"] if verdict.few else []
     if verdict.groups and verdict.groups[0] < verdict.groups[1]:
         few.append("{} of {} groups".format(*verdict.groups))
@@ -70,30 +77,42 @@ def remarks(verdict: Verdict) -> list[str]:
         found.append(", ".join(few))
     if verdict.partial:
         found.append("part of the data")
+    if verdict.calibrated:
+        found.append("calibrated")
     return found
+
+
+def _less_stable(verdict: Verdict) -> list[str]:
+    """Why a value is less stable than the paper's, and where its median is."""
+    found = ["{} of {} failed".format(*verdict.failed)] if verdict.failed else []
+    found += ["{} of {} at chance".format(*verdict.at_chance)] if verdict.at_chance else []
+    found += ["{} of {} never reached the threshold".format(*verdict.censored)] if verdict.censored else []
+    if verdict.p_wider is not None and verdict.p_wider.significant:
+        found.append("larger spread")
+    if verdict.gap is not None:
+        found.append(f"median {'inside' if verdict.gap.median == Word.AGREES else verdict.gap.median}")
+    return [", ".join(found)] if found else []
 
 
 def counts(found: Counts | None) -> str:
     """What a table's word follows from: "6 of 11 conclusions hold, 2 refuted, 3 undecided; 11 of 18 values agree".
 
-    Values that are better, differ or are undecided are named where there are any.
+    These are of what was run and counts. What is not run, cannot be decided or was calibrated stands in brackets.
     """
-    return "" if found is None else "; ".join(filter(None, [_conclusions(found), _values(found)]))
+    if found is None:
+        return ""
+    conclusions = _counted(found.conclusions, "hypotheses" if found.hypotheses else "conclusions", Outcome.HOLD)
+    return "; ".join(filter(None, [conclusions, _counted(found.values, "values", Outcome.AGREE)]))
 
 
-def _conclusions(found: Counts) -> str:
-    more = _more({"refuted": found.refuted, "undecided": found.undecided})
-    kind = "hypotheses" if found.hypotheses else "conclusions"
-    return f"{found.hold} of {found.conclusions} {kind} hold{more}" if found.conclusions else ""
-
-
-def _values(found: Counts) -> str:
-    more = _more({"better": found.better, "differ": found.differ, "undecided": found.undecided_values})
-    return f"{found.agree} of {found.values} values agree{more}" if found.values else ""
-
-
-def _more(numbers: Mapping[str, int]) -> str:
-    return "".join(f", {count} {name}" for name, count in numbers.items() if count)
+def _counted(found: Mapping[Outcome, int], kind: str, best: Outcome) -> str:
+    judged = sum(found.values()) - sum(found.get(outcome, 0) for outcome in WAITING)
+    waiting = [f"{found[outcome]} {outcome}" for outcome in WAITING if found.get(outcome)]
+    if not judged:
+        return f"{kind}: {', '.join(waiting)}" if waiting else ""
+    others = [outcome for outcome in Outcome if outcome not in (best, *WAITING) and found.get(outcome)]
+    more = "".join(f", {found[outcome]} {outcome}" for outcome in others)
+    return f"{found.get(best, 0)} of {judged} {kind} {best}{more}" + (f" ({', '.join(waiting)})" if waiting else "")
 
 
 def text_with_counts(verdict: Verdict) -> str:
@@ -111,7 +130,10 @@ def numbers(result: ClaimResult) -> str:
     found, groups = result.numbers, result.verdict.groups
     if found is None:
         return ""
-    words = _failures(found) if isinstance(found, Failures) else _comparison(found)
+    if isinstance(found, Comparison):
+        words = _comparison(found)
+    else:
+        words = " against ".join(map(_failures, [found] if isinstance(found, Failures) else found))
     return words + (f"; the weakest of {groups[0]} groups" if groups and groups[0] > 1 else "")
 
 
@@ -120,8 +142,9 @@ def _failures(found: Failures) -> str:
 
 
 def _comparison(found: Comparison) -> str:
-    diverged = f"; {found.diverged} diverged" if found.diverged else ""
-    return f"{_side(found.first)} against {_side(found.second)}{diverged}"
+    more = {"diverged": found.diverged, "failed": found.failed}
+    lost = "".join(f"; {number} {word}" for word, number in more.items() if number)
+    return f"{_side(found.first)} against {_side(found.second)}{lost}"
 
 
 def _side(side: Side) -> str:
@@ -149,7 +172,7 @@ def table(report: Report) -> str:
     for title, results in claims(report).items():
         lines += _claims(title, results)
     lines += ([CLAIMS, ""] if report.claims else []) + bootstrap(report)
-    lines += small_scale(report) + about_the_paper(report) + cost(report)
+    lines += evidence(report) + small_scale(report) + about_the_paper(report) + cost(report)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -157,6 +180,7 @@ def _head(report: Report) -> list[str]:
     table = report.table
     lines = [f"# {table.name}: {table.title}", "", f"{table.source}; {table.unit}."]
     lines += [f"At paper size: **{text(report.verdict)}**{_in_brackets(counts(report.verdict.counts))}."]
+    lines += decided(report)
     lines += [f"Small-scale version: **{text(report.small_verdict)}**."]
     lines += ["", "```bash", *commands(report), "```", ""]
     if table.figure:
@@ -167,6 +191,17 @@ def _head(report: Report) -> list[str]:
             "",
         ]
     return lines
+
+
+def decided(report: Report) -> list[str]:
+    """Which conclusions hold and which do not, where a table's word does not say it of all."""
+    if report.verdict.word not in (Word.MIXED, Word.PARTLY_DECIDED):
+        return []
+    found: dict[Outcome, list[str]] = {}
+    for result in (result for result in report.claims if result.claim.decides):
+        if result.outcome in (*FOR, *AGAINST):
+            found.setdefault(result.outcome, []).append(f"`{result.claim.text}`")
+    return [f"{outcome.capitalize()}: {', '.join(claims)}." for outcome, claims in found.items()]
 
 
 def _in_brackets(words: str) -> str:
@@ -207,7 +242,8 @@ def cells(report: Report) -> tuple[list[str], list[list[str]]]:
     others = report.other_selections
     head = [*(["what"] if labelled else []), *(key.split(".")[-1] for key in keys)]
     head += [
-        *("paper", "margin", "ours", "n", "median", "every seed", "verdict", "p equal", "p different"),
+        *("paper", "95 %", "margin", "ours", "n", "median", "every seed", "verdict", "agrees to within"),
+        *("p different", "p spread"),
         *(f"ours if select={o}" for o in others),
         "missing runs",
     ]
@@ -216,11 +252,13 @@ def cells(report: Report) -> tuple[list[str], list[list[str]]]:
         row = [result.cell.label] if labelled else []
         row += [say(result.cell.where.get(key, "")) for key in keys] + _cell(result)
         row += [_other(results[k]) for results in others.values()]
-        body.append([*row, price(report.price_of(result.cell.where))])
+        missing = "" if result.verdict.word == Word.CANNOT else price(report.price_of(result.cell.where))
+        body.append([*row, missing])
     return (head, body) if prints_values(report) else _our_values(head, body)
 
 
-OF_PRINTED = ("paper", "margin", "verdict", "p equal", "p different")  # columns that compare with a printed value
+# Columns that compare with a printed value.
+OF_PRINTED = ("paper", "95 %", "margin", "verdict", "agrees to within", "p different", "p spread")
 
 
 def _our_values(head: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
@@ -231,12 +269,16 @@ def _our_values(head: Sequence[str], body: Sequence[Sequence[str]]) -> tuple[lis
 
 
 CELLS = """\
-*p equal*: two one-sided tests that our mean is within the margin of the printed value (match). *p different*: a
-test that it is outside (better, worse, different). In brackets p corrected for all values of the table (Holm),
-which must be below .05. Neither: compatible."""
+*95 %*: where the mean of our runs is expected if they are like the paper's, by the paper's spread (by ours where none
+is printed). *Agrees to within*: the smallest margin at which two one-sided tests show that both means are equivalent.
+A value *agrees* inside the interval if that is no more than *margin*, else it is *consistent, imprecise*; outside it
+is *close*, or *higher* or *lower*. It is outside if *p different* is below .05, in brackets corrected for all values
+of the table (Benjamini-Hochberg). *Less stable*: more runs failed or ended at chance than in the paper, or *p spread*
+(F test) is below .05. [The rules](../../docs/statistics.md)."""
 CLAIMS = """\
-*p for* and *p against*: tests of the claim and of its opposite, in brackets corrected for all claims of the table
-(Holm); below .05 the claim holds, or is refuted."""
+*p for* and *p against*: tests of the claim and of its opposite; *p small*: that the difference is too small for the
+paper to have seen (its runs show such a one once in three). In brackets corrected for all claims of the table
+(Benjamini-Hochberg); below .05 the claim holds, is refuted, or is too small."""
 
 
 def _cell(result: CellResult) -> list[str]:
@@ -246,13 +288,25 @@ def _cell(result: CellResult) -> list[str]:
     seeds = " ".join(map(number, values)) if len(values) <= 10 else f"{number(min(values))} to {number(max(values))}"
     median = "" if sample.median is None else number(sample.median)
     ours = _with_sd(sample.mean, sample.sd)
-    before = [printed(result.cell), number(result.cell.margin), ours, str(sample.n or ""), median, seeds]
-    return [*before, *_verdict(result.verdict)]
+    margin = "" if result.cell.value is None else number(result.cell.margin)
+    before = [printed(result.cell), _expected(result), margin, ours, str(sample.n or ""), median, seeds]
+    return [*before, *_verdict_on_value(result.verdict), p_text(result.verdict.p_wider)]
+
+
+def _expected(result: CellResult) -> str:
+    """The prediction interval of the printed value."""
+    value, gap = result.cell.value, result.verdict.gap
+    return "" if value is None or gap is None else f"{value - gap.half_width:.4g} to {value + gap.half_width:.4g}"
+
+
+def _verdict_on_value(verdict: Verdict) -> list[str]:
+    """The columns of a verdict on a value: its word, the margin that is shown, p of a difference."""
+    return [text(verdict), "" if verdict.gap is None else number(verdict.gap.within), p_text(verdict.p_against)]
 
 
 def _verdict(verdict: Verdict) -> list[str]:
-    """The columns of a verdict and its two p values."""
-    return [text(verdict), p_text(verdict.p_for), p_text(verdict.p_against)]
+    """The columns of a verdict on a claim, and its p values."""
+    return [text(verdict), *map(p_text, (verdict.p_for, verdict.p_against, verdict.p_small))]
 
 
 def _other(result: CellResult) -> str:
@@ -262,22 +316,14 @@ def _other(result: CellResult) -> str:
 
 
 def value_rows(report: Report) -> list[list[Any]]:
-    """Every printed value as a row: what, the paper's, ours, n, the verdict and its two p values."""
+    """Every printed value as a row: what, the paper's, ours, n, the verdict, what it agrees to within, p different."""
     rows: list[list[Any]] = []
     for result in report.cells:
         what = ": ".join(filter(None, [result.cell.label, settings(result.cell.where)]))
         sample = result.sample
         ours = _with_sd(sample.mean, sample.sd)
-        rows.append([what, printed(result.cell), ours, sample.n, *_verdict(result.verdict)])
+        rows.append([what, printed(result.cell), ours, sample.n, *_verdict_on_value(result.verdict)])
     return rows
-
-
-def verdicts(report: Report) -> tuple[list[str], list[list[Any]]]:
-    """Every printed value and every claim as a row, for whoever takes a table elsewhere: head and body."""
-    body = value_rows(report)
-    for size, results in (("", report.claims), (" (tiny)", report.small_claims)):
-        body += [[c.claim.text + size, source_of(c), numbers(c), c.verdict.n, *_verdict(c.verdict)] for c in results]
-    return ["what", "paper", "ours", "n", "verdict", "p for", "p against"], body
 
 
 def bootstrap(report: Report) -> list[str]:
@@ -290,6 +336,38 @@ def bootstrap(report: Report) -> list[str]:
         intervals = [_interval(found.interval), _interval(found.authors_interval)]
         body.append([settings(found.where), found.words, number(found.mean), *intervals])
     return ["### Paired bootstrap of the difference", "", *grid(head, body), ""]
+
+
+def evidence(report: Report) -> list[str]:
+    """What needs no training, beside what our runs say."""
+    if not report.reanalysed:
+        return []
+    ours = {id(found.cell): text(found.verdict) for found in report.cells}
+    ours |= {id(found.claim): text(found.verdict) for found in report.claims}
+    body = [[*evidence_row(found), ours.get(id(found.item), "")] for found in report.reanalysed]
+    head = ["what", "paper", "reanalysed", "of", "verdict", "our runs"]
+    return ["### Without a training", "", EVIDENCE, "", *grid(head, body), ""]
+
+
+EVIDENCE = """\
+The same numbers from the authors' own published models, and from the data alone. *As printed*: a model's number has the
+printed digits, one of data is within the tolerance, a claim's two numbers have its order.
+[All numbers, and the command](../reanalysed/README.md)."""
+
+
+def evidence_row(found: Evidence) -> list[str]:
+    """What is printed, where, the number or the two that a claim compares, of what they are, and the verdict."""
+    item, numbers = found.item, " against ".join(map(number, found.numbers))
+    if isinstance(item, Cell):
+        words = item.label or settings(item.where)
+        return [
+            words,
+            " ".join(filter(None, [printed(item), item.at and f"({item.at})"])),
+            numbers,
+            found.of,
+            found.word,
+        ]
+    return [item.text, f'"{item.quote}" ({item.at})', numbers, found.of, found.word]
 
 
 def _interval(ends: tuple[float, float]) -> str:
@@ -313,9 +391,16 @@ def _claims(title: str, results: Sequence[ClaimResult]) -> list[str]:
     if not results:
         return []
     told = any(map(source_of, results))
-    head = ["claim", "verdict", "p for", "p against", "ours", *(["source"] if told else [])]
+    small = any(result.verdict.p_small for result in results)
+    ps = ["p for", "p against", *(["p small"] if small else [])]
+    head = ["claim", "verdict", *ps, "ours", *(["source"] if told else [])]
     body = [
-        [result.claim.text, *_verdict(result.verdict), numbers(result), *([source_of(result)] if told else [])]
+        [
+            result.claim.text,
+            *_verdict(result.verdict)[: 1 + len(ps)],
+            numbers(result),
+            *([source_of(result)] if told else []),
+        ]
         for result in results
     ]
     return [f"### {title}", "", *grid(head, body), ""]
@@ -360,10 +445,14 @@ def about_the_paper(report: Report) -> list[str]:
         lines += ["## Other people's models, cited", "", *grid(["model", "value", "source"], body), ""]
     if table.assumed:
         lines += ["## What the paper does not state, and what is assumed", ""]
-        lines += [f"- `{key}`: {assumption.said}" for key, assumption in table.assumed.items()] + [""]
+        lines += [f"- `{key}`: {_assumed(assumption)}" for key, assumption in table.assumed.items()] + [""]
     if table.notes:
         lines += ["## Notes", "", *(f"- {note}" for note in table.notes), ""]
     return lines
+
+
+def _assumed(assumption: Assumption) -> str:
+    return assumption.said + (" (calibrated)" if assumption.calibrated else "")
 
 
 def cost(report: Report) -> list[str]:
@@ -379,51 +468,6 @@ def _origin(origin: Origin) -> list[str]:
     lines = [f"- {origin.size}: {hours:.2f} h on {place}" for place, hours in sorted(places.items())]
     lines += [f"- {origin.size}: code of {', '.join(origin.commits)}"] if origin.commits else []
     return lines + [f"- {origin.size}: not the whole data: {part}" for part in origin.partial]
-
-
-INDEX = """\
-Written by `make report` from the records.
-At *paper size*, runs use the paper's settings. The *small-scale version* of a table runs on a CPU in minutes. Its
-verdict is about the ranking of the models alone, and it has its own claims, often fewer than the paper has.
-[docs/statistics.md](../docs/statistics.md) defines the verdicts.
-The column *missing runs* gives the hours that the missing runs at paper size need. They are estimated from finished
-runs of the same kind, otherwise from a few steps on the fastest machine that was timed ([speed.csv](speed.csv)). They
-are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
-*Conclusions* are claims that the paper makes: they hold, are refuted (by at least the paper's number of runs) or
-are undecided. In a study of our own (`ours_...`) they are hypotheses, written down before the runs. *Values* are
-printed ones: they agree, are better, differ or are undecided. Each p is corrected for the other tests of its table
-(Holm's method): if all printed spreads are right and everything is as printed, the probability of a false "better",
-"worse" or "different" in a table is at most 5 %; likewise for its claims that are tested.
-[LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
-"""
-
-
-def index(reports: Sequence[Report]) -> str:
-    """results/README.md: every table with its verdicts."""
-    head = ["table", "source", "paper size", "conclusions and values", "small-scale version", "missing runs"]
-    body = [_index_row(report) for report in reports]
-    return "\n".join(["# Results", "", *outcome(reports), "", INDEX, *grid(head, body), ""])
-
-
-def _index_row(report: Report) -> list[str]:
-    name = report.table.name
-    link = f"[{name}]({name}/table.md)" if report.all_rows else name
-    verdicts = [text(report.verdict), counts(report.verdict.counts), text(report.small_verdict)]
-    return [link, report.table.source, *verdicts, price(report.price_of({}))]
-
-
-def outcome(reports: Sequence[Report]) -> list[str]:
-    """What became of all tables, in a line for each size; the verdicts' remarks are left out."""
-    return [f"Of {len(reports)} tables and figures:", "", *(f"- {line}" for line in outcome_lines(reports))]
-
-
-def outcome_lines(reports: Sequence[Report]) -> list[str]:
-    """The lines of `outcome`: how many tables have which verdict at each size."""
-    sizes = {
-        "At paper size": [report.verdict for report in reports],
-        "Small-scale version": [report.small_verdict for report in reports],
-    }
-    return [f"{size}: {most_common(verdicts)}." for size, verdicts in sizes.items()]
 
 
 def most_common(verdicts: Sequence[Verdict]) -> str:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from timescales.config import identity
 from timescales.config.compose import Composer
-from timescales.papers import load
+from timescales.papers import load, reanalysed
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
 from timescales.papers.claims import judge_claims
 from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
-from timescales.papers.verdict import CellResult, ClaimResult, Verdict, judge_small, judge_table
+from timescales.papers.verdict import CellResult, ClaimResult, Verdict, Word, judge_small, judge_table
 from timescales.reports import gather
 from timescales.reports.gather import OpenRun
 from timescales.runs.metrics import is_steps
@@ -143,9 +143,19 @@ class Report:
         rows = self.rows["paper"]
         return {select: judge_selection(self.cells, select, rows) for select in self.table.other_selections()}
 
+    @functools.cached_property
+    def reanalysed(self) -> list[reanalysed.Evidence]:
+        """What the authors' published models and the data alone say of its values and claims."""
+        return reanalysed.judge(self.table, reanalysed.read(self.results))
+
+    @property
+    def useful_runs(self) -> Sequence[OpenRun]:
+        """The open runs; none of a table of which nothing can be decided."""
+        return [] if self.verdict.word == Word.CANNOT else self.open_runs
+
     def price_of(self, where: Where) -> Price:
         """What the open runs with these settings will take on a machine like those that were timed."""
-        return price(run for run in self.open_runs if matches(run.axes, where))
+        return price(run for run in self.useful_runs if matches(run.axes, where))
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """A run's curve."""

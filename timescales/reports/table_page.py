@@ -24,6 +24,7 @@ def body(report: Report, site: Site) -> str:
             _claims(report),
             _values(report, text),
             text.html(markdown.bootstrap(report)),
+            text.html(markdown.evidence(report)),
             text.html(markdown.small_scale(report)),
             text.html(markdown.about_the_paper(report)),
             _run_it(report, site),
@@ -78,7 +79,7 @@ def _claims(report: Report) -> str:
 
 def _claim(result: ClaimResult, number: int) -> str:
     verdict = result.verdict
-    tests = {"p for": verdict.p_for, "p against": verdict.p_against}
+    tests = {"p for": verdict.p_for, "p against": verdict.p_against, "p small": verdict.p_small}
     found = [markdown.numbers(result), *(f"{name} {markdown.p_text(p)}" for name, p in tests.items() if p)]
     return (
         f'<li id="claim-{number}">{badge(verdict)} <code>{escape(result.claim.text)}</code>'

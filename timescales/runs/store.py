@@ -63,9 +63,10 @@ def _value(key: str, text: str) -> Any:
 
 
 def rows_text(rows: list[dict[str, Any]]) -> str:
-    """Rows as the text of a runs.csv."""
-    names = list(COLUMNS) + sorted({key for line in rows for key in line} - set(COLUMNS))
-    return csv_text(rows, names)
+    """Rows as the text of a runs.csv. What no row has a value of makes no column."""
+    known = {key for line in rows for key, value in line.items() if value is not None}
+    names = list(COLUMNS) + sorted(known - set(COLUMNS))
+    return csv_text([{name: line.get(name) for name in names} for line in rows], names)
 
 
 def committed(results: Path | None = None) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The list of all data sets."""
 
-from timescales.tasks.data import cifar, glove, imdb, mnist, text
+from timescales.tasks.data import cifar, glove, imdb, mnist, released, text
 
-ALL = (mnist.CORPUS, cifar.CORPUS, imdb.CORPUS, glove.CORPUS, text.PTB, text.WIKITEXT2, text.WIKITEXT103, text.TEXT8)
+TEXTS = (text.PTB, text.WIKITEXT2, text.WIKITEXT103, text.TEXT8)
+ALL = (mnist.CORPUS, cifar.CORPUS, imdb.CORPUS, glove.CORPUS, *TEXTS, released.CORPUS)
 CORPORA = {corpus.name: corpus for corpus in ALL}

@@ -1,0 +1,270 @@
+"""Weights of somebody else's LSTM language model, a file with a state_dict, as analyses see a run.
+
+Known are the names of torch.nn.LSTM (`rnn.weight_ih_l0`) and of AWD-LSTM, with an LSTM for each layer and the recurrent
+weights before its dropout (`rnns.0.module.weight_ih_l0`, `rnns.0.weight_hh_l0_raw`), below any prefix.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales import analysis, plotting
+from timescales.analysis import timescale_law
+from timescales.analysis.run import Run
+from timescales.analysis.study import Study
+from timescales.config import identity, messages
+from timescales.config.compose import composing
+from timescales.errors import ConfigError
+from timescales.nn.inits import timescale_of_gate
+from timescales.nn.rnn import TORCH_WEIGHTS
+
+# The analyses of a file: those that need no weights from before the training.
+ANALYSES = ("timescale_law", "routing", "word_ablation")
+OF_LOGITS = ("routing",)  # of these, those that need the readout
+NAME = re.compile(r"(?P<prefix>.*?)(?P<kind>weight_ih|weight_hh|bias_ih|bias_hh|weight_hr)_l(?P<layer>\d+)(?P<end>\w*)")
+NESTED = ("state_dict", "model_state_dict", "model")  # where a checkpoint has its state_dict
+TITLE = "Time scale of each unit by its forget bias alone, -1 / ln sigmoid(bias): at zero input and state"
+WINDOWS = 20  # of the test text, on which it is seen whether the words have the task's numbers
+
+
+@dataclass(frozen=True)
+class Weights:
+    """An LSTM language model.
+
+    layers: of each layer the tensors of TORCH_WEIGHTS, in torch's form and order of gates.
+    embedding: (V, E), readout: weight (V, H) and bias (V,) or None; None where the file has none.
+    """
+
+    path: Path
+    layers: list[dict[str, Tensor]]
+    embedding: Tensor | None
+    readout: tuple[Tensor, Tensor | None] | None
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of units of each layer."""
+        return [layer["weight_hh"].shape[1] for layer in self.layers]
+
+    @property
+    def input_size(self) -> int:
+        """The number of inputs of the first layer."""
+        return self.layers[0]["weight_ih"].shape[1]
+
+    @property
+    def tied(self) -> bool:
+        """Whether the readout has the embedding's weights; where one of them is missing, it may."""
+        return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
+
+
+@dataclass
+class OfFile(Run):
+    """Weights of a file in a model of ours, and a task. `initial` is the same model: it has no other."""
+
+    @property
+    def title(self) -> str:
+        """The file and the task, for the titles of pictures."""
+        return f"{self.directory.name}, {self.config['task']['name']}"
+
+
+def study(weights: Weights, settings: Sequence[str], name: str = "timescale_law") -> Study:
+    """Study weights over the text that settings name (`task=ptb_word`), or without any their biases alone.
+
+    name: one of ANALYSES. Raises ConfigError for weights and settings that do not fit.
+    """
+    if not settings:
+        if name != "timescale_law":
+            raise ConfigError(f"--only={name} needs a text: give a task, such as task=ptb_word")
+        return from_biases(weights)
+    if name in OF_LOGITS and weights.readout is None:
+        raise ConfigError(f"--only={name} needs the readout, and {weights.path} has none")
+    run, remarks = on_task(weights, settings)
+    found = analysis.study_run(run, name)
+    return replace(found, notes=[*found.notes, *remarks])
+
+
+def read(path: Path) -> Weights:
+    """The weights in a file. Only tensors are read, no code is run. Raises ConfigError for what is no LSTM."""
+    state = _state_dict(path)
+    places: dict[tuple[Any, ...], dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        match = NAME.fullmatch(name)
+        if match is None:
+            continue
+        if match["end"] not in ("", "_raw") or match["kind"] == "weight_hr":
+            raise ConfigError(f"{path}: {name}: only LSTMs in one direction, without a projection, can be analysed")
+        prefix = re.sub(r"(^|\.)module\.$", r"\1", match["prefix"])
+        place = places.setdefault((*_natural(prefix), int(match["layer"])), {})
+        if match["end"] or match["kind"] not in place:  # AWD-LSTM's raw weights go before those without some
+            place[match["kind"]] = tensor.float()
+    if not places:
+        raise ConfigError(
+            f"{path} has no LSTM: no tensor of it is named like weight_ih_l0 (first: {', '.join([*state][:3])})"
+        )
+    layers = [_layer(path, places[place]) for place in sorted(places)]
+    for k in range(1, len(layers)):
+        if layers[k]["weight_ih"].shape[1] != layers[k - 1]["weight_hh"].shape[1]:
+            raise ConfigError(f"{path}: its LSTM layers do not follow on each other: layer {k + 1} reads another size")
+    matrices = {name: t.float() for name, t in state.items() if t.dim() == 2 and not NAME.fullmatch(name)}
+    embedding = _named(matrices, layers[0]["weight_ih"].shape[1], "enc", "emb", "wte", "lookup")
+    others = {name: matrix for name, matrix in matrices.items() if name != embedding}
+    readout = _named(others, layers[-1]["weight_hh"].shape[1], "dec", "out", "proj", "softmax", "head", "linear")
+    bias = state.get(re.sub(r"weight$", "bias", readout or ""))
+    found = None if readout is None else (matrices[readout], None if bias is None else bias.float())
+    return Weights(path, layers, None if embedding is None else matrices[embedding], found)
+
+
+def _state_dict(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file by name; of a checkpoint those of its model."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ConfigError(f"--weights={path}: {error.strerror or error}") from error
+    except Exception as error:  # a damaged file may raise nearly any exception
+        if isinstance(error, pickle.UnpicklingError) and "GLOBAL" in str(error):
+            fix = "load it where it was trained, and torch.save(model.state_dict(), FILE)"
+            raise ConfigError(f"{path} holds more than tensors, such as a whole model: {fix}") from error
+        raise ConfigError(f"{path} cannot be read as a file of torch.save: is it damaged?") from error
+    while isinstance(content, Mapping) and (inner := next((content[key] for key in NESTED if key in content), None)):
+        content = inner
+    tensors = (
+        {str(name): t for name, t in content.items() if isinstance(t, Tensor)} if isinstance(content, Mapping) else {}
+    )
+    if not tensors:
+        raise ConfigError(f"{path} has no state_dict: torch.save(model.state_dict(), FILE) writes one")
+    return tensors
+
+
+def _natural(prefix: str) -> tuple[Any, ...]:
+    """The parts of a name, numbers as numbers: rnns.2 comes before rnns.10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in prefix.split("."))
+
+
+def _layer(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one layer, checked; without biases they are zeros."""
+    if not {"weight_ih", "weight_hh"} <= tensors.keys():
+        raise ConfigError(f"{path}: a layer has {', '.join(tensors)} alone: weight_ih and weight_hh are needed")
+    rows, units = tensors["weight_hh"].shape
+    if rows != 4 * units:
+        kind = {3: "a GRU", 1: "a plain RNN"}.get(rows // units, "no LSTM")
+        raise ConfigError(f"{path} is {kind}: the analyses of a file are for LSTMs, whose weight_hh is (4 H, H)")
+    zeros = torch.zeros(rows)
+    return {name: tensors.get(name, zeros) for name in TORCH_WEIGHTS}
+
+
+def _named(matrices: Mapping[str, Tensor], width: int, *words: str) -> str | None:
+    """The name of the matrix (V, width) that has one of the words in its name, the earliest word first."""
+    fits = [name for name, matrix in matrices.items() if name.endswith("weight") and matrix.shape[1] == width]
+    return next((name for word in words for name in fits if word in name.lower()), None)
+
+
+def from_biases(weights: Weights) -> Study:
+    """What the forget biases alone say, b_ih + b_hh. Over a text gates also depend on the input and on h.
+
+    Rows: layer, unit, timescale (steps). Values: those of `timescale_law.fit`, of all layers.
+    """
+    layers = [timescale_of_gate(_forget_bias(layer).double().sigmoid()) for layer in weights.layers]
+    rows = [
+        {"layer": k, "unit": unit, "timescale": time}
+        for k, layer in enumerate(layers, 1)
+        for unit, time in enumerate(layer.tolist())
+    ]
+    note = "of the biases alone; over a text, with what the units read: give a task, such as task=ptb_word"
+    title = f"{TITLE}\n{weights.path.name}"
+    return Study(title, rows, timescale_law.fit(torch.cat(layers)), lambda figure: _draw(figure, layers), (note,))
+
+
+def _forget_bias(layer: Mapping[str, Tensor]) -> Tensor:
+    """b_ih + b_hh of the forget gate, the second of torch's four, (H,)."""
+    return (layer["bias_ih"] + layer["bias_hh"]).chunk(4)[1]
+
+
+def _draw(figure: Any, layers: Sequence[Tensor]) -> None:
+    """Time scales by rank, a line for each layer."""
+    (ax,) = plotting.panels(figure)
+    for (k, layer), shade in zip(enumerate(layers, 1), plotting.shades(len(layers)), strict=True):
+        share = (torch.arange(len(layer)) + 0.5) / len(layer)
+        ordered = layer.sort(descending=True).values
+        seen = ordered.where((ordered > 0) & ordered.isfinite(), torch.nan)
+        ax.plot(share, seen, color=shade, lw=1.8, label=f"layer {k}, {len(layer):,} units")
+    ax.set(yscale="log", xlabel="share of units with a longer time scale", ylabel="time scale (steps)")
+    plotting.small_legend(ax)
+
+
+def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str]]:
+    """A model of ours with these weights, on the task that settings name (`task=ptb_word`), and remarks.
+
+    A remark says that the model does worse than chance: then its words have other numbers than the task's. Those of
+    torch's and AWD-LSTM's examples are alike, in the order in which words first occur. Raises ConfigError.
+    """
+    config = _config(weights, settings)
+    from timescales.training import build
+
+    model, task, _ = build.build(config)
+    spec, path, name = task.spec, weights.path, config["task"]["name"]
+    if spec.width != weights.input_size:
+        raise ConfigError(f"{path} reads {weights.input_size} inputs a step, and task={name} gives {spec.width}")
+    wanted = {f"rnn.layers.{k}.{part}": t for k, layer in enumerate(weights.layers) for part, t in layer.items()}
+    if isinstance(spec.embedding, int):
+        assert weights.embedding is not None, "checked when the configuration was made"
+        wanted["vectors"] = weights.embedding
+    if weights.readout is not None:
+        weight, bias = weights.readout
+        wanted |= {"readout.weight": weight, "readout.bias": torch.zeros(len(weight)) if bias is None else bias}
+    own = model.state_dict()
+    for key, tensor in wanted.items():
+        if own[key].shape != tensor.shape:
+            what = "embedding" if key == "vectors" else key
+            sizes = f"of {tuple(tensor.shape)}, and task={name} needs {tuple(own[key].shape)}"
+            raise ConfigError(
+                f"{path}: its {what} is {sizes}: choose the text that it was trained on, by task or data_root"
+            )
+    model.load_state_dict(own | wanted)
+    found = {"config": config, "seed": config["seed"], "status": "a file of weights"}
+    run = OfFile(path, found, model.eval(), model, task)
+    return run, [] if weights.readout is None else _remarks(run)
+
+
+def _config(weights: Weights, settings: Sequence[str]) -> dict[str, Any]:
+    """The configuration of an LSTM of the file's sizes on a task."""
+    if any(word.startswith("model") for word in settings):
+        raise ConfigError("--weights: the file says what the model is: leave out model settings")
+    try:
+        with composing() as composer:
+            sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
+            overrides = [*settings, "model=lstm", *sizes, "device=auto"]
+            groups = composer.groups_of(overrides)
+            if composer.has(groups, "task.embedding") and weights.embedding is not None:
+                overrides.append(f"task.embedding={weights.input_size}")
+            if composer.has(groups, "task.tied"):
+                overrides.append(f"task.tied={weights.tied}")
+            config = identity.resolved(composer(overrides))
+    except Exception as error:
+        if (line := messages.one_line(error, list(settings))) is None:
+            raise
+        raise ConfigError(line) from error
+    if weights.embedding is None and config["task"].get("embedding") is not None:
+        raise ConfigError(f"{weights.path} has no embedding: without it no text can be read as vectors of words")
+    return config
+
+
+@torch.no_grad()
+def _remarks(run: OfFile) -> list[str]:
+    """What the loss on the first windows of the test text says of the words' numbers."""
+    losses: list[float] = []
+    state = None
+    for _, batch in zip(range(WINDOWS), run.task.batches("test"), strict=False):
+        output = run.model(batch, state)
+        state = output.state if run.task.spec.carried else None
+        losses.append(float(run.task.loss(output.logits, batch)))
+    loss, chance = sum(losses) / len(losses), run.task.chance()
+    if loss < chance:
+        return [f"loss on the first {len(losses)} windows of the test text: {loss:.2f} (at chance {chance:.2f})"]
+    return [f"its loss, {loss:.2f}, is above that of chance, {chance:.2f}: are its words numbered in another way?"]

@@ -1,0 +1,133 @@
+"""What needs no training: the authors' own published models, and the data, judged beside our runs.
+
+`analysis/released.py` computes the numbers, results/reanalysed/values.csv has them. A published model fills a value or
+a claim as a run with its settings would. No test is needed: the paper's sentence is about this model, or these data.
+
+A number of a published model is as printed if it has the printed digits; one of data that we draw, or an estimate of
+our own, if it is within the tolerance. A claim is as printed if its order is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from timescales.analysis.study import Source
+from timescales.files import csv_rows, csv_text
+from timescales.papers.table import FAILING, OFTENER, Cell, Claim, Table, expand, matches
+
+FOLDER = "reanalysed"  # in results/
+COLUMNS = ("kind", "of", "axes", "metric", "value")
+
+
+class Word(StrEnum):
+    """What a source says of a printed value or claim."""
+
+    AS_PRINTED = "as printed"
+    NOT_AS_PRINTED = "not as printed"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A printed value or claim, and what a published model or the data say of it.
+
+    numbers: of a value the source's number; of a claim the two that it compares, the first to be the better one. In
+    the printed unit.
+    """
+
+    item: Cell | Claim
+    word: Word
+    of: str
+    numbers: tuple[float, ...]
+
+
+def text(sources: Sequence[Source]) -> str:
+    """Sources as the text of values.csv, a line for each number."""
+    rows = [
+        {
+            "kind": source.kind,
+            "of": source.of,
+            "axes": json.dumps(source.axes),
+            "metric": metric,
+            "value": f"{value:.6g}",
+        }
+        for source in sources
+        for metric, value in source.values.items()
+    ]
+    return csv_text(rows, COLUMNS)
+
+
+def read(results: Path) -> list[Source]:
+    """The sources of results/reanalysed/values.csv; none where it is not there."""
+    found: dict[tuple[str, str, str], Source] = {}
+    for row in csv_rows(results / FOLDER / "values.csv"):
+        kind: Any = row["kind"]
+        key = (kind, row["of"], row["axes"])
+        source = found.setdefault(key, Source(kind, row["of"], json.loads(row["axes"]), {}))
+        source.values[row["metric"]] = float(row["value"])
+    return list(found.values())
+
+
+def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
+    """What sources say of a table's values and claims, in the table's order; one for each source, or pair of sources.
+
+    A published model counts where the table has runs like it. What a claim (its sides, `@`) or a cell (`where`) says of
+    its settings must be among the source's.
+    """
+    runs = [run.axes for run in expand(table)]
+    like = [source for source in sources if any(_alike(source.axes, axes) for axes in runs)]
+    found: list[Evidence] = []
+    printed: list[Cell | Claim] = [*table.cells, *table.claims]
+    for items, own in ((printed, like), (table.data, sources)):
+        for item in items:
+            if isinstance(item, Cell):
+                found += [_value(item, source) for source in own if _fills(item, source)]
+            elif item.decides and item.sign not in (*FAILING, OFTENER):
+                found += _claim(item, own)
+    return found
+
+
+def _alike(axes: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+    """Whether a source and a run have the same task and, of the settings that both name, the same values."""
+    return axes.get("task") == run.get("task") and all(run.get(key, value) == value for key, value in axes.items())
+
+
+def _fills(cell: Cell, source: Source) -> bool:
+    return cell.value is not None and cell.column in source.values and matches(source.axes, cell.where)
+
+
+def _value(cell: Cell, source: Source) -> Evidence:
+    number, printed = source.values[cell.column] * cell.scale, cell.value
+    assert printed is not None, "it is filled"
+    digits = len(str(printed).partition(".")[2])
+    allowed = cell.tolerance if source.kind == "data" else 0.5 * 10.0**-digits
+    return Evidence(cell, _word(abs(number - printed) <= allowed + 1e-9), source.of, (number,))
+
+
+def _claim(claim: Claim, sources: Sequence[Source]) -> list[Evidence]:
+    """A claim by each group of sources that share what its sides do not name."""
+    first, second = claim.columns
+    rows = [{"axes": source.axes, "source": source} for source in sources if {first, second} <= source.values.keys()]
+    found = []
+    for sides in claim.groups(rows).values():
+        pair = [sides[0][0]["source"], sides[-1][0]["source"]]
+        numbers = tuple(source.values[name] * claim.scale for source, name in zip(pair, claim.columns, strict=True))
+        of = dict.fromkeys(source.of for source in pair)
+        found.append(Evidence(claim, _word(_in_order(claim, *numbers)), " against ".join(of), numbers))
+    return found
+
+
+def _in_order(claim: Claim, first: float, second: float) -> bool:
+    if claim.sign == "~":
+        return abs(first - second) <= claim.tolerance
+    sign = 1.0 if claim.higher else -1.0
+    lead = sign * (first - second * (claim.times if claim.higher else 1.0 / claim.times))
+    return lead >= -claim.tolerance if claim.sign == ">=" else lead > claim.by
+
+
+def _word(as_printed: bool) -> Word:
+    return Word.AS_PRINTED if as_printed else Word.NOT_AS_PRINTED

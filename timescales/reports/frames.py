@@ -1,0 +1,57 @@
+"""All committed runs and verdicts as tables of pandas: `timescales.results()`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from timescales import paths
+from timescales.errors import ConfigError
+from timescales.reports import verdicts
+from timescales.runs import store
+
+if TYPE_CHECKING:  # imported when it is used: nothing on the way to a training needs it
+    import pandas
+
+
+class Results(NamedTuple):
+    """What `results` returns."""
+
+    runs: pandas.DataFrame
+    verdicts: pandas.DataFrame
+
+
+def results(folder: str | os.PathLike | None = None) -> Results:
+    """All runs and verdicts that lie in a folder of results.
+
+    runs: a row for each run of each table (a run that several tables share stands in each): `table`, `size` (paper or
+    tiny), the other columns of runs.csv, and the settings that the table varies, a column each ("model", "task.T").
+    Metrics are in a record's unit, an accuracy as a fraction; ">3000" steps (a run that never reached the threshold) is
+    `runs.metrics.Censored`.
+    verdicts: a row for each verdict, the fields of `reports.verdicts.Line`.
+
+    Args:
+        folder: results/ of a checkout, or of your own (the FOLDER of `timescales-report`); by default that of the
+            checkout or, in an installation, of the current folder.
+
+    Raises ConfigError where there are no results, as an installation has none of its own.
+    """
+    import pandas
+
+    place = Path(folder or (paths.RESULTS if paths.in_checkout() else "results"))
+    rows = [_row(path.parent.name, row) for path in sorted(place.glob("*/runs.csv")) for row in store.read_rows(path)]
+    judged = verdicts.read(place)
+    if not rows and not judged:
+        raise ConfigError(
+            f"no results in {place.resolve()}: an installation has none; give results/ of a checkout, "
+            "timescales.results(FOLDER), or write your own with timescales-report"
+        )
+    return Results(pandas.DataFrame(rows), pandas.DataFrame(judged))
+
+
+def _row(table: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row of runs.csv with its table, and its settings as columns."""
+    settings = json.loads(row.pop("axes"))
+    return {"table": table, "size": row.pop("profile"), **row, **settings}

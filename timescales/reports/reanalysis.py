@@ -1,0 +1,68 @@
+"""results/reanalysed/README.md: the numbers that need no training, and what tables say by them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from timescales.analysis.study import Source
+from timescales.reports.markdown import evidence_row, grid, number
+from timescales.reports.report import Report
+
+INTRO = """\
+# What needs no training
+
+Written by `make report` from [values.csv](values.csv), which this command computes, in minutes:
+
+```bash
+python scripts/reanalyse.py            # --check compares, and writes nothing
+```
+
+**Published models.** Mahto et al. put arrays of their trained models beside their code in February 2021, and removed
+them in March: the time scale of each unit, -1 / ln of its forget gate averaged over the test text, of the baseline and
+of the multi-timescale model on Penn Treebank and WikiText-2, and 23 ratios of perplexities for each of four bins of
+words. The command reads them from commit `f9361b21` of
+[their repository](https://github.com/HuthLab/multi-timescale-LSTM-LMs), and checks them; they are not part of this one.
+
+- Which of the paper's runs the time scales are of is not said.
+- The ratios are of table 3's multi-timescale model (figure 12): times its printed perplexities they are numbers of two
+  decimals, times those of table 1's they are not. Beside figure 3, which is of another run, they are a replication.
+- Figure 5 shows forget gates over one window of 70 words. Here a unit's mean gate is that of the whole test text.
+
+**Data alone.** The strings of Dyck-2 as our runs have them, and the training words of both corpora.
+"""
+OF_UNITS = {
+    "nearest alpha": "probe/timescale_law/alpha",
+    "distance": "probe/timescale_law/ks_inverse_gamma",
+    "of the nearest normal": "probe/timescale_law/ks_normal",
+    "share below 10 steps": "probe/timescale_law/below_10",
+    "longest (steps)": "probe/timescale_law/longest",
+}
+UNITS = """\
+## Time scales of the published models
+
+The distance is Kolmogorov and Smirnov's, of the units of all three layers, from the nearest inverse gamma distribution
+and from the nearest normal one of deviation .1. The paper prints alpha 1.4 for Penn Treebank; of the published models
+the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps.
+"""
+JUDGED = """\
+## What the tables say by them
+
+*As printed*: a model's number has the printed digits, one of data is within the tolerance, a claim's two numbers have
+its order. No test is needed: the sentence is about this model, or these data. The verdicts of a table are of our runs
+alone; these stand beside them.
+"""
+
+
+def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
+    """The text of results/reanalysed/README.md."""
+    units = [source for source in sources if OF_UNITS["nearest alpha"] in source.values]
+    body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
+    lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]
+    judged = [(report, found) for report in reports for found in report.reanalysed]
+    words = Counter(str(found.word) for _, found in judged)
+    lines += [f"{', '.join(f'{count} *{word}*' for word, count in words.most_common())}.", ""]
+    head = ["table", "what", "paper", "reanalysed", "of", "verdict"]
+    link = "[{0}](../{0}/table.md)"
+    rows = [[link.format(report.table.name), *evidence_row(found)] for report, found in judged]
+    return "\n".join([*lines, *grid(head, rows), ""])

@@ -1,0 +1,93 @@
+"""Numbers of their trained models that Mahto et al. 2021 released beside their code, and removed later.
+
+They are in the history of github.com/HuthLab/multi-timescale-LSTM-LMs (BSD 3-Clause licence), folder results/.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+
+from timescales.tasks.data.corpus import Corpus, digest, reason, whole
+
+FOLDER = "mahto-released"
+COMMIT = "f9361b2129045feee6ba00c2efd43068f0c100b8"
+URL = f"https://raw.githubusercontent.com/HuthLab/multi-timescale-LSTM-LMs/{COMMIT}/results"
+MODELS = ("PTB", "PTB-mts", "WT2", "WT2-mts")  # as their files name them; without -mts the baseline
+LAYERS = (1, 2, 3)
+BINS = (1, 2, 3, 4)  # of words, 1 the most frequent
+FILES = (
+    *(f"estimated_timescales/{model}_timescale_layer_{layer}_output.npy" for model in MODELS for layer in LAYERS),
+    *(f"unit_ablation/bin{k}.txt.npy" for k in BINS),
+)
+
+
+def time_scales(root: str | os.PathLike | None = None) -> dict[str, list[np.ndarray]]:
+    """For each of MODELS the time scales of its units in steps, an array (units,) of each layer, float32.
+
+    A time scale is -1 / ln of the unit's forget gate, averaged over the test text (their util/estimate_timescale.py).
+    root: see `data_root`. Raises MissingData if the files are not there and cannot be downloaded, and ValueError if
+    they are not those that were released.
+    """
+    arrays = iter(_released(root))
+    return {model: [next(arrays) for _ in LAYERS] for model in MODELS}
+
+
+def ratios(root: str | os.PathLike | None = None) -> np.ndarray:
+    """Perplexity with a group of 50 units of layer 2 silenced, over that without, by bin of words: (4, 23).
+
+    The groups are in the order of the units, the longest assigned time scale first (their util/model_ablation.py and
+    the notebook that draws them). Times the perplexities of table 3's multi-timescale model on the Penn Treebank, and
+    of no other table's, the ratios are numbers of two decimals: they are of that model. Raises what `time_scales` does.
+    """
+    return np.stack(_released(root)[-len(BINS) :])
+
+
+def _released(root: str | os.PathLike | None) -> list[np.ndarray]:
+    """The arrays of FILES, checked."""
+    path = CORPUS.locate(root)
+    _check(path, f"{path} is not what was released; delete it and fetch it again")
+    return _read(path)
+
+
+def _check(path: Path, otherwise: str) -> None:
+    """Raise ValueError, with these words and how they differ, if the files are not those that were released."""
+    if differs := CORPUS.differs(_count(path)):
+        raise ValueError(f"{otherwise} ({', '.join(differs)})")
+
+
+def _read(path: Path) -> list[np.ndarray]:
+    try:
+        return [np.load(path / file, allow_pickle=False) for file in FILES]
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
+
+
+def _count(path: Path) -> dict[str, int | str]:
+    arrays = _read(path)
+    units, silenced = (sum(map(len, part)) for part in (arrays[: -len(BINS)], arrays[-len(BINS) :]))
+    return {"time scales": units, "ratios": silenced, "digest": digest(arrays)}
+
+
+def _download(base: Path) -> None:
+    with whole(base / FOLDER) as folder:
+        for file in FILES:
+            target = folder / FOLDER / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with urllib.request.urlopen(f"{URL}/{file}", timeout=30) as answer:
+                target.write_bytes(answer.read())
+        _check(folder / FOLDER, f"{URL} sent something else than what was released")
+
+
+CORPUS = Corpus(
+    name="mahto_released",
+    title="released time scales of Mahto et al. 2021",
+    patterns=(FOLDER, f"*/{FOLDER}"),
+    counts={"time scales": 10_800, "ratios": 92, "digest": "44453b1f0c563867"},
+    count=_count,
+    url=f"{URL}/{FILES[0]}",
+    download=_download,
+)
