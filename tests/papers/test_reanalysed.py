@@ -204,4 +204,4 @@ def test_the_script_writes_the_numbers_and_compares(script, tmp_path, monkeypatc
     line = script("reanalyse")
     assert line.startswith("error: released time scales of Mahto et al. 2021 is not under")
     assert "fetch_data.py mahto_released" in line
-    assert files.FOLDER in line
+    assert files.FILES[0] in line

@@ -39,10 +39,10 @@ def test_the_real_arrays():
 
 def test_other_arrays_are_refused(tmp_path):
     folder = released_files.write(tmp_path)
-    with pytest.raises(ValueError, match=r"is not what was released; delete it .* \(432 of 10,800 time scales\)"):
+    with pytest.raises(ValueError, match=r"is not what was released \(432 of 10,800 time scales\): move it"):
         released.time_scales(tmp_path)
     (folder / released.FILES[0]).write_bytes(b"\x93NUMPY")
-    with pytest.raises(ValueError, match=r"cannot be read .*: delete it and fetch it again"):
+    with pytest.raises(ValueError, match=r"layer_1_output\.npy cannot be read .*: move it elsewhere"):
         released.ratios(tmp_path)
 
 

@@ -5,15 +5,19 @@ They are in the history of github.com/HuthLab/multi-timescale-LSTM-LMs (BSD 3-Cl
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import urllib.request
 from pathlib import Path
 
 import numpy as np
 
-from timescales.tasks.data.corpus import Corpus, digest, reason, whole
+from timescales.tasks.data.corpus import Corpus, digest, whole
+from timescales.tasks.data.places import Layout, Named
 
 FOLDER = "mahto-released"
+NAMES = r"mahto[-_ ]released.*|multi-timescale-lstm-lms.*"  # of folders and archives with them; the latter: GitHub's
 COMMIT = "f9361b2129045feee6ba00c2efd43068f0c100b8"
 URL = f"https://raw.githubusercontent.com/HuthLab/multi-timescale-LSTM-LMs/{COMMIT}/results"
 MODELS = ("PTB", "PTB-mts", "WT2", "WT2-mts")  # as their files name them; without -mts the baseline
@@ -48,26 +52,22 @@ def ratios(root: str | os.PathLike | None = None) -> np.ndarray:
 
 def _released(root: str | os.PathLike | None) -> list[np.ndarray]:
     """The arrays of FILES, checked."""
-    path = CORPUS.locate(root)
-    _check(path, f"{path} is not what was released; delete it and fetch it again")
-    return _read(path)
+    place = CORPUS.locate(root)
+    arrays = _read(place)
+    if differs := CORPUS.differs(_counts(arrays)):
+        raise ValueError(f"{place} is not what was released ({', '.join(differs)}): {CORPUS.again}")
+    return arrays
 
 
-def _check(path: Path, otherwise: str) -> None:
-    """Raise ValueError, with these words and how they differ, if the files are not those that were released."""
-    if differs := CORPUS.differs(_count(path)):
-        raise ValueError(f"{otherwise} ({', '.join(differs)})")
+def _read(place: Path) -> list[np.ndarray]:
+    arrays = []
+    for file in CORPUS.files(place):
+        with CORPUS.reading(file.name):
+            arrays.append(np.load(io.BytesIO(file.read()), allow_pickle=False))
+    return arrays
 
 
-def _read(path: Path) -> list[np.ndarray]:
-    try:
-        return [np.load(path / file, allow_pickle=False) for file in FILES]
-    except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read ({reason(error)}): delete it and fetch it again") from error
-
-
-def _count(path: Path) -> dict[str, int | str]:
-    arrays = _read(path)
+def _counts(arrays: list[np.ndarray]) -> dict[str, int | str]:
     units, silenced = (sum(map(len, part)) for part in (arrays[: -len(BINS)], arrays[-len(BINS) :]))
     return {"time scales": units, "ratios": silenced, "digest": digest(arrays)}
 
@@ -79,15 +79,17 @@ def _download(base: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             with urllib.request.urlopen(f"{URL}/{file}", timeout=30) as answer:
                 target.write_bytes(answer.read())
-        _check(folder / FOLDER, f"{URL} sent something else than what was released")
+        if differs := CORPUS.differs(_counts(_read(folder / FOLDER))):
+            raise ValueError(f"{URL} sent something else than what was released ({', '.join(differs)})")
 
 
 CORPUS = Corpus(
     name="mahto_released",
     title="released time scales of Mahto et al. 2021",
-    patterns=(FOLDER, f"*/{FOLDER}"),
+    layouts=(Layout({file: re.escape(file.lower()) for file in FILES}),),
+    named=Named(folders=NAMES, archives=NAMES),
     counts={"time scales": 10_800, "ratios": 92, "digest": "44453b1f0c563867"},
-    count=_count,
+    count=lambda place: _counts(_read(place)),
     url=f"{URL}/{FILES[0]}",
     download=_download,
 )
