@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
 from timescales.errors import ConfigError, nearest
+from timescales.papers import under
 from timescales.papers.table import (
     FAILING,
     SELECTS,
@@ -72,6 +73,12 @@ def parse(node: Mapping[str, Any]) -> Table:
     }
     table = Table(**values | _texts(where, values))
     _check_runs(file, table)
+    runs = [run.axes for run in expand(table)]
+    table = replace(
+        table,
+        cells=under.cells(table.cells, table.assumed, runs),
+        claims=under.claims(table.claims, table.assumed, runs),
+    )
     if tiny is not None:
         table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
     _check_claims(file, table)
@@ -225,9 +232,7 @@ def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
     others = assumed.get("select", {}).get("tries", [])
     if not all(other in SELECTS for other in others):
         raise ConfigError(f"{where}.select.try must be a list of best or last, not {others}")
-    return {
-        key: Assumption(said=values["said"], tries=tuple(values.get("tries", ()))) for key, values in assumed.items()
-    }
+    return {key: Assumption(**values | {"tries": tuple(values.get("tries", ()))}) for key, values in assumed.items()}
 
 
 def _grid(where: str, node: Any) -> Grid:
@@ -247,6 +252,10 @@ def _grid(where: str, node: Any) -> Grid:
 def _check_runs(file: str, table: Table) -> None:
     """Raise ConfigError for a cell that no run can fill, or a figure that shows none."""
     runs = expand(table)
+    for key, assumption in table.assumed.items():
+        for value in assumption.shown:
+            if not any(run.axes.get(key) == value for run in runs):
+                raise ConfigError(f"{file}: assumed.{key}.shown: no run has {key}={value}; add it to runs")
     if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
         raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table.cells:
