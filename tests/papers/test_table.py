@@ -75,7 +75,13 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
         (run,) = expand(
             load.table("chien_table3"),
             None,
-            {"seed": [2], "model": ["plstm"], "task.sampling": ["async"], "task.time_input": [False]},
+            {
+                "seed": [2],
+                "model": ["plstm"],
+                "task.sampling": ["async"],
+                "task.time_input": [False],
+                "task.negatives": ["log_uniform"],
+            },
         )
         by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
         assert identity.slug(composer(run.overrides)) == identity.slug(by_hand)

@@ -38,6 +38,7 @@ EXPECTED = [
     [
         *labels("Figure", [1, 2, 3, 4, 5, "A.1", "A.2", "A.3", "A.4", "A.5"]),
         *labels("Table", [1, 2, 3]),
+        *labels("Table", ["1, other models", "2, other models", "3, Phased LSTM"]),
         "Section 4.4",
         "Section 5.2",
         "Abstract",

@@ -201,3 +201,23 @@ def test_frequency_defaults(sampling, horizon):
     assert (task.spec.input_size, task.spec.output_size, task.spec.readout) == (1, 2, "last")
     assert task.chance() == pytest.approx(0.6924, abs=1e-4)  # entropy of 51.98 %
     assert Frequency(negatives="uniform").chance() == pytest.approx(math.log(2), abs=1e-12)
+
+
+def test_the_time_as_an_input_in_units_of_the_longest_sequence():
+    raw, longest = (
+        next(Frequency(time_input=True, time_unit=unit, train_size=64).batches("train")) for unit in ("raw", "longest")
+    )
+    assert 60 < raw.x[..., 1].max() <= 125
+    torch.testing.assert_close(longest.x[..., 1], raw.x[..., 1] / 125)
+    assert torch.equal(longest.x[..., 0], raw.x[..., 0])
+    assert torch.equal(longest.dt, raw.dt)
+
+
+def test_without_the_clock_every_step_counts_as_one():
+    with_clock, without = (next(Frequency(dt=dt, train_size=64).batches("train")) for dt in (True, False))
+    assert without.dt is None
+    assert torch.equal(without.x, with_clock.x)
+    torch.manual_seed(0)
+    layer = timescales.PLSTM(1, 4)
+    ones = torch.ones_like(with_clock.dt)
+    torch.testing.assert_close(layer(without.x, mask=without.mask)[0], layer(without.x, dt=ones, mask=without.mask)[0])

@@ -149,11 +149,14 @@ def test_a_key_at_its_default_is_not_in_the_id():
         return identity.identity(config("task=frequency", "model=plstm", *overrides))
 
     assert of() == "7eda5edfd218"  # the id that it had before there were these keys
-    assert of("model.block=plain", "model.gap_input=false") == of()
-    assert len({of(), of("model.block=residual"), of("model.gap_input=true")}) == 3
+    assert of("model.block=plain", "model.gap_input=false", "task.time_unit=raw", "task.dt=true") == of()
+    other = ("model.block=residual", "model.gap_input=true", "task.time_unit=longest", "task.dt=false")
+    assert len({of(), *map(of, other)}) == 5
     plain = identity.resolved(config("task=frequency", "model=plstm"))
     for key in ("block", "gap_input"):
         del plain["model"][key]
+    for key in ("time_unit", "dt"):
+        del plain["task"][key]
     assert identity.identity(plain) == of()
 
 

@@ -19,6 +19,8 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 
 # The keys that conf/config.yaml gives to every model, with their defaults.
 MODEL_DEFAULTS = {"block": "plain", "gap_input": False}
+# Keys that a task got when runs of it were finished, with their defaults.
+TASK_DEFAULTS = {"time_unit": "raw", "dt": True}
 
 
 @dataclass

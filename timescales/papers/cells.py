@@ -210,7 +210,8 @@ def _verdict(
     if any(row["stale"] for row in own):
         return Verdict(Word.STALE)
     why = out_of_reach(cell)
-    about = Verdict(Word.CANNOT if why else Word.NOT_RUN, why=why, calibrated=cell.calibrated)
+    kind = Word.CANNOT if why else Word.NOT_RUN
+    about = Verdict(kind, why=why, calibrated=cell.calibrated, under=cell.under)
     if sample.mean is None and not sample.failed:
         return about
     few = sample.mean is not None and sample.ended < cell.n_min

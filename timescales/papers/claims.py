@@ -132,7 +132,8 @@ def _finding(claim: Claim, rows: Sequence[Row], planned: Sequence[Row] | None) -
     groups = claim.groups(rows)
     wanted = groups if planned is None else claim.groups(planned)
     own = [row for sides in groups.values() for side in sides for row in side]
-    about = Verdict(Word.NOT_RUN, why=out_of_reach(claim, wanted), missing=True, calibrated=claim.calibrated)
+    about = Verdict(Word.NOT_RUN, why=out_of_reach(claim, wanted), missing=True)
+    about = replace(about, calibrated=claim.calibrated, under=claim.under)
     if any(row["stale"] for row in own):
         return Finding(replace(about, word=Word.STALE, why="")), None
     rule = _oftener if claim.sign == OFTENER else _failures if claim.sign in FAILING else _compare

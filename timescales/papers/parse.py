@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
 from timescales.config.overrides import read_yaml
 from timescales.errors import ConfigError, nearest
+from timescales.papers import under
 from timescales.papers.table import (
     FAILING,
     OFTENER,
@@ -77,6 +78,12 @@ def parse(node: Mapping[str, Any]) -> Table:
     table = Table(**values | _texts(where, values))
     _check_runs(file, table)
     _check_calibrated(file, table)
+    runs = [run.axes for run in expand(table)]
+    table = replace(
+        table,
+        cells=under.cells(table.cells, table.assumed, runs),
+        claims=under.claims(table.claims, table.assumed, runs),
+    )
     table = replace(table, cells=_planned(table))
     if tiny is not None:
         table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
@@ -286,6 +293,10 @@ def _grid(where: str, node: Any) -> Grid:
 def _check_runs(file: str, table: Table) -> None:
     """Raise ConfigError for a cell that no run can fill, or a figure that shows none."""
     runs = expand(table)
+    for key, assumption in table.assumed.items():
+        for value in assumption.shown:
+            if not any(run.axes.get(key) == value for run in runs):
+                raise ConfigError(f"{file}: assumed.{key}.shown: no run has {key}={value}; add it to runs")
     if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
         raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table.cells:

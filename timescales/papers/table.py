@@ -149,6 +149,9 @@ class Cell(Measure):
     # Filled by parse.py: the smallest difference to another value that the paper concludes from, and its planned runs.
     gap: float | None = None
     planned: int = 0
+    # Filled by under.py: its place in the file, and in words the view that this is of, if it has several.
+    number: int = 0
+    under: str = ""
 
     @property
     def spread(self) -> float | None:
@@ -205,6 +208,10 @@ class Claim(Measure):
     sign: Literal[">", ">=", "~", "fails", "never fails", "sometimes fails", "fails more often than"] = ">"
     place: Where = field(default_factory=dict)
     text: str = ""  # the line, with the claim's other keys in words
+    # Filled by `under.py`: its place in the file, and the view that it is judged under; in words if it has several.
+    number: int = 0
+    view: Where = field(default_factory=dict)
+    under: str = ""
 
     @property
     def decides(self) -> bool:
@@ -220,11 +227,11 @@ class Claim(Measure):
         """Groups of runs that share all settings but the seed and what the sides name; in each the runs by side.
 
         Args:
-            rows: all with "axes". A group in which a side has no runs is left out.
+            rows: all with "axes". Those beyond the claim's view, and a group in which a side has no runs, are left out.
         """
-        named = {"seed"}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
+        named = {"seed", *self.view}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
         groups: dict[str, list[list[Row]]] = {}
-        for row in (row for row in rows if matches(row["axes"], self.place)):
+        for row in (row for row in rows if matches(row["axes"], self.place) and agrees(row["axes"], self.view)):
             for k in (k for k, side in enumerate(self.sides) if matches(row["axes"], side)):
                 shared = json.dumps({key: v for key, v in row["axes"].items() if key not in named}, sort_keys=True)
                 groups.setdefault(shared, [[] for _ in self.sides])[k].append(row)
@@ -247,11 +254,13 @@ class Cited:
 class Assumption:
     """A setting that the paper does not state."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("said", "try", "calibrated")
+    KEYS: ClassVar[tuple[str, ...]] = ("said", "try", "calibrated", "shown")
     said: str  # what is assumed, and by which source
     # Whether it was chosen by looking at a result. The values and claims that it was chosen by say so, too: they are
     # shown, and leave the counts.
     calibrated: bool = False
+    # Values that runs of the table have, each in words; what is printed is judged under each of them (see under.py).
+    shown: Mapping[Any, str] = field(default_factory=dict, metadata={"yaml": dict})
     # In the file: `try`, other values (see reports/sensitivity.py).
     tries: tuple[Any, ...] = field(default=(), metadata={"key": "try", "yaml": list})
 
@@ -407,3 +416,8 @@ def matches(axes: Mapping[str, Any], where: Where) -> bool:
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
         for key, value in where.items()
     )
+
+
+def agrees(axes: Mapping[str, Any], view: Where) -> bool:
+    """Whether a run has the values of a view in those of its settings that the run has."""
+    return all(axes.get(key, value) == value for key, value in view.items())

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from timescales.papers.significance import false_discovery
 from timescales.papers.table import Cell, Claim, Row, Table
@@ -64,6 +64,7 @@ class Outcome(StrEnum):
     REFUTED = "refuted"  # by as many runs as the paper has
     TOO_SMALL = "too small"
     DIFFER = "differ"
+    DEPENDS = "depend on an unstated setting"  # under one of its values this, under another that
     UNDECIDED = "undecided"
     NOT_RUN = "not run"  # some of the runs that it is about are missing
     CANNOT = "cannot be decided"
@@ -159,6 +160,7 @@ class Verdict:
     counts: Counts | None = None  # of a table
     partial: bool = False  # some runs had only a part of the data
     calibrated: bool = False  # a setting was chosen by looking at what it is about
+    under: str = ""  # the values of unstated settings that it was judged under, where there are several (see under.py)
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,11 @@ class CellResult:
     verdict: Verdict
 
     @property
+    def number(self) -> int:
+        """The place of the value in the table's file."""
+        return self.cell.number
+
+    @property
     def outcome(self) -> Outcome:
         """What it counts as."""
         if self.cell.calibrated:
@@ -256,6 +263,11 @@ class ClaimResult:
     numbers: Comparison | Failures | tuple[Failures, Failures] | None = None
 
     @property
+    def number(self) -> int:
+        """The place of the claim in the table's file."""
+        return self.claim.number
+
+    @property
     def outcome(self) -> Outcome:
         """What it counts as; against the paper only by as many runs as the paper has."""
         word, few = self.verdict.word, self.verdict.few
@@ -268,6 +280,9 @@ class ClaimResult:
         if word == Word.CANNOT:
             return Outcome.CANNOT
         return Outcome.NOT_RUN if self.verdict.missing or word in (Word.NOT_RUN, Word.STALE) else Outcome.UNDECIDED
+
+
+Result = TypeVar("Result", CellResult, ClaimResult)
 
 
 def partial(rows: Sequence[Row]) -> bool:
@@ -295,8 +310,8 @@ def judge_table(
         complete: whether all of its runs have ended.
     """
     counts = Counts(
-        Counter(result.outcome for result in claims if result.claim.decides),
-        Counter(result.outcome for result in cells if result.verdict.word != Word.BLANK),
+        Counter(outcome for outcome, _ in items([result for result in claims if result.claim.decides])),
+        Counter(outcome for outcome, _ in items([result for result in cells if result.verdict.word != Word.BLANK])),
         hypotheses=any(result.claim.hypothesis for result in claims),
     )
     word = _word(counts.conclusions or counts.values, bool(rows), complete)
@@ -304,8 +319,22 @@ def judge_table(
     return Verdict(word, counts=counts, partial=partial(rows), calibrated=calibrated)
 
 
+def items(results: Sequence[Result]) -> list[tuple[Outcome, list[Result]]]:
+    """Each printed value, or each claim, with what it counts as: once, also where several settings are judged."""
+    found: dict[int, list[Result]] = {}
+    for result in results:
+        found.setdefault(result.number, []).append(result)
+    return [(_together({result.outcome for result in of_one}), of_one) for of_one in found.values()]
+
+
+def _together(outcomes: set[Outcome]) -> Outcome:
+    if len(outcomes) == 1:
+        return next(iter(outcomes))
+    return Outcome.NOT_RUN if Outcome.NOT_RUN in outcomes else Outcome.DEPENDS
+
+
 def _word(found: Counter[Outcome], begun: bool, complete: bool) -> Word:
-    open_ones = found[Outcome.UNDECIDED] + found[Outcome.NOT_RUN]
+    open_ones = found[Outcome.UNDECIDED] + found[Outcome.NOT_RUN] + found[Outcome.DEPENDS]
     hold, fall = (sum(found[outcome] for outcome in outcomes) for outcomes in (FOR, AGAINST))
     if not open_ones + hold + fall:
         return Word.CANNOT

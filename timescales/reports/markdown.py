@@ -23,6 +23,7 @@ from timescales.papers.verdict import (
     Side,
     Verdict,
     Word,
+    items,
 )
 from timescales.reports.report import Origin, Price, Report, Setting
 from timescales.runs.metrics import Censored, is_steps
@@ -56,8 +57,9 @@ OF_STUDIES = {Word.REPRODUCED: "all hypotheses hold", Word.NOT_REPRODUCED: "no h
 
 
 def text(verdict: Verdict) -> str:
-    """A verdict with its remarks: "holds (n=2, 1 of 3 groups)"."""
-    return " ".join([word(verdict), *(f"({remark})" for remark in remarks(verdict))])
+    """A verdict with its remarks: "holds under t/125 (n=2, 1 of 3 groups)"."""
+    under = [f"under {verdict.under}"] if verdict.under else []
+    return " ".join([word(verdict), *under, *(f"({remark})" for remark in remarks(verdict))])
 
 
 def word(verdict: Verdict) -> str:
@@ -194,13 +196,16 @@ def _head(report: Report) -> list[str]:
 
 
 def decided(report: Report) -> list[str]:
-    """Which conclusions hold and which do not, where a table's word does not say it of all."""
+    """Which conclusions hold, which do not, and which depend on a setting, where a table's word does not say it."""
     if report.verdict.word not in (Word.MIXED, Word.PARTLY_DECIDED):
         return []
     found: dict[Outcome, list[str]] = {}
-    for result in (result for result in report.claims if result.claim.decides):
-        if result.outcome in (*FOR, *AGAINST):
-            found.setdefault(result.outcome, []).append(f"`{result.claim.text}`")
+    for outcome, results in items([result for result in report.claims if result.claim.decides]):
+        claim = f"`{results[0].claim.text}`"
+        if outcome == Outcome.DEPENDS:
+            claim += f" ({', '.join(text(result.verdict) for result in results)})"
+        if outcome in (*FOR, *AGAINST, Outcome.DEPENDS):
+            found.setdefault(outcome, []).append(claim)
     return [f"{outcome.capitalize()}: {', '.join(claims)}." for outcome, claims in found.items()]
 
 

@@ -115,10 +115,9 @@ def _evidence(report: Report, found: reanalysed.Evidence) -> Line:
 
 def _about(item: Cell | Claim, report: Report) -> dict[str, Any]:
     """What a value or a claim says of itself and of its place."""
-    under = getattr(item, "under", "")
     if isinstance(item, Cell):
-        return {"under": under, "printed": item.value, "at": item.at or report.table.source}
-    return {"under": under, "at": item.at or item.dated, "quote": item.quote}
+        return {"under": item.under, "printed": item.value, "at": item.at or report.table.source}
+    return {"under": item.under, "at": item.at or item.dated, "quote": item.quote}
 
 
 def item_of(item: Cell | Claim) -> str:

@@ -13,6 +13,7 @@ DURATION = 125.0  # time units within which every wave lies
 SHORTEST = 15.0  # duration of the shortest wave in time units, and the smallest number of asynchronous points
 BAND = (5.0, 6.0)  # periods of label 1
 PERIODS = (1.0, 100.0)
+UNITS = {"raw": 1.0, "longest": DURATION}  # of the time as an input
 
 
 class Frequency(Task):
@@ -34,6 +35,8 @@ class Frequency(Task):
 
     sampling: "sync_1" (a point every 1 time unit), "sync_01" (every 0.1) or "async" (at random times).
     time_input: whether the time is added as a second input.
+    time_unit: the unit of that input: "raw", the data's own, up to 125; or "longest", the longest sequence, up to 1.
+    dt: whether the model gets the time since the previous point; without it a step counts as 1 for every cell.
     negatives: the distribution of the other periods: "log_uniform" on [1, 100] (the released generator; a period that
         falls in the band is labelled 1), or "uniform" on [1, 100] outside the band (Chien et al.'s text).
     """
@@ -43,6 +46,8 @@ class Frequency(Task):
         *,
         sampling: str = "async",
         time_input: bool = False,
+        time_unit: str = "raw",
+        dt: bool = True,
         negatives: str = "log_uniform",
         batch_size: int = 32,
         train_size: int = 5_000,
@@ -61,7 +66,9 @@ class Frequency(Task):
         )
         check_choice("sampling", sampling, ("async", "sync_1", "sync_01"))
         check_choice("negatives", negatives, ("log_uniform", "uniform"))
+        check_choice("time_unit", time_unit, tuple(UNITS))
         self.sampling, self.time_input, self.negatives = sampling, time_input, negatives
+        self.time_unit, self.dt = UNITS[time_unit], dt
         self.interval = {"async": 1.0, "sync_1": 1.0, "sync_01": 0.1}[sampling]
         self.spec = Spec("real", 2 if time_input else 1, 2, "last", horizon=round(DURATION / self.interval))
 
@@ -70,13 +77,11 @@ class Frequency(Task):
         time, exists, phase, label = self._draw(end - first, generator)
         time, exists, phase = (self.moved(values) for values in (time, exists, phase))
         wave = torch.sin(2.0 * math.pi * time / phase[:, :1] - phase[:, 1:]) * exists
-        gap = time.diff(dim=1, prepend=time[:, :1])
-        first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
-        dt = torch.where(exists & ~first_point, gap, 1.0)
-        channels = [wave, time * exists] if self.time_input else [wave]
+        channels = [wave, time / self.time_unit * exists] if self.time_input else [wave]
         dtype = torch.get_default_dtype()
         x = torch.stack(channels, -1).transpose(0, 1).to(dtype)
-        return Batch(x.contiguous(), self.moved(label), exists.T.contiguous(), dt.T.to(dtype).contiguous())
+        dt = _gaps(time, exists).T.to(dtype).contiguous() if self.dt else None
+        return Batch(x.contiguous(), self.moved(label), exists.T.contiguous(), dt)
 
     def _draw(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """n random waves: the times of their points (n, S) float64 and which points exist (n, S), padded at the front;
@@ -126,6 +131,13 @@ class Frequency(Task):
         extra = math.log(BAND[1] / BAND[0]) / math.log(PERIODS[1] / PERIODS[0])
         positive = 0.5 + (0.5 * extra if self.negatives == "log_uniform" else 0.0)
         return entropy_of_bit(positive)
+
+
+def _gaps(time: Tensor, exists: Tensor) -> Tensor:
+    """The time since the previous point, (n, S); 1 at the first point and where there is none."""
+    gap = time.diff(dim=1, prepend=time[:, :1])
+    first_point = torch.cat([exists[:, :1], exists[:, 1:] & ~exists[:, :-1]], 1)
+    return torch.where(exists & ~first_point, gap, 1.0)
 
 
 def _uniform(generator: torch.Generator, low: float, high: float | Tensor, *shape: int) -> Tensor:
