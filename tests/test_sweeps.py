@@ -37,7 +37,7 @@ def test_sweep_skips_resumes_and_goes_on_after_a_failure(train, tmp_path, monkey
     assert wider.status == 1
     assert "8 runs: 2 finished, skipped; 6 to run" in wider.out
     assert wider.out.count("T must be at least 0") == 4
-    assert "task.T=-3 model=lstm: no finished record here; n = 0 of 2" in wider.out
+    assert "model=lstm task.T=-3: no finished record here; n = 0 of 2" in wider.out
     assert "4 of 8 runs failed" in wider.err
     assert "Traceback" not in wider.out + wider.err
     assert len(list((tmp_path / "runs").iterdir())) == 6

@@ -6,6 +6,7 @@ python scripts/bench/gpu_machine.py --rows FILE [--device cpu]
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 import shutil
@@ -73,7 +74,7 @@ def main() -> None:
         note(multiprocessors=torch.cuda.get_device_properties(0).multi_processor_count)
     for module in ("triton", "numpy", "hydra", "omegaconf", "pytest", "xdist"):
         try:
-            note(**{module: getattr(__import__(module), "__version__", "here")})
+            note(**{module: getattr(importlib.import_module(module), "__version__", "here")})
         except ImportError:
             note(**{module: "missing"})
     note(nvidia_smi=first_line(["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"]))

@@ -16,16 +16,16 @@ QUOTED, OURS = TWO.claims
 
 
 def cells_of(texts):
-    return [CellResult(TWO.cells[0], Sample(), Verdict(Word(text))) for text in texts]
+    return [CellResult(replace(TWO.cells[0], number=k), Sample(), Verdict(Word(text))) for k, text in enumerate(texts)]
 
 
 def claims_of(texts, claim=QUOTED):
     """Results that read like this: "refuted (n=1)", "in order (missing)"."""
     found = []
-    for text in texts:
+    for k, text in enumerate(texts):
         word, _, remark = text.partition(" (")
         about = Verdict(Word(word), few="n=" in remark, missing="missing" in remark)
-        found.append(ClaimResult(claim, about))
+        found.append(ClaimResult(replace(claim, number=k), about))
     return found
 
 
@@ -99,7 +99,7 @@ def test_a_table_whose_conclusions_are_decided_needs_no_more_runs():
 
 
 def test_what_a_setting_was_chosen_by_is_shown_and_not_counted():
-    cell = replace(TWO.cells[0], calibrated=True)
+    cell = replace(TWO.cells[0], calibrated=True, number=1)
     chosen = [CellResult(cell, Sample(), Verdict(Word.AGREES, calibrated=True))]
     assert markdown.text(chosen[0].verdict) == "agrees (calibrated)"
     found = verdict.judge_table([*chosen, *cells_of(["lower"])], [], RUN)
@@ -108,7 +108,7 @@ def test_what_a_setting_was_chosen_by_is_shown_and_not_counted():
         "0 of 1 values agree, 1 differ (1 calibrated)",
     )
     claim = claims_of(["holds"], replace(QUOTED, calibrated=True))
-    found = verdict.judge_table([], [*claim, *claims_of(["refuted"])], RUN)
+    found = verdict.judge_table([], [*claim, claims_of(["holds", "refuted"])[1]], RUN)
     assert (found.word, markdown.counts(found.counts)) == (
         "not reproduced",
         "0 of 1 conclusions hold, 1 refuted (1 calibrated)",

@@ -52,7 +52,7 @@ def test_a_tables_view_shows_its_runs_and_no_others(dashboard):
     key, groups = filtered(model)
     assert key == {"section": "run", "name": "group"}
     assert groups[-1] == "chien_table3"  # the run that carries its verdicts
-    assert len(groups) == 18 + 1  # 90 runs of five seeds
+    assert len(groups) == 28 + 1  # 140 runs of five seeds
     with compose.composing() as composer:
         asked = ["task=frequency", "model=plstm", "task.sampling=async", "task.time_input=false", "seed=3"]
         cfg = composer(["table=chien_table3", *asked])
@@ -66,7 +66,7 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
     model = built(dashboard, "chien_table3")
     assert (model.display_name, model.entity, model.project) == ("chien_table3", "someone", "timescales")
     (text,) = by_type(model, "Markdown Panel")
-    assert "| plstm | no | async | 92.57 (0.5) |" in text["value"]
+    assert "| plstm | no | async |  | log_uniform | 92.57 (0.5) |" in text["value"]
     assert "figure.png" not in text["value"]  # no file of W&B's
     assert [bar["metrics"] for bar in by_type(model, "Bar Chart")] == [["last/test/accuracy"]]  # as the table selects
     assert [bar["metrics"] for bar in by_type(built(dashboard, "chien_table1"), "Bar Chart")] == [["test/accuracy"]]
@@ -78,6 +78,8 @@ def test_a_tables_view_has_its_values_curves_and_colours(dashboard):
         "model.value.name",
         "task.value.sampling",
         "task.value.time_input",
+        "task.value.time_unit",
+        "task.value.negatives",
     ]
     assert set(model.spec.section.custom_run_colors.values()) == set(plotting.COLOURS.values())
 

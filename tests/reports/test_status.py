@@ -35,7 +35,7 @@ def test_status_counts_what_is_committed():
     there = store.read_rows(ROOT / "results" / "chien_table3" / "runs.csv")
     assert committed + stale == sum(row["profile"] == "paper" for row in there) > 0
     assert (finished, begun) == (0, 0)
-    assert committed + stale + missing == 90
+    assert committed + stale + missing == 140
     assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
 
 
@@ -92,13 +92,13 @@ assert "torch" not in sys.modules
 
 
 def test_the_runs_of_a_table_are_listed_without_torch():
-    code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async")
+    code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async", "task.time_input=true")
     assert code == 0, lines
     head, *body = (line.split() for line in lines)
-    assert set(head) == {"model", "time_input", "sampling", "seed", "state", "directory"}
+    assert set(head) == {"model", "time_input", "time_unit", "negatives", "sampling", "seed", "state", "directory"}
     runs = [dict(zip(head, row, strict=True)) for row in body]
-    assert sorted((run["time_input"], run["seed"]) for run in runs) == [
-        (t, seed) for t in ("no", "yes") for seed in "01"
+    assert sorted((run["time_unit"], run["seed"]) for run in runs) == [
+        (unit, seed) for unit in ("longest", "raw") for seed in "01"
     ]
     assert {(run["model"], run["sampling"]) for run in runs} == {("plstm", "async")}
     assert {run["state"] for run in runs} <= {"committed", "stale", "missing"}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from timescales.papers.table import Assumption, Cell, Claim, Where, agrees, matches
+from timescales.papers.table import Assumption, Cell, Claim, Grid, Table, Where, agrees, expand, matches
 
 Axes = Mapping[str, Any]
 
@@ -66,3 +66,16 @@ def _different(
     shown = [key for key, entry in assumed.items() if entry.shown]
     several = [key for key in shown if len({json.dumps(view[key]) for view in different}) > 1]
     return [(view, {key: assumed[key].shown[view[key]] for key in several}) for view in different]
+
+
+def as_assumed(table: Table) -> Table:
+    """A table with the first value of each shown setting alone: its runs, and each printed value and claim once."""
+    view = views(table.assumed)[0]
+    runs = tuple(Grid(run.axes) for run in expand(table) if agrees(run.axes, view))
+    return replace(table, runs=runs, cells=_first(table.cells), claims=_first(table.claims))
+
+
+def _first(items: Sequence[Any]) -> tuple[Any, ...]:
+    """Of the cells or claims of one number the first."""
+    first = {item.number: item for item in reversed(items)}
+    return tuple(first[number] for number in sorted(first))

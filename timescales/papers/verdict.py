@@ -64,7 +64,7 @@ class Outcome(StrEnum):
     REFUTED = "refuted"  # by as many runs as the paper has
     TOO_SMALL = "too small"
     DIFFER = "differ"
-    DEPENDS = "depend on an unstated setting"  # under one of its values this, under another that
+    DEPENDS = "depend on a setting"  # under one of its values this, under another that
     UNDECIDED = "undecided"
     NOT_RUN = "not run"  # some of the runs that it is about are missing
     CANNOT = "cannot be decided"

@@ -16,7 +16,7 @@ from html import escape, unescape
 from pathlib import Path
 from typing import NamedTuple
 
-from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, sum_of
+from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, items, sum_of
 from timescales.reports import charts, markdown, table_page
 from timescales.reports.html import PICTURES, Site, anchor, badge, chip, chips, grid, html, picture, thumbnail
 from timescales.reports.report import Report, by_paper, name_of
@@ -187,27 +187,33 @@ def _frequent(verdicts: Iterable[Verdict]) -> str:
 
 
 class Judged(NamedTuple):
-    """A conclusion or hypothesis of a table, and which of its claims it is."""
+    """A conclusion or hypothesis of a table: what it counts as, its first result, and the place of this result."""
 
     report: Report
-    number: int
+    outcome: Outcome
     result: ClaimResult
+    number: int
 
 
 def _outcomes(reports: Sequence[Report]) -> str:
     """Conclusions and hypotheses by outcome: those that are decided one by one, the words of the others."""
-    claims = [Judged(report, k, result) for report in reports for k, result in enumerate(report.claims)]
-    claims = [claim for claim in claims if claim.result.claim.decides]
-    by = {outcome: [claim for claim in claims if claim.result.outcome == outcome] for outcome in Outcome}
+    claims = [
+        Judged(report, outcome, results[0], report.claims.index(results[0]))
+        for report in reports
+        for outcome, results in items([result for result in report.claims if result.claim.decides])
+    ]
+    by = {outcome: [claim for claim in claims if claim.outcome == outcome] for outcome in Outcome}
     hold, fall, undecided = by[Outcome.HOLD], by[Outcome.REFUTED] + by[Outcome.TOO_SMALL], by[Outcome.UNDECIDED]
     words = Counter(claim.result.verdict.word for claim in undecided)
     why = [f"<li>{chip(f'{n} {word}', word)} {UNDECIDED[word]}</li>" for word, n in words.most_common()]
+    depend = by[Outcome.DEPENDS]
+    shown = [f"<li>{chip(f'{len(depend)} {Outcome.DEPENDS}', Outcome.DEPENDS)}</li>"] if depend else []
     waiting = [claim for outcome in UNCOUNTED for claim in by[outcome]]
     told = [f"<li>{chip(f'{len(by[o])} {o}', o)} {said}</li>" for o, said in UNCOUNTED.items() if by[o]]
     return (
         _outcome("hold", "good", hold, _shortened([_decided(claim) for claim in hold]))
         + _outcome("refuted or too small", "bad", fall, _shortened([_decided(claim) for claim in fall]))
-        + _outcome("undecided", "open", undecided, f"<ul>{''.join(why)}</ul>")
+        + _outcome("undecided", "open", undecided + depend, f"<ul>{''.join(why + shown)}</ul>")
         + _outcome("not counted", "open", waiting, f"<ul>{''.join(told)}</ul>")
     )
 
@@ -240,8 +246,11 @@ def _decided(judged: Judged) -> str:
 
 
 COUNTED = {
-    "conclusions": (Outcome.HOLD, Outcome.REFUTED, Outcome.TOO_SMALL, Outcome.UNDECIDED, Outcome.NOT_RUN),
-    "values": (Outcome.AGREE, Outcome.CLOSE, Outcome.DIFFER, Outcome.UNDECIDED, Outcome.NOT_RUN),
+    "conclusions": (
+        *(Outcome.HOLD, Outcome.REFUTED, Outcome.TOO_SMALL),
+        *(Outcome.DEPENDS, Outcome.UNDECIDED, Outcome.NOT_RUN),
+    ),
+    "values": (Outcome.AGREE, Outcome.CLOSE, Outcome.DIFFER, Outcome.DEPENDS, Outcome.UNDECIDED, Outcome.NOT_RUN),
 }  # by fields of Counts
 
 
