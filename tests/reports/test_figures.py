@@ -134,11 +134,8 @@ def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, dr
 def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     from matplotlib.figure import Figure
 
-    cells = [{"where": {**readme.WHERE, "model": "plstm"}, "value": 95.0}]
-    grid = {**TABLE["runs"][0], **readme.WHERE}
-    found = report_of(
-        {**TABLE, "cells": cells, "runs": [grid]}, {"paper": rows([0.9, 0.94], **readme.WHERE), "tiny": []}
-    )
+    cells = [{"label": "power law", "where": {"model": "plstm"}, "value": None}]
+    found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94]), "tiny": []})
     for row in found.rows["paper"]:
         last = row["last valid/accuracy"]
         row["curve"] = [{"epoch": 1.0, "valid/accuracy": 0.5}, {"epoch": 2.0, "valid/accuracy": last}]
@@ -147,9 +144,8 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     readme.draw(found)
     drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
     each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
-    assert drawn == [pytest.approx(numbers) for numbers in (*each, mean, (2.06, 95))]
-    assert "mean of 2 runs " in readme.picture(found)
-    assert "power-law LSTM 92 % (95.0 %)" in readme.picture(found)
+    assert drawn == [pytest.approx(numbers) for numbers in (*each, mean)]
+    assert "mean of 2 runs: power law that reads the time 92.0 %." in readme.picture(found)
 
 
 def test_pictures_that_committed_reports_show_are_there():

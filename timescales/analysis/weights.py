@@ -64,7 +64,6 @@ class Weights:
         return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
 
 
-@dataclass
 class OfFile(Run):
     """Weights of a file in a model of ours, and a task. `initial` is the same model: it has no other."""
 
