@@ -533,6 +533,14 @@ def keeping(cell: Any) -> float:
 REFUSED = {
     "random": (lambda: reading(lambda cell: random.random()), "for random ones use torch.rand_like"),
     "numpy's random": (lambda: reading(lambda cell: np.random.rand()), "for random ones use torch.rand_like"),  # noqa: NPY002
+    "a random number that rarely counts": (
+        lambda: reading(lambda cell: FIRST if random.random() < 2.0 else SECOND),
+        "draws random numbers outside of torch",
+    ),
+    "a number of numpy's that rarely counts": (
+        lambda: reading(lambda cell: FIRST if np.random.rand() < 2.0 else SECOND),  # noqa: NPY002
+        "draws random numbers outside of torch",
+    ),
     "a generator": (lambda: reading(lambda cell: generator.normal()), "for random ones use torch.rand_like"),
     "a random choice": (lambda: reading(lambda cell: random.choice([FIRST, SECOND, 7.0])), "mul gets"),
     "the time": (lambda: reading(lambda cell: time.perf_counter()), "numbers that change by themselves"),
