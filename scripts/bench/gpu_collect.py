@@ -56,7 +56,7 @@ def measurements(results: dict[str, Any], root: Path) -> list[str]:
     update_measured(rows, CONFIGS, name, measured)
     page = base.with_name(f"{base.name}-learned.md")
     commit = machine.get("commit") or "an unknown commit"
-    head = f"# Fifteen minutes on {name}\n\nWritten by `scripts/bench/gpu.py` at {commit}.\n\n"
+    head = f"# What was learned on {name}\n\nWritten by `scripts/bench/gpu.py` at {commit}.\n\n"
     page.write_text(f"{head}| what | found |\n| --- | --- |\n{gpu_learned.text(results)}\n")
     return [str(p.relative_to(root)) for p in (base.with_suffix(".csv"), base.with_suffix(".md"), page, measured)]
 

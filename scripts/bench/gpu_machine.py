@@ -65,8 +65,10 @@ def main() -> None:
     note(commit=provenance.provenance("cpu")["commit"])
     import torch
 
-    note(torch=torch.__version__, cuda=str(torch.version.cuda), device_name="a CPU, rehearsing")
-    if options.device != "cpu":
+    note(torch=torch.__version__, cuda=str(torch.version.cuda))
+    if options.device == "cpu":
+        note(device_name="a CPU, rehearsing")
+    else:
         note(gpus=torch.cuda.device_count())
         if not found["gpus"]:
             sys.exit("torch sees no GPU here; --device cpu rehearses")

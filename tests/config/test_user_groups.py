@@ -94,6 +94,16 @@ def test_a_group_is_an_axis_of_a_sweep_and_its_runs_are_those_of_single_commands
         assert "experiment: write +experiment=NAME" in train(*several, *mine, *small, "experiment=small").err
 
 
+def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, folder):
+    for name in ("experiment", "ours/experiment"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "here.yaml").write_text("task: {T: 3}\n")
+        for several in ([], ["-m"]):
+            told = train(*several, "--config-dir", str(folder), f"+{name}=here").err
+            assert f"+{name}=here: " in told
+            assert "# @package _global_" in told
+
+
 def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_path):
     done = train("-m", *QUICK, "loop.max_steps=1", "logger=none", "model={hidden_size:3}", "model.hidden_size=5")
     assert done.status == 0, done

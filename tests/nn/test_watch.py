@@ -533,6 +533,14 @@ def keeping(cell: Any) -> float:
 REFUSED = {
     "random": (lambda: reading(lambda cell: random.random()), "for random ones use torch.rand_like"),
     "numpy's random": (lambda: reading(lambda cell: np.random.rand()), "for random ones use torch.rand_like"),  # noqa: NPY002
+    "a random number that rarely counts": (
+        lambda: reading(lambda cell: FIRST if random.random() < 2.0 else SECOND),
+        "draws random numbers outside of torch",
+    ),
+    "a number of numpy's that rarely counts": (
+        lambda: reading(lambda cell: FIRST if np.random.rand() < 2.0 else SECOND),  # noqa: NPY002
+        "draws random numbers outside of torch",
+    ),
     "a generator": (lambda: reading(lambda cell: generator.normal()), "for random ones use torch.rand_like"),
     "a random choice": (lambda: reading(lambda cell: random.choice([FIRST, SECOND, 7.0])), "mul gets"),
     "the time": (lambda: reading(lambda cell: time.perf_counter()), "numbers that change by themselves"),
@@ -557,6 +565,21 @@ def test_what_cannot_be_watched_is_refused_with_its_line(kind):
     engines._warned.clear()
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower"):
         assert engines.pick("auto", cell, x) is eager.run
+
+
+def test_the_warning_is_one_line_also_for_a_cell_with_modules():
+    class Inner(Gate):
+        def __init__(self, *sizes):
+            super().__init__(*sizes)
+            self.lin = torch.nn.Sequential(torch.nn.Linear(H, H))
+
+        def step(self, gx, gh, state, dt=1.0):
+            return self.State(self.lin(state.h))
+
+    engines._warned.clear()
+    with pytest.warns(UserWarning, match=rf"^Inner\({INPUTS}, {H}\) runs on the eager engine") as warned:
+        RNN([Inner(INPUTS, H)])(torch.randn(S, B, INPUTS))
+    assert "\n" not in str(warned[0].message)
 
 
 def test_a_refused_step_is_not_run_to_watch_it():

@@ -6,7 +6,7 @@ from math import inf, nextafter
 
 import numpy as np
 import pytest
-from made_up import TABLE, judge, judged, rows
+from made_up import TABLE, judge, judged, quoted, rows
 
 from timescales.analysis import bins
 from timescales.papers.significance import (
@@ -117,6 +117,14 @@ def test_a_claim_about_equal_runs(claim, word):
     for accuracy in (0.9903, 0.98, 0.7, 1 / 3):
         found = rows([accuracy] * 3) + rows([accuracy] * 5, "lstm")
         assert judge(claim, TABLE, found).verdict == word
+
+
+@pytest.mark.parametrize(("n", "m"), [size for size in SIZES if min(size) > 2])
+def test_a_conclusion_of_the_paper_about_equal_runs_is_the_same_both_ways(n, m):
+    for accuracy in (0.9903, 0.98, 0.7, 1 / 3):
+        found = rows([accuracy] * n) + rows([accuracy] * m, "lstm")
+        told = [judge(quoted(claim), TABLE, found) for claim in ("plstm > lstm", "lstm > plstm")]
+        assert [one.verdict for one in told] == ["too small"] * 2
 
 
 def test_a_claim_of_so_many_times_about_runs_that_are_just_that():

@@ -54,6 +54,16 @@ def test_a_review_is_utf_8_and_its_folder_is_its_label(tmp_path):
     assert imdb.read(tmp_path / "aclImdb") == {"train": [(0, "déjà vu"), (1, "très bon")], "test": [(1, "æon")]}
 
 
+def test_a_copy_of_a_review_beside_it_is_no_review(tmp_path):
+    synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 4, 4)
+    with tarfile.open(tmp_path / "aclImdb_v1.tar.gz") as tar:
+        tar.extractall(tmp_path, filter="data")
+    folder = tmp_path / "aclImdb" / "test" / "pos"
+    for name in ("0_9 copy.txt", "0_9 - Copy.txt", "0_9.txt~", "0_9.bak.txt"):
+        (folder / name).write_text("a copy")
+    assert [len(reviews) for reviews in imdb.read(tmp_path / "aclImdb").values()] == [4, 4]
+
+
 def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
     """Without spaCy what was made before is still read: so is what was kept without a version."""
     path = synthetic.write_imdb(tmp_path / "aclImdb_v1.tar.gz", 40, 20)

@@ -61,6 +61,13 @@ def test_settings_that_exclude_each_other_are_one_line():
         build.build_optimizer(config, "cpu", model_and_task()[0])
 
 
+def test_an_assertion_of_an_optimizer_is_one_line():
+    config = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01, "capturable": True}
+    with pytest.raises(ConfigError, match=r"optimizer=adam: .*capturable=True") as raised:
+        build.build_optimizer(config, "cpu", model_and_task()[0])
+    assert "\n" not in str(raised.value)
+
+
 class Drawing(torch.optim.SGD):
     """One that adds noise to its step."""
 

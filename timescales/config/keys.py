@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import Any
@@ -18,7 +19,10 @@ def unknown_key(key: str, overrides: list[str]) -> str:
     known = known_keys(overrides)
     if key in known:
         return f"{key} must not be deleted"
-    if is_group(key):
+    chosen = (override for override in overrides if re.match(rf"\+{re.escape(key)}[/=]", override))
+    if file := next((override for override in chosen if is_group(override[1:].partition("=")[0])), None):
+        return f"{file}: its keys go below {key}, which does not exist; begin the file with # @package _global_"
+    if is_group(key) and choices(key):
         return f"{key}: write +{key}=NAME, with + for a group of your own (there are {', '.join(choices(key))})"
     of_hydra = key.startswith("hydra.")
     similar = nearest_key(key, [k for k in known if k.startswith("hydra.") == of_hydra and not k.endswith("._target_")])

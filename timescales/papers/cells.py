@@ -33,6 +33,7 @@ from timescales.papers.significance import (
     error_of_best,
     error_of_difference,
     error_of_next,
+    exactly,
     half_width,
     p_of_difference,
     p_of_larger_spread,
@@ -138,7 +139,7 @@ def _gap(cell: Cell, sample: Sample, own: Sequence[Row]) -> Gap | None:
     if errors is None:
         return None
     next_mean, next_median, both = errors
-    difference, of_median = (_exactly(ours - cell.value, ours) for ours in (sample.mean, sample.median))
+    difference, of_median = (exactly(ours - cell.value, ours) for ours in (sample.mean, sample.median))
     return Gap(
         difference=difference,
         p=p_of_difference(difference, next_mean),
@@ -147,10 +148,6 @@ def _gap(cell: Cell, sample: Sample, own: Sequence[Row]) -> Gap | None:
         p_wider=p_of_larger_spread(_moments(sample), _printed(cell)) if cell.spread and cell.reduce != "max" else None,
         median=_place(of_median, outside=p_of_difference(of_median, next_median) < ALPHA),
     )
-
-
-def _exactly(difference: float, size: float) -> float:
-    return 0.0 if abs(difference) <= rounding(size) else difference
 
 
 def _errors(cell: Cell, value: float, sample: Sample, own: Sequence[Row]) -> tuple[Error, Error, Error] | None:

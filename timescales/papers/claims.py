@@ -43,6 +43,7 @@ from timescales.papers.significance import (
     beyond,
     detectable,
     error_of_difference,
+    exactly,
     gehan,
     p_of_more_failures,
     p_of_smaller,
@@ -344,7 +345,7 @@ def _p_small(claim: Claim, first: Values, second: Values) -> float | None:
         ours, others = Moments.of(differences), Moments.exact(0.0)
     if min(ours.n, others.n) < 2:
         return None
-    lead = first.typical - second.typical
+    lead = exactly(first.typical - second.typical, first.typical, second.typical)
     error = error_of_difference(ours, others)
     return p_of_smaller(lead if claim.higher else -lead, error, 1 / ours.n + 1 / others.n, effect)
 

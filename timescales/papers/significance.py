@@ -28,6 +28,11 @@ def rounding(*numbers: float) -> float:
     return ROUNDING * max(map(abs, numbers), default=0.0)
 
 
+def exactly(difference: float, *numbers: float) -> float:
+    """A difference that was computed with these numbers; 0 if it may be one of rounding."""
+    return 0.0 if abs(difference) <= rounding(*numbers) else difference
+
+
 class Moments(NamedTuple):
     """Mean, standard deviation and size of a sample."""
 

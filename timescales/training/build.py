@@ -57,8 +57,10 @@ def build_optimizer(config: dict[str, Any], device: str, model: SequenceModel) -
     try:
         with torch.random.fork_rng(devices=[]):
             construct("optimizer", config, params=sample, **more).step()
-    except (TypeError, RuntimeError) as error:
-        why = str(error).splitlines()[0]
+    except ConfigError:
+        raise
+    except Exception as error:  # torch's raise AssertionError, too
+        why = (str(error) or type(error).__name__).splitlines()[0]
         raise ConfigError(
             f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
             "take another optimizer, such as optimizer=adam"

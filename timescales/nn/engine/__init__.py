@@ -117,7 +117,8 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
 def _warn_once(cell: Cell, reason: str) -> None:
     if reason not in _warned:
         _warned.add(reason)
-        warnings.warn(f"{cell} runs on the eager engine, which is slower: {reason}", stacklevel=3)
+        name = f"{type(cell).__name__}({cell.extra_repr()})"  # in one line, whatever modules are in it
+        warnings.warn(f"{name} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
 
 def pick_on_gpu(

@@ -17,7 +17,7 @@ from timescales.nn.engine.hoisting import Hoisted
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.engine.scalar import Graph, Node, in_order
 from timescales.nn.engine.trace import Trace, reason, trace
-from timescales.nn.engine.watch import Same, Watch
+from timescales.nn.engine.watch import FIX, Same, Watch, random_state
 
 KINDS = ("x", "pre", "h")
 
@@ -138,11 +138,15 @@ def _watched(cell: Cell, timed: bool) -> tuple[Equations, Watch]:
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as thread, torch.autograd.set_detect_anomaly(False):  # its checks are operations too
         equations, watch = thread.submit(context.run, _traced, cell, timed).result()
-    references = []
+    references, draws = [], True
     for _ in range(AGAIN):
+        before = random_state()
         if error := watch.change(cell):
             raise NotTraceable(reason(cell, error))
+        draws = draws and random_state() != before  # each time, since other threads may draw, too
         references.append(watch.references())
+    if draws:
+        raise NotTraceable(reason(cell, NotTraceable(f"draws random numbers outside of torch; {FIX}")))
     if references[-1] > references[0] and watch.is_kept(cell):
         raise NotTraceable(reason(cell, NotTraceable("keeps a tensor outside of its state, which a kernel does not")))
     return equations, watch

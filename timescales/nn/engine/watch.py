@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import operator
+import random
 import sys
 import weakref
 from collections.abc import Callable, Iterable
@@ -39,6 +40,12 @@ WITHOUT_GRADIENTS = (
     "computes something else under torch.no_grad(): do not ask for torch.is_grad_enabled(), "
     "and in an autograd.Function that returns its argument return x.view_as(x)"
 )
+
+
+def random_state() -> Any:
+    """The state of Python's and NumPy's global random generators, to be compared."""
+    numpy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), numpy[1].tobytes(), numpy[2:]
 
 
 class Same:

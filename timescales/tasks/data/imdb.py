@@ -19,7 +19,7 @@ from timescales.tasks.data.corpus import Corpus, whole
 from timescales.tasks.data.places import Layout, Named
 
 SPLITS, LABELS = ("train", "test"), ("neg", "pos")
-REVIEW = r"(?:train|test)/(?:neg|pos)/\d[^/]*\.txt"  # a file is called after its number
+REVIEW = r"(?:train|test)/(?:neg|pos)/\d+(?:_\d+)?\.txt"  # number_rating.txt, or number.txt
 ARCHIVE = "aclImdb-labelled.tar.gz"
 
 
