@@ -29,7 +29,10 @@ def collect(folder: Path, root: Path = ROOT) -> list[str]:
     path = folder / "gpu.json"
     if not path.is_file():
         sys.exit(f"{folder} has no gpu.json: name the folder that came back from the GPU machine")
-    results: dict[str, Any] = json.loads(path.read_text())
+    try:
+        results: dict[str, Any] = json.loads(path.read_text())
+    except ValueError:
+        sys.exit(f"{path} is cut short: fetch it again")
     said = [gpu_learned.text(results)]
     if results["session"]["device"] == "cpu":
         return [*said, "a rehearsal: nothing is written"]

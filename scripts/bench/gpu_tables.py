@@ -21,11 +21,14 @@ SMALL = (
 
 
 def plan(out: Out, env: dict[str, str], seconds: float) -> dict[str, Any]:
-    """The open families and the model's times; made now if `make gpu-pack` did not."""
+    """The open families and the model's times; made now if `make gpu-pack` did not, none where that fails."""
     if not PLAN.is_file():
         out.say(f"no {PLAN.relative_to(ROOT)}: looking for open runs")
         PLAN.parent.mkdir(exist_ok=True)
-        call([sys.executable, "scripts/bench/gpu_plan.py", "--out", str(PLAN)], env, seconds, out)
+        made = call([sys.executable, "scripts/bench/gpu_plan.py", "--out", str(PLAN)], env, seconds, out)
+        if not PLAN.is_file():
+            out.say(f"the open runs could not be listed ({made.status}): no run is begun")
+            return {"families": [], "modelled_ms": {}}
     found: dict[str, Any] = json.loads(PLAN.read_text())
     return found
 

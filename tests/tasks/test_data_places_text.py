@@ -34,6 +34,11 @@ WORD_PLACES = {
             below("./simple-examples/data", splits(texts.PTB) | {"ptb.char.train.txt": b"a _ b", "README": b""}),
         ),
     ),
+    "another tar": (
+        "ptb",
+        lambda root: pack(root / "penn-treebank.tar.gz", below("penn-treebank", splits(texts.PTB))),
+    ),
+    "wt2, tar": ("wt2", lambda root: pack(root / "wikitext2.tar.gz", below("wikitext2", splits(GENERIC)))),
     "its folder": ("ptb", lambda root: write(root / "simple-examples" / "data", splits(texts.PTB))),
     "Kaggle": ("ptb", lambda root: pack(root / "archive.zip", below("ptbdataset", splits(texts.PTB)))),
     "Kaggle, unpacked": ("ptb", lambda root: write(root / "archive" / "ptbdataset", splits(texts.PTB))),

@@ -250,7 +250,9 @@ PTB: Corpus = Corpus(
     name="ptb",
     title="Penn Treebank",
     layouts=_layouts("ptb.{}.txt", own=False),
-    named=Named(folders=r"(?!.*char)(?:ptb|penn|simple-examples).*", archives=r"simple-examples|ptb"),
+    named=Named(
+        folders=r"(?!.*char)(?:ptb|penn|simple-examples).*", archives=r"simple-examples|ptb|penn[-_ ]?treebank"
+    ),
     counts=_counts("words", 929_589, 73_760, 82_430, 10_000, "c0fd8e0d15c8debe"),
     count=lambda path: _count("words", **_words(PTB, path)),
     url=f"{HUB}/ptb-text-only/ptb_text_only",
@@ -265,7 +267,7 @@ WIKITEXT2: Corpus = Corpus(
     name="wt2",
     title="WikiText-2",
     layouts=_layouts("wiki.{}.tokens", own=False),
-    named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext-2(?:-v1)?"),
+    named=Named(folders=r"wikitext[-_ ]?2(?!\d).*", archives=r"wikitext[-_ ]?2(?:-v1)?"),
     counts=_counts("words", 2_088_628, 217_646, 245_569, 33_278, "46ae20547edac753"),
     count=lambda path: _count("words", **_words(WIKITEXT2, path)),
     url=f"{HUB}/Salesforce/wikitext",
@@ -275,7 +277,7 @@ WIKITEXT103: Corpus = Corpus(
     name="wt103",
     title="WikiText-103",
     layouts=_layouts("wiki.{}.tokens", own=True),
-    named=Named(folders=r"wikitext[-_ ]?103.*", archives=r"wikitext-103(?:-v1)?"),
+    named=Named(folders=r"wikitext[-_ ]?103.*", archives=r"wikitext[-_ ]?103(?:-v1)?"),
     counts={
         "words in train": 103_227_021,
         "words in valid": 217_646,
