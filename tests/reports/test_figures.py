@@ -145,7 +145,7 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
     drawn = [(*line.get_xdata(), *line.get_ydata()) for line in figure.axes[0].lines]
     each, mean = [(1, 2, 50, 90), (1, 2, 50, 94)], (1, 2, 50, 92)
     assert drawn == [pytest.approx(numbers) for numbers in (*each, mean)]
-    assert "mean of 2 runs: power law that reads the time 92.0 %." in readme.picture(found)
+    assert "mean of 2 runs: power law that reads it 92.0 %." in readme.picture(found)
 
 
 def test_pictures_that_committed_reports_show_are_there():

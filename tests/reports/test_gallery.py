@@ -14,7 +14,7 @@ from matplotlib import image
 
 from timescales import paths, plotting
 from timescales.config import compose, folders
-from timescales.papers.verdict import Counts, Outcome, Verdict, Word, sum_of
+from timescales.papers.verdict import Counts, Outcome, Verdict, Word, items, sum_of
 from timescales.reports import charts, gallery, html, markdown, report
 from timescales.reports.html import Site
 from timescales.runs import store
@@ -170,12 +170,12 @@ def test_the_first_page_counts_what_the_verdicts_count(pages, reports):
 
 
 def test_the_first_page_says_of_each_decided_claim_what_it_is_and_by_which_numbers(pages, reports):
-    items = re.findall(
+    listed = re.findall(
         r'<li><a href="([\w.]+#claim-\d+)"><code>(.*?)</code></a>(.*?)<span class="numbers">(.*?)</span>'
         r'<span class="dim">(.*?)</span></li>',
         pages["index.html"],
     )
-    shown = {link: [unescape(text) for text in texts] for link, *texts in items}
+    shown = {link: [unescape(text) for text in texts] for link, *texts in listed}
     decided = {
         f"{found.table.name}.html#claim-{k}": (found.table.name, result)
         for found in reports

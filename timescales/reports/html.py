@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from timescales import paths
+from timescales.papers import reanalysed
 from timescales.papers.verdict import Counts, Outcome, Verdict, Word
 from timescales.reports import markdown
 
@@ -24,14 +25,14 @@ GUIDE = "guide"  # the folder of the pages of docs/ in their HTML
 THUMBNAIL = 480  # pixels of its width
 # How a verdict's word is coloured: it agrees, partly, or not; any other says nothing yet. The word is always there.
 TONES = {
-    "good": (Word.AGREES, Word.HOLDS, Word.REPRODUCED, Word.ORDER_SHOWN),
+    "good": (Word.AGREES, Word.HOLDS, Word.REPRODUCED, Word.ORDER_SHOWN, reanalysed.Word.AS_PRINTED),
     "partly": (
         *(Word.IMPRECISE, Word.CLOSE_HIGHER, Word.CLOSE_LOWER, Word.IN_ORDER),
         *(Word.PARTLY_DECIDED, Word.MIXED),
     ),
     "bad": (
         *(Word.HIGHER, Word.LOWER, Word.LESS_STABLE, Word.REFUTED, Word.TOO_SMALL, Word.REVERSED),
-        *(Word.NOT_REPRODUCED, Word.NOT_IN_ORDER),
+        *(Word.NOT_REPRODUCED, Word.NOT_IN_ORDER, reanalysed.Word.NOT_AS_PRINTED),
     ),
 }
 # The same of what a conclusion or a value counts as.
@@ -206,7 +207,7 @@ def badge(verdict: Verdict) -> str:
     return _badge(markdown.text(verdict), _tone(verdict.word))
 
 
-def chip(text: str, said: Word | Outcome) -> str:
+def chip(text: str, said: Word | Outcome | reanalysed.Word) -> str:
     """A text on the colour of a word, or of what something counts as."""
     return _badge(text, TONES_OF_OUTCOMES.get(said, "open") if isinstance(said, Outcome) else _tone(said))
 
@@ -215,7 +216,7 @@ def _badge(text: str, tone: str) -> str:
     return f'<span class="badge {tone}">{escape(text)}</span>'
 
 
-def _tone(word: Word) -> str:
+def _tone(word: Word | reanalysed.Word) -> str:
     return next((tone for tone, words in TONES.items() if word in words), "open")
 
 

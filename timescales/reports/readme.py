@@ -20,17 +20,17 @@ from timescales.reports.report import Report, by_paper, name_of
 README = paths.ROOT / "README.md"
 PICTURE = "ours_elapsed_time"  # the table whose runs the README's picture shows
 SHOWN = {  # the labels of its cells, in words; dashed: without the time between samples
-    "chrono, gap as input": ("chrono, with the time as an input", "-"),
-    "exponential gate, torch's bias": ("exponential gate that reads the time", "-"),
-    "power law": ("power law that reads the time", "-"),
-    "power law without the clock (dt = 1)": ("power law without the time", "--"),
-    "LSTM": ("LSTM without the time", "--"),
+    "chrono, gap as input": ("chrono, with this time as an input", "-"),
+    "exponential gate, torch's bias": ("exponential gate that reads it", "-"),
+    "power law": ("power law that reads it", "-"),
+    "power law without the clock (dt = 1)": ("power law without it", "--"),
+    "LSTM": ("LSTM without it", "--"),
 }
 PICTURE_TEXT = """\
 [![Validation accuracy of five networks on irregularly sampled waves](results/front.png)](results/{table}/table.md)
 
 *Is the period of an irregularly sampled sine wave between 5 and 6? Validation accuracy; a dashed line has no access to
-the time between samples. Test accuracy, mean of {runs} runs: {values}.*"""
+the time since the last sample. Test accuracy, mean of {runs} runs: {values}.*"""
 
 
 def parts(reports: Sequence[Report]) -> dict[str, str]:
@@ -82,7 +82,7 @@ def draw(report: Report) -> Path:
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 
-    title = "Irregularly sampled sine waves: is the period between 5 and 6?"
+    title = "Irregular waves: is the period between 5 and 6? With and without the time since the last sample"
     return plotting.write(fill, report.results / "front.png", title)[0]
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from timescales.papers.table import Row
 from timescales.papers.verdict import ClaimResult
 from timescales.reports import charts, markdown
-from timescales.reports.html import Site, badge, chips, grid, html, picture
+from timescales.reports.html import Site, badge, chip, chips, grid, html, picture
 from timescales.reports.report import Report
 from timescales.runs import store
 
@@ -43,6 +43,7 @@ class _Text:
         results = (report.cells, report.claims, report.small_claims)
         verdicts = [result.verdict for of_kind in results for result in of_kind]
         self.badges = {markdown.text(verdict): badge(verdict) for verdict in verdicts}
+        self.badges |= {found.word: chip(found.word, found.word) for found in report.reanalysed}
 
     def html(self, lines: Sequence[str]) -> str:
         return html("\n".join(lines), self.folder, self.site, self.badges)
