@@ -98,6 +98,7 @@ def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
         ("first_epochs/dyck2", ["dyck2-lstm-s1-d470a8dd2a69", "dyck2-mts-s1-639f486a4072"]),
     ],
 )
+@pytest.mark.full
 def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path):
     loaded = [load(ROOT / "results" / "archived" / run, None) for run in runs]
     path, _ = study.write(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
 import torch
 
 from timescales.nn.engine import choice
 
 
+@pytest.mark.full
 def test_the_bench_rehearses_and_auto_goes_by_it(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts" / "bench"))
     import bench_gpu

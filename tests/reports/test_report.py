@@ -227,6 +227,7 @@ def test_times_are_reported_as_medians():
     assert "| >206127 | 2 | 140 >412114 |  | 0.1 |" in text
 
 
+@pytest.mark.full
 def test_committed_reports_are_what_their_runs_give():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "report.py"), "--check"],
