@@ -84,7 +84,7 @@ def parse(node: Mapping[str, Any]) -> Table:
         cells=under.cells(table.cells, table.assumed, runs),
         claims=under.claims(table.claims, table.assumed, runs),
     )
-    table = replace(table, cells=_planned(table))
+    table = replace(table, cells=_planned(table, runs))
     if tiny is not None:
         table = replace(table, tiny=_small(f"{where}.tiny", tiny, table, measure))
     _check_claims(file, table)
@@ -223,10 +223,10 @@ def _of_data(where: str, node: Any, measure: Mapping[str, Any]) -> Cell | Claim:
     return parsed
 
 
-def _planned(table: Table) -> tuple[Cell, ...]:
+def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
     """The cells with their numbers of runs, and with the smallest gap by which the paper calls one value better."""
-    runs = [[run.axes for run in expand(table) if matches(run.axes, cell.where)] for cell in table.cells]
-    axes = [own[0] for own in runs]
+    of_cells = [[axes for axes in runs if matches(axes, cell.where)] for cell in table.cells]
+    axes = [own[0] for own in of_cells]
     printed: list[Row] = [
         {"axes": of_cell, "k": k} for k, of_cell in enumerate(axes) if table.cells[k].value is not None
     ]
@@ -238,7 +238,7 @@ def _planned(table: Table) -> tuple[Cell, ...]:
                 gap = abs((table.cells[first].value or 0.0) - (table.cells[second].value or 0.0))
                 for k in (first, second):
                     gaps.setdefault(k, []).append(gap)
-    each = [(min(gaps[k]) if k in gaps else None, len(own)) for k, own in enumerate(runs)]
+    each = [(min(gaps[k]) if k in gaps else None, len(own)) for k, own in enumerate(of_cells)]
     return tuple(replace(cell, gap=of[0], planned=of[1]) for cell, of in zip(table.cells, each, strict=True))
 
 

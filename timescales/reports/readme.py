@@ -82,7 +82,7 @@ def draw(report: Report) -> Path:
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 
-    title = "Irregular waves: is the period between 5 and 6? With and without the time since the last sample"
+    title = "Irregular waves, with and without the time since the last sample"
     return plotting.write(fill, report.results / "front.png", title)[0]
 
 

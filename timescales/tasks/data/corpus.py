@@ -87,10 +87,10 @@ class Corpus:
             self.download(base)
         # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
-            _, lacking = places.places(base, self.layouts, self.named)
+            _, incomplete = places.places(base, self.layouts, self.named)
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.layouts[0].parts)}"
-                f"{''.join(f'; {line}' for line in lacking)}) and could not be downloaded ({reason(error)}). Where "
+                f"{''.join(f'; {line}' for line in incomplete)}) and could not be downloaded ({reason(error)}). Where "
                 f"there is a network, `python scripts/fetch_data.py {self.name}` gets it; data_root=DIR or "
                 "TIMESCALES_DATA names another place"
             ) from error

@@ -116,19 +116,19 @@ def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Pa
     those all that is called like the data set or like what Kaggle's zips become.
     """
     paths, zips, archives = _under(base, named)
-    found, lacking = set(archives), []
+    found, incomplete = set(archives), []
     for layout in layouts:
         for folder, parts in layout.copies(paths).items():
             if not _belongs(base, folder, parts, layout, named):
                 continue
             packed = next((path for path in zips if f"{folder}/".startswith(f"{path}/")), None)
             if missing := [part for part in layout.parts if part not in parts]:
-                lacking.append(f"{base / (packed or folder)} has no {', '.join(missing)}")
+                incomplete.append(f"{base / (packed or folder)} has no {', '.join(missing)}")
             elif layout.single and packed is None:
                 found.update(path for files in parts.values() for path in files)
             else:
                 found.add(folder if packed is None else packed)
-    return [base / path for path in sorted(found, key=lambda path: (path.count("/") + bool(path), path))], lacking
+    return [base / path for path in sorted(found, key=lambda path: (path.count("/") + bool(path), path))], incomplete
 
 
 def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]], list[str]]:
