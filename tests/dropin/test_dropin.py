@@ -1,6 +1,7 @@
 """Every use of tests/dropin/uses with every layer: it works, is refused or differs, as docs/dropin.md says."""
 
 import pytest
+from uses import parallel
 from uses.registry import KINDS, USES, WORKS, Differs
 
 import timescales
@@ -10,6 +11,14 @@ pytestmark = [  # what torch says of the uses, and our engine of tensor subclass
     pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled", "ignore:.*runs on the eager engine"),
 ]
 CASES = [pytest.param(use, layer, id=f"{use.run.__name__}-{layer}") for use in USES for layer in use.layers()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_start_of_two_processes(request):
+    """For those cases that are run, which are few in `make test`."""
+    tests = [item.callspec.params for item in request.session.items if getattr(item, "function", None) is test_use]
+    cases = [(test["use"].run.__name__, test["layer"]) for test in tests]
+    parallel.CASES[:] = [(use, layer) for use, layer in cases if use in parallel.CHECKS]
 
 
 @pytest.mark.covering("use,layer.column", "layer")

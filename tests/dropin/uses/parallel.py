@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 from pathlib import Path
 
 import torch
@@ -85,20 +84,29 @@ def step(rnn: torch.nn.Module, x: torch.Tensor) -> None:
     torch.optim.SGD(rnn.parameters(), 0.01).step()
 
 
+# What needs two processes: uses and layers. Who runs several says so first: worker.py is started once for all of them.
+CASES: list[tuple[str, Layer]] = []
+CHECKS = {name: name for name in ("ddp", "ddp_frozen", "fsdp", "fsdp_reset", "fsdp2", "fsdp2_reset", "dtensor")}
+CHECKS["dtensor_refused"] = "dtensor"  # the check of worker.py for each such use
+
+
 @functools.cache
-def two_processes() -> dict[str, str]:
-    """What worker.py reports from two processes, by check and layer: an error, or nothing."""
+def two_processes(cases: tuple[tuple[str, Layer], ...]) -> list[str]:
+    """What worker.py reports of each case from two processes: an error, or nothing."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    given = json.dumps([(CHECKS[use], layer.name, layer.column) for use, layer in cases])
     done = subprocess.run(
-        [sys.executable, WORKER], capture_output=True, text=True, env=environment, timeout=300, check=False
+        [sys.executable, WORKER, given], capture_output=True, text=True, env=environment, timeout=300, check=False
     )
     if done.returncode:
-        return defaultdict(lambda: f"worker.py ends with status {done.returncode}: {done.stderr}")
+        return [f"worker.py ends with status {done.returncode}: {done.stderr}"] * len(cases)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_processes(check: str, layer: Layer) -> None:
-    if error := two_processes()[f"{check} {layer}"]:
+def in_processes(use: str, layer: Layer) -> None:
+    case = (use, layer)
+    cases = tuple(CASES) if case in CASES else (case,)
+    if error := two_processes(cases)[cases.index(case)]:
         raise RuntimeError(error)
 
 
@@ -151,7 +159,7 @@ def dtensor(layer: Layer) -> None:
     only={"ExpRNN", "RMC"},
 )
 def dtensor_refused(layer: Layer) -> None:
-    in_processes("dtensor", layer)
+    in_processes("dtensor_refused", layer)
 
 
 COLLECTED = """

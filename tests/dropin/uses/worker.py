@@ -1,9 +1,13 @@
-"""The checks that need two processes: `python worker.py` starts both and prints {"check layer": error} as JSON."""
+"""The checks that need two processes.
+
+`python worker.py '[["ddp", "LSTM", "torch"], ...]'` starts both and prints the error of each case, "" if there is none.
+"""
 
 import copy
 import json
 import os
 import socket
+import sys
 
 import torch
 import torch.distributed as dist
@@ -13,7 +17,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, distribute_module, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from uses.registry import LAYERS, Layer, close, data, same
+from uses.registry import Layer, close, data, same
 
 PROCESSES = 2
 
@@ -102,25 +106,24 @@ def dtensor(layer: Layer) -> None:
 
 
 MESH: list = []
-CHECKS = [ddp, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor]
+CHECKS = {check.__name__: check for check in (ddp, ddp_frozen, fsdp, fsdp_reset, fsdp2, fsdp2_reset, dtensor)}
 
 
-def work(rank: int, port: int) -> None:
+def work(rank: int, port: int, cases: list[list[str]]) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
     MESH.append(init_device_mesh("cpu", (PROCESSES,)))
-    found = {}
-    for check in CHECKS:
-        for layer in LAYERS:
-            try:
-                check(layer)
-                error = ""
-            except Exception as raised:
-                error = f"{type(raised).__name__}: {raised}"
-            errors = [""] * PROCESSES
-            dist.all_gather_object(errors, error)
-            found[f"{check.__name__} {layer}"] = next(filter(None, errors), "")
+    found = []
+    for check, name, column in cases:
+        try:
+            CHECKS[check](Layer(name, column))
+            error = ""
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        errors = [""] * PROCESSES
+        dist.all_gather_object(errors, error)
+        found.append(next(filter(None, errors), ""))
     if rank == 0:
         print(json.dumps(found), flush=True)
     dist.barrier()
@@ -132,7 +135,8 @@ def main() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(work, (port,), nprocs=PROCESSES)
+    arguments = (port, json.loads(sys.argv[1]))
+    torch.multiprocessing.start_processes(work, arguments, nprocs=PROCESSES, start_method="fork")
 
 
 if __name__ == "__main__":
