@@ -1,5 +1,7 @@
 """Learning curves of runs, beside what papers print."""
 
+import contextlib
+import functools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from timescales import LSTM, analysis
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
 from timescales.config import compose, identity
+from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.runs import record
 from timescales.tasks import Adding, Copy
@@ -107,6 +110,15 @@ def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path)
     assert path.read_text() == (ROOT / "results" / "analysis" / folder / path.name).read_text()
 
 
+@pytest.fixture(scope="module")
+def composer():
+    """One for all configurations: each table is read once, each model of it composed once."""
+    with compose.composing() as composer, pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(compose, "composing", lambda: contextlib.nullcontext(composer))
+        monkeypatch.setattr(load_table, "table", functools.cache(load_table.table))
+        yield composer
+
+
 @pytest.mark.parametrize(
     ("overrides", "values"),
     [
@@ -146,9 +158,8 @@ def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path)
         (["task=copy", "task.T=200", "model=plstm"], []),  # steps to 99 %: no score
     ],
 )
-def test_what_papers_print_of_a_configuration(overrides, values):
-    with compose.composing() as composer:
-        config = identity.resolved(composer(overrides))
+def test_what_papers_print_of_a_configuration(overrides, values, composer):
+    config = identity.resolved(composer(overrides))
     build.fill_horizon(config["model"], 125)  # as a run records it
     found = printed.printed(config, 125)
     assert [(one.metric, pytest.approx(one.value), one.table) for one in found] == values
