@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
 from quick import QUICK
+from wandb.util import get_core_path
 
 from timescales.paths import ROOT
 from timescales.runs import dashboards, loggers, wandb_run
@@ -94,16 +93,15 @@ def test_wandb_offline(train_process, tmp_path, monkeypatch):
     out, _ = train_process(*QUICK, "model=plstm", "logger=wandb", f"run_dir='{directory}'").communicate()
     assert f"W&B: no key, logging offline; later: wandb login && wandb sync '{directory}'/wandb/offline-run-*" in out
     (run,) = (directory / "wandb").glob("offline-run-*/run-*.wandb")
-    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
-    shown = subprocess.run(inspect, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    shown = json.dumps(inspected(run))
     for word in ("global_step", "train/loss_nats", "timescale/layer1/q50", "test/accuracy", "hidden_size", "chien"):
         assert word in shown, word
     assert rows(directory / "curve.csv")[-1]["step"] == "4"
 
 
 def inspected(run):
-    """What W&B's own tool finds in an offline run: its records."""
-    inspect = [str(Path(sys.executable).parent / "wandb"), "leet", "inspect", "--json", str(run)]
+    """What W&B's own tool, `wandb leet inspect`, finds in an offline run: its records."""
+    inspect = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", str(run)]
     lines = subprocess.run(inspect, capture_output=True, text=True, check=True).stdout.splitlines()
     return [json.loads(line) for line in lines]
 
@@ -141,20 +139,20 @@ def test_wandb_knows_runs_of_one_configuration_by_their_group(train, tmp_path):
     assert json.loads((tmp_path / "0" / "record.json").read_text())["group"] == runs[0]["run_group"]
 
 
-def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, monkeypatch):
+def test_a_resumed_run_is_the_same_run_at_wandb(train, tmp_path, monkeypatch):
     """Interrupted and continued, offline: two files of one W&B id, and the second curve begins where the first ends."""
-    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # ours is not the other process's
-    directory = tmp_path / "mine"
-    long = ["task.train_size=8000", "loop.max_steps=400", "loop.eval_every=50"]
+    directory, log = tmp_path / "mine", loggers.Curve.log
+    long = ["loop.max_steps=100", "loop.eval_every=20"]
     arguments = [*QUICK, *long, "model=lstm", "logger=wandb", f"run_dir={directory}"]
-    process = train_process(*arguments)
-    deadline = time.monotonic() + 120
-    while not (directory / "curve.csv").is_file() or len(rows(directory / "curve.csv")) < 30:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.wait()
+
+    def log_and_interrupt(curve, values, step):
+        log(curve, values, step)
+        if step == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loggers.Curve, "log", log_and_interrupt)
+        assert train(*arguments).status == 130
     assert train(*arguments).status == 0
     found = [inspected(run) for run in sorted((directory / "wandb").glob("offline-run-*/run-*.wandb"))]
     assert len(found) == 2
@@ -164,8 +162,8 @@ def test_a_resumed_run_is_the_same_run_at_wandb(train, train_process, tmp_path, 
     assert [run.get("resume", False) for run in runs] == [False, True]
     assert names[0]["run_id"] == json.loads((directory / "record.json").read_text())["id"]
     first, second = ([h["item"]["global_step"] for h in of_type(records, "history")] for records in found)
-    assert first[0] == 0 < 50 < first[-1] < second[0] <= first[-1] + 50
-    assert second[-1] == 400
+    assert first[0] == 0 < 20 < first[-1] < second[0] <= first[-1] + 20
+    assert second[-1] == 100
 
 
 class Sink:
@@ -248,48 +246,48 @@ def test_a_restarted_run_is_not_joined_to_the_old_one(train, tmp_path):
     assert summary["last/test/loss"] == record["last"]["test/loss"]
 
 
-@pytest.mark.parametrize(
-    ("key", "setting", "mode"),
-    [
-        pytest.param(None, None, "offline", marks=pytest.mark.full),
-        (None, "disabled", "disabled"),
-        ("short", None, "offline"),
-        ("a" * 40, None, "online"),
-        pytest.param("a" * 40, "offline", "offline", marks=pytest.mark.full),
-    ],
-)
-def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch, key, setting, mode):
-    """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
-    monkeypatch.delenv("WANDB_MODE")
-    monkeypatch.delenv("WANDB_SERVICE", raising=False)
-    netrc = tmp_path / "keys"
-    netrc.write_text(f"machine ml.uni.edu\n login user\n password {key}\n" if key else "")
-    netrc.chmod(0o600)
-    script = """
+# One process, which imports W&B once; each case in a child of its own.
+MODES = """
+import json, os, sys
 import wandb
 from timescales.runs import wandb_run
 wandb.init = lambda **arguments: print("mode", arguments["mode"]) or type("R", (), {"define_metric": lambda *a, **k: 0})
-wandb_run._init({"project": "p", "entity": None}, wandb_run.Path("d"))
+for folder in sys.argv[1:]:
+    if os.fork() == 0:
+        os.chdir(folder)
+        os.environ |= {"NETRC": f"{folder}/keys", "HOME": folder}
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY), number)
+        wandb_run._init({"project": "p", "entity": None}, wandb_run.Path("d"))
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, folder
 """
-    if setting:
-        (tmp_path / "wandb").mkdir()
-        (tmp_path / "wandb" / "settings").write_text(f"[default]\nmode = {setting}\n")
-    env = {
-        **os.environ,
-        "NETRC": str(netrc),
-        "WANDB_BASE_URL": "https://ml.uni.edu",
-        "HOME": str(tmp_path),
-        "PYTHONPATH": str(ROOT),
-    }
-    env.pop("WANDB_API_KEY", None)
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
-    assert f"mode {mode}\n" in done.stdout
-    assert ("no key, logging offline" in done.stderr) == (key is None and setting is None)
-    assert ("has 5, logging offline" in done.stderr) == (key == "short")
 
 
+def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch):
+    """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
+    cases = [(None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline")]
+    cases += [("a" * 40, None, "online"), ("a" * 40, "offline", "offline")]
+    for name in ("WANDB_MODE", "WANDB_SERVICE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    folders = [tmp_path / str(k) for k in range(len(cases))]
+    for folder, (key, setting, _) in zip(folders, cases, strict=True):
+        (folder / "wandb").mkdir(parents=True)
+        if setting:
+            (folder / "wandb" / "settings").write_text(f"[default]\nmode = {setting}\n")
+        (folder / "keys").write_text(f"machine ml.uni.edu\n login user\n password {key}\n" if key else "")
+        (folder / "keys").chmod(0o600)
+    env = {**os.environ, "WANDB_BASE_URL": "https://ml.uni.edu", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", MODES, *map(str, folders)], env=env, check=True)
+    for folder, (key, setting, mode) in zip(folders, cases, strict=True):
+        out, err = ((folder / name).read_text() for name in ("out", "err"))
+        assert f"mode {mode}\n" in out
+        assert ("no key, logging offline" in err) == (key is None and setting is None)
+        assert ("has 5, logging offline" in err) == (key == "short")
+
+
+@pytest.mark.full
 def test_a_mode_that_there_is_not_is_one_line(train_process, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "Offline")
     out, _ = train_process(*QUICK, "logger=wandb").communicate()
