@@ -142,6 +142,7 @@ def kept_workspaces():
     return [len(v._memory[0]) for v in gc.get_objects() if type(v) is Workspace and v._memory is not None]
 
 
+@pytest.mark.usefixtures("own_objects")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("masked", [False, True])
 def test_checkpointing_keeps_no_workspace(name, masked):
