@@ -80,9 +80,8 @@ def assert_saved(directory):
     assert not [path.name for path in directory.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize(
-    "whole_group", [True, pytest.param(False, marks=pytest.mark.full)], ids=["Ctrl-C", "SIGTERM to the sweep alone"]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "SIGTERM to the sweep alone"])
 def test_a_signal_ends_a_joblib_sweep_when_each_worker_has_saved(tmp_path, start_sweep, whole_group):
     process = start_sweep("seed=0,1,2,3,4,5")
     runs = wait_for_two_runs(tmp_path, process)

@@ -116,9 +116,9 @@ def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
 @pytest.mark.parametrize("name", ["a(b)", "it's", "a,b", "[x]", 'a"b', "two words", "ünï", "a\\b"])
 def test_sweep_into_a_directory_of_any_name(train, tmp_path, name):
     escaped = name.replace("'", "\\'")
-    outcome = train("-m", *QUICK, "seed=0,1", f"run_dir='{escaped}'")
+    outcome = train("-m", *QUICK, "seed=0", f"run_dir='{escaped}'")
     assert outcome.status == 0, outcome
-    assert len(list((tmp_path / name).iterdir())) == 2
+    assert len(list((tmp_path / name).iterdir())) == 1
 
 
 def test_sweep_flag_may_stand_anywhere(train):

@@ -289,6 +289,7 @@ def has_sanitizer():
 needs_sanitizer = pytest.mark.skipif(not has_sanitizer(), reason="g++ has no address sanitizer")
 
 
+@pytest.mark.full
 @needs_sanitizer
 def test_the_address_sanitizer_sees_no_access_beside_a_tensor(tmp_path):
     sanitized(tmp_path, "150", "0", "gru")

@@ -108,7 +108,7 @@ def test_no_delay_is_a_copy_task(layout):
 
 
 def trained(task, model, name, corpora, directory):
-    """Three steps and a validation: progress, last.pt's content."""
+    """Two steps and a validation: progress, last.pt's content."""
     small = [*sizes(task, 16, 4, 4), *SMALL.get(task, [])]
     plain = config(
         f"task={task}",
@@ -117,7 +117,7 @@ def trained(task, model, name, corpora, directory):
         "model.hidden_size=16",
         "task.batch_size=4",
         f"data_root={corpora}",
-        "loop.max_steps=3",
+        "loop.max_steps=2",
         "loop.max_eval_batches=1",
         *small,
     )

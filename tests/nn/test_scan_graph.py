@@ -10,6 +10,7 @@ import cell_models
 import pytest
 import torch
 from engine_cases import TOLERANCE, batched_seeds, close, compare, gradient, some_state
+from everyday import only
 from scan_cells import NO_SCANS, Clock, Factor, Growing, Late
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -291,7 +292,7 @@ def test_bytes():
     assert loops.passes_of(b) is scan
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", only(set(KINDS) - {"plscan_fixed_p"}, KINDS))  # it has fewer gradients
 def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     """The interpreter is lenient where the compiler is not. For the H100 and H200 (sm_90)."""
     triton = pytest.importorskip("triton")

@@ -90,6 +90,7 @@ def test_without_a_compiler(tmp_path, compiler, reason):
     assert float(out.split()[0]) == pytest.approx(model(torch.ones(4, 2, 3))[0].sum().item(), abs=2e-4)
 
 
+@pytest.mark.full
 def test_a_cache_is_used_without_a_compiler(tmp_path):
     """As where one machine builds and another one, without a compiler, runs. Only a whole library is used."""
     built, _ = python(tmp_path).communicate()

@@ -1,5 +1,6 @@
 """The views at W&B in their serialised form, as they would be sent."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -24,6 +25,7 @@ def dashboard():
     return dashboard
 
 
+@functools.cache
 def built(dashboard, name, profile=None):
     with compose.composing() as composer:
         found = report.make(name, composer, paths.RESULTS)

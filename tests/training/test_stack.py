@@ -65,7 +65,7 @@ FEW += ("uneven lengths, all read", "mask, dt and uneven lengths", "vectors, mas
 
 @pytest.mark.parametrize("name", only(FEW, CASES))
 def test_batched_is_single(tmp_path, corpora, capsys, name):
-    overrides = ["loop.max_epochs=3", *CASES[name]]
+    overrides = ["loop.max_epochs=2", *CASES[name]]
     ones = single(overrides, tmp_path / "single", (0, 1, 2), corpora=str(corpora))
     both = batched(overrides, tmp_path / "batched", (0, 1, 2), corpora=str(corpora))
     assert "one after another" not in capsys.readouterr().err
