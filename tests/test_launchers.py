@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 QUICK = [*QUICK, "engine=eager", "logger=csv"]
 
 
+@pytest.mark.full
 def test_joblib_trains_in_processes_and_collects_failures(tmp_path, train_process):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     sweep = ["-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", *QUICK, "loop.max_steps=20"]

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 
-def only(few: Iterable[str], values: Iterable[str]) -> list[Any]:
+def only(few: Iterable[object], values: Iterable[object]) -> list[Any]:
     """The values of a parameter; those that are not among the few are marked `full`."""
     chosen = set(few)
     return [value if value in chosen else pytest.param(value, marks=pytest.mark.full) for value in values]

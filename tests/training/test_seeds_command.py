@@ -161,6 +161,7 @@ def sweep_plan(train, monkeypatch, *sweep):
     return planned
 
 
+@pytest.mark.full
 def test_kill_9_and_the_same_command_go_on(train, train_process, tmp_path):
     overrides = [*QUICK, "loop.max_epochs=40", "loop.checkpoint_every=0", "loop.eval_every=20", "seeds=2"]
     process = train_process(*overrides, "run_dir=killed")
