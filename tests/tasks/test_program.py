@@ -32,6 +32,7 @@ from timescales.tasks.task import IGNORED
 from timescales.training.model import SequenceModel
 
 MANY = {"train_size": 20_000, "batch_size": 20_000}
+IN_PARTS = MANY | {"batch_size": 2_000}
 # Four programs of the code released with Santoro et al. 2018, of length 2 and nesting 2, with their answers.
 EXAMPLES = {
     "(95+85)+52": "232",
@@ -167,16 +168,26 @@ LENGTHS = {
 MIXED = {"addition": 23, "control": 56, "program": 36}  # means of mix at length 9, nesting 4
 
 
+def read_and_written(task):
+    """Characters of each training program and of its answer; of small batches, whose inputs take 50 MB, not 500."""
+    read, written, steps = [], [], []
+    for batch in task.batches("train"):
+        answer = batch.target != IGNORED
+        read.append((batch.mask & ~answer).sum(0).double())
+        written.append(answer.sum(0).double())
+        steps.append(len(batch.x))
+    return torch.cat(read), torch.cat(written), max(steps)
+
+
 @pytest.mark.parametrize(("category", "length", "nesting"), LENGTHS)
 def test_lengths(category, length, nesting):
     """A hundred thousand programs of the released code: the means are printed to the digits given."""
-    task = Program(category=category, length=length, nesting=nesting, strategy="baseline", **MANY)
-    batch = next(task.batches("train"))
-    answer = batch.target != IGNORED
-    read = (batch.mask & ~answer).sum(0).double()
-    written = answer.sum(0).double()
+    task = Program(
+        category=category, length=length, nesting=nesting, strategy="baseline", **MANY | {"batch_size": 2_000}
+    )
+    read, written, steps = read_and_written(task)
     mean, longest, mean_answer, longest_answer = LENGTHS[category, length, nesting]
-    assert read.max() == longest == len(batch.x) - longest_answer
+    assert read.max() == longest == steps - longest_answer
     assert written.max() == longest_answer
     assert read.mean().item() == pytest.approx(mean, abs=0.5 + 5 * read.std().item() / math.sqrt(20_000))
     assert written.mean().item() == pytest.approx(mean_answer, abs=0.05 + 5 * written.std().item() / math.sqrt(20_000))
@@ -186,8 +197,7 @@ def test_lengths(category, length, nesting):
 @pytest.mark.parametrize("category", MIXED)
 def test_mean_length_of_mix(category):
     """Among them the correction: with nestings up to 9 the mean of Program would be 67 characters."""
-    batch = next(Program(category=category, **MANY).batches("train"))
-    read = (batch.mask & (batch.target == IGNORED)).sum(0).double()
+    read, _, _ = read_and_written(Program(category=category, **IN_PARTS))
     assert read.mean().item() == pytest.approx(MIXED[category], abs=0.5 + 5 * read.std().item() / math.sqrt(20_000))
     assert read.max() <= 151
 
