@@ -5,8 +5,9 @@ import inspect
 import hydra
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.types import RunMode
 
-from timescales.config import hydra_internals
+from timescales.config import compose, hydra_internals
 
 WHAT_TO_COMPARE = (
     "compare timescales/config/hydra_internals.py, and the texts in config/messages.py, with this version of Hydra"
@@ -36,3 +37,9 @@ def test_a_failed_job_has_its_error():
     error = ValueError("why")
     assert hydra_internals.error_of(hydra_internals.failed_job(error)) is error
     assert hydra_internals.error_of(JobReturn(status=JobStatus.COMPLETED, _return_value="finished")) is None
+
+
+def test_no_file_sets_the_mode():
+    """The fixture `train` relies on it: Hydra composes everything once more to read this key."""
+    with compose.composing() as composer:
+        assert composer.loader.load_configuration("config", [], RunMode.RUN).hydra.mode is None
