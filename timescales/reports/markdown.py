@@ -384,7 +384,7 @@ def claims(report: Report) -> dict[str, list[ClaimResult]]:
     study = any(result.claim.hypothesis for result in report.claims)
     parts = {
         "What the paper concludes": [result for result in report.claims if result.claim.quote],
-        "What we expected before the runs": [result for result in report.claims if result.claim.hypothesis],
+        "What we expected": [result for result in report.claims if result.claim.hypothesis],
         "What else we look at" if study else "What the paper does not conclude, and we look at": [
             result for result in report.claims if not result.claim.decides
         ],
