@@ -1,4 +1,4 @@
-"""A page for each paper: what it claims, what our runs say of that, what they took, and what is open.
+"""A page for each paper: what it claims, what our runs say of that, what they took, and what is missing.
 
 `scripts/report.py` writes the pages into docs/papers, and their list into docs/papers/README.md.
 """
@@ -97,8 +97,9 @@ def card(paper: str, reports: Sequence[Report]) -> str:
 
 CLAIMS = """\
 The claims of each table with the paper's words, then the printed values that runs can be compared with. All are at
-paper size. *Open*: runs are missing. [statistics.md](../statistics.md) defines the other words; the reports that the
-titles link have the p values, the small-scale versions, what the papers do not state, and what else we look at."""
+paper size. *Not run*: runs are missing. *Undecided*: all are there, and decide nothing. *Cannot be decided*: by no
+planned run. [statistics.md](../statistics.md) defines all words. The reports that the titles link have the p values,
+the small-scale versions, what the papers do not state, and what else we look at."""
 
 
 def main(reports: Sequence[Report]) -> Report:
@@ -157,7 +158,7 @@ def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
 
 
 def _open_runs(reports: Sequence[Report]) -> dict[str, OpenRun]:
-    """The open runs by id; of a run that several tables have, one whose seconds are known if there is one."""
+    """The missing runs by id; of a run that several tables have, one whose seconds are known if there is one."""
     runs = [run for report in reports for run in report.useful_runs]
     return {run.id: run for run in sorted(runs, key=lambda run: run.seconds is not None)}
 

@@ -154,7 +154,7 @@ def _side(side: Side) -> str:
 
 
 def price(runs: Price) -> str:
-    """What open runs will take."""
+    """What missing runs will take."""
     minutes = runs.seconds / 60
     time = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
     timed = [f"{_runs(runs.timed)}: {time}"] if runs.timed else []
@@ -476,7 +476,7 @@ def _origin(origin: Origin) -> list[str]:
 
 
 def most_common(verdicts: Sequence[Verdict]) -> str:
-    """How many verdicts have each word, the most frequent first: "8 *open*, 1 *reproduced*"."""
+    """How many verdicts have each word, the most frequent first: "8 *not run*, 1 *reproduced*"."""
     return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
 
 
