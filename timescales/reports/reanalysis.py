@@ -39,11 +39,15 @@ OF_UNITS = {
     "longest (steps)": "probe/timescale_law/longest",
 }
 UNITS = """\
-## Time scales of the published models
+## Time scales of the published models, and before training
 
 The distance is Kolmogorov and Smirnov's, of the units of all three layers, from the nearest inverse gamma distribution
 and from the nearest normal one of deviation .1. The paper prints alpha 1.4 for Penn Treebank; of the published models
-the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps.
+the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps. The deviation of the
+normal distribution is fixed, so it cannot fit units that spread, whatever their law; the paper prints no untrained
+model. The last line has one: an LSTM of the same sizes with torch's initial weights, by its forget biases alone. Its
+units are so alike that neither distribution fits them, and the normal one is nearer: that the inverse gamma is nearer
+comes with training.
 """
 JUDGED = """\
 ## What the tables say by them
