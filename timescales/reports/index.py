@@ -18,9 +18,9 @@ are upper bounds, since tasks may stop early. A run that several tables share is
 *Conclusions* are claims that the paper makes: they hold, are refuted or too small for the paper to have seen (by at
 least the paper's number of runs), or are undecided. In a study of our own (`ours_...`) they are hypotheses, written
 before most of their runs ([what was known before](../docs/papers/ours.md)). *Values* are printed ones: they agree, are
-close, differ or are undecided. Counts are of what was run. Each p is corrected for the other tests of its table (Benjamini-Hochberg): of the differences that a table calls
-significant, 5 % are expected to be false. *Calibrated*: a setting was chosen by looking at this result; it is shown,
-and not counted.
+close, differ or are undecided. Counts are of what was run. Each p is corrected for the other tests of its table
+(Benjamini-Hochberg): of the differences that a table calls significant, 5 % are expected to be false. *Calibrated*: a
+setting was chosen by looking at this result; it is shown, and not counted.
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
