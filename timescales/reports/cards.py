@@ -13,6 +13,7 @@ import yaml
 
 from timescales import paths
 from timescales.errors import ConfigError
+from timescales.papers.reanalysed import in_words
 from timescales.papers.table import Grid
 from timescales.papers.verdict import sum_of
 from timescales.reports import markdown, readme
@@ -130,10 +131,12 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     ended, missing = _ended(reports, "paper"), _open_runs(reports)
     finished = len(ended.keys() - missing.keys())
     tiny = _ended(reports, "tiny")
+    told = in_words([found for report in reports for found in report.reanalysed])
     body = [
         ["tables at paper size", paper],
         ["small-scale versions", small],
         ["conclusions and values", _counts(reports)],
+        *([[f"[without a training]({RESULTS}/reanalysed/README.md)", told]] if told else []),
         ["runs at paper size", _took(f"{finished} of {len(ended | missing)}", ended)],
         ["missing runs", markdown.price(price(missing.values())) or "none"],
         ["small-scale runs", _took(str(len(tiny)), tiny)],

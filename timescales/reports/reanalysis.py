@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from timescales.analysis.study import Source
+from timescales.papers.reanalysed import in_words
 from timescales.reports.markdown import evidence_row, grid, number
 from timescales.reports.report import Report
 
@@ -64,8 +64,7 @@ def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
     body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
     lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]
     judged = [(report, found) for report in reports for found in report.reanalysed]
-    words = Counter(str(found.word) for _, found in judged)
-    lines += [f"{', '.join(f'{count} *{word}*' for word, count in words.most_common())}.", ""]
+    lines += [f"{in_words([found for _, found in judged])}.", ""]
     head = ["table", "what", "paper", "reanalysed", "of", "verdict"]
     link = "[{0}](../{0}/table.md)"
     rows = [[link.format(report.table.name), *evidence_row(found)] for report, found in judged]
