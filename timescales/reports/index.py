@@ -21,6 +21,7 @@ before most of their runs ([what was known before](../docs/papers/ours.md)). *Va
 close, differ or are undecided. Counts are of what was run. Each p is corrected for the other tests of its table
 (Benjamini-Hochberg): of the differences that a table calls significant, 5 % are expected to be false. *Calibrated*: a
 setting was chosen by looking at this result; it is shown, and not counted.
+What published models and data say without a training is in [reanalysed](reanalysed/README.md).
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 
