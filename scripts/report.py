@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from timescales import commands, files, paths  # noqa: E402
 from timescales.papers import reanalysed  # noqa: E402
-from timescales.reports import cards, figures, index, markdown, readme, reanalysis, verdicts  # noqa: E402
+from timescales.reports import cards, figures, index, leads, markdown, readme, reanalysis, verdicts  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 from timescales.runs import cost  # noqa: E402
 
@@ -43,10 +43,11 @@ def main() -> None:
 
 
 def write_pages(reports: Sequence[Report]) -> None:
-    """Write the index of all tables, the pages of the papers, the README's parts, and a picture of T_1/e."""
+    """Write the index of all tables, the pages of the papers, the README's parts, and the pictures that pages share."""
     for path, text in pages(reports).items():
         files.write_atomic(path, text.encode())
     readme.draw(readme.pictured(reports))
+    leads.draw(reports, paths.RESULTS)
     figures.draw_times([found for found in reports if found.table.name in TIMES], paths.RESULTS / "times.png")
     readme.write(readme.parts(reports))
     for path, text in cards.pages(reports).items():

@@ -252,6 +252,19 @@ def test_mts_layers():
     assert published.timescales()[1][-1] == 0.0
 
 
+def test_mts_layers_with_another_timescale():
+    torch.manual_seed(0)
+    rnn = timescales.MTSLSTM(3, [10, 8, 4], 3, layer1_timescale=20, layer3_timescale=100, freeze_gates="ifgo")
+    first, second, third = rnn.timescales()
+    assert first.tolist() == pytest.approx([20.0] * 10, rel=1e-5)
+    torch.testing.assert_close(second.double(), InverseGamma(0.56).timescales(8), rtol=1e-5, atol=0)
+    assert third.tolist() == pytest.approx([100.0] * 4, rel=1e-4)
+    assert [len(layer.frozen) for layer in rnn.layers] == [4, 4, 4]
+    published = timescales.MTSLSTM(3, [10, 8, 4], 3, layer1_timescale=20, layer1_bias="log_t_minus_1")
+    assert published.layers[0].bias_total("forget").tolist() == pytest.approx([math.log(19)] * 10)
+    assert not published.layers[2].frozen
+
+
 @pytest.mark.parametrize(
     ("size", "hidden", "layers", "count"),
     [
@@ -393,6 +406,8 @@ def test_a_bad_initializer_says_what_to_write(spec, fix):
         ({"alpha": 0}, "above 0"),
         ({"quantiles": "ends"}, "interior or authors"),
         ({"num_layers": 3, "layer1_bias": "log"}, "eq5 or log_t_minus_1"),
+        ({"layer1_timescale": 20}, "need num_layers=3"),
+        ({"num_layers": 3, "layer3_timescale": 0}, "numbers above 0"),
     ],
 )
 def test_mts_says_what_its_arguments_must_be(arguments, fix):

@@ -29,6 +29,7 @@ EXCEPTIONS = {
     },
 }
 UNDECIDABLE = ("gu_table3",)  # nothing of it is at hand
+CALIBRATED = ("gu_forgetting",)  # three of its four conclusions were what a setting was chosen by, and decide nothing
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,4 +44,5 @@ def test_a_table_whose_runs_are_as_printed_is_reproduced(name):
     for item, why in EXCEPTIONS.get(name, {}).items():
         assert said[item][0] == Word.CANNOT
         assert why in said[item][1]
-    assert found.verdict.word == (Word.CANNOT if name in UNDECIDABLE else Word.REPRODUCED)
+    words = dict.fromkeys(UNDECIDABLE, Word.CANNOT) | dict.fromkeys(CALIBRATED, Word.PARTLY_DECIDED)
+    assert found.verdict.word == words.get(name, Word.REPRODUCED)

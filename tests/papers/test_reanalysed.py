@@ -132,6 +132,17 @@ def test_the_released_models_follow_an_inverse_gamma(tmp_path, monkeypatch):
             assert committed[model.of].values == pytest.approx(model.values, rel=1e-5)
 
 
+def test_before_training_neither_distribution_fits_and_the_normal_one_is_nearer():
+    found = released.untrained()
+    values = {key.rpartition("/")[2]: value for key, value in found.values.items()}
+    assert (values["shortest"], values["longest"]) == pytest.approx((1.3495, 1.5426), abs=5e-4)
+    assert (values["ks_inverse_gamma"], values["ks_normal"]) == pytest.approx((0.4773, 0.4459), abs=5e-4)
+    assert (values["alpha"], values["mu"], values["below_10"]) == (1.0, 1.4, 1.0)
+    committed = {one.of: one for one in reanalysed.read(paths.RESULTS)}
+    assert committed[found.of].values == pytest.approx(found.values, rel=1e-5)
+    assert reanalysed.judge(load.table("mahto_figure1"), [found]) == []
+
+
 def test_mean_forget_gates_are_those_of_the_time_scales():
     """A mean gate above .9 is a time scale above 9.49 steps."""
     layers = [np.array(times, np.float32) for times in ([1.0, 9.4, 9.6], [50.0, 200.0], [3.0])]

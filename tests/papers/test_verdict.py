@@ -104,15 +104,16 @@ def test_what_a_setting_was_chosen_by_is_shown_and_not_counted():
     assert markdown.text(chosen[0].verdict) == "agrees (calibrated)"
     found = verdict.judge_table([*chosen, *cells_of(["lower"])], [], RUN)
     assert (markdown.text(found), markdown.counts(found.counts)) == (
-        "not reproduced (calibrated)",
+        "partly decided (calibrated)",
         "0 of 1 values agree, 1 differ (1 calibrated)",
     )
     claim = claims_of(["holds"], replace(QUOTED, calibrated=True))
     found = verdict.judge_table([], [*claim, claims_of(["holds", "refuted"])[1]], RUN)
     assert (found.word, markdown.counts(found.counts)) == (
-        "not reproduced",
+        "partly decided",
         "0 of 1 conclusions hold, 1 refuted (1 calibrated)",
     )
+    assert verdict.judge_table([], claim, RUN).word == "cannot be decided"
 
 
 def test_the_correction_decides_the_words():

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from made_up import ORIGIN, TABLE, report_of, rows
+from perfect_rows import perfect_rows
 
+from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
 from timescales.papers.verdict import Verdict, Word, judge_small
@@ -50,6 +52,25 @@ def test_a_table_without_printed_values_has_no_columns_that_compare():
         "| model | paper | 95 % | margin | ours | n | median | every seed | verdict | agrees to within | p diff" in text
     )
     assert "*Agrees to within*: the smallest margin" in text
+
+
+def test_a_report_says_what_holds_under_one_setting_what_is_calibrated_and_what_needs_no_training():
+    def head(name, keep):
+        table = load.table(name)
+        every = perfect_rows(table)
+        kept = [row for row in every if keep(row["axes"])]
+        planned = {"paper": [row["axes"] for row in every]}
+        return markdown.decided(report_of(table, {"paper": kept, "tiny": []}, planned, ROOT / "results"))
+
+    (_, alone) = sorted(head("chien_table3", lambda axes: axes["task.negatives"] != "uniform"))
+    lead = "`plstm > lstm @ task.sampling=async task.time_input=false`"
+    assert alone.startswith("Under one setting alone: ")
+    assert f"{lead} (holds under the released generator's periods, not run under the text's periods)" in alone
+    told = head("gu_forgetting", lambda axes: True)
+    assert told[0] == "Hold: `model.gate=- fails @ loop.max_steps=10000`."
+    assert told[1].startswith("Calibrated: `model.gate=r never fails @ loop.max_steps=50000` (holds (calibrated)), ")
+    (about,) = head("mahto_figure1", lambda axes: False)
+    assert about == "Without a training: 2 *as printed*, 1 *not as printed*."
 
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():

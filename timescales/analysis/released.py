@@ -1,7 +1,7 @@
 """What the authors' own models and the data say, without a training: the numbers of results/reanalysed/values.csv.
 
 Our analyses, of the time scales and ratios that Mahto et al. 2021 released (tasks/data/released.py), of the strings of
-Dyck-2, and of the words of the corpora.
+Dyck-2, and of the words of the corpora. Beside them the time scales of a model before training.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from timescales.analysis import assigned, gate_maps, longest_pair, mutual_information, routing, timescale_law
 from timescales.analysis.study import Source
 from timescales.nn.inits import InverseGamma
+from timescales.nn.modules.lstm import LSTM
 from timescales.tasks import Dyck2
 from timescales.tasks.data import released, text
 
@@ -37,7 +38,7 @@ def sources(root: str | os.PathLike | None = None) -> list[Source]:
 
     Raises MissingData for data that are not there and cannot be downloaded.
     """
-    return [*models(root), *data(root)]
+    return [*models(root), untrained(), *data(root)]
 
 
 def models(root: str | os.PathLike | None = None) -> list[Source]:
@@ -47,6 +48,20 @@ def models(root: str | os.PathLike | None = None) -> list[Source]:
         for name, (axes, words) in MODELS.items()
     ]
     return [*found, Source("published model", RATIOS, OF_RATIOS, of_ratios(released.ratios(root)))]
+
+
+def untrained() -> Source:
+    """What the baseline of Mahto et al. says before training, by its forget biases alone, as `timescales()` has them.
+
+    An LSTM of the same sizes with torch's initial weights, drawn with the seed 0.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        rnn = LSTM(400, [1150, 1150, 400], 3)
+    every = torch.cat(rnn.timescales()).double()
+    values = {**timescale_law.fit(every), "longest": float(every.max()), "shortest": float(every.min())}
+    named = {f"probe/timescale_law/{key}": value for key, value in values.items()}
+    return Source("untrained model", "baseline before training, at zero input", {}, named)
 
 
 def of_time_scales(layers: list[np.ndarray], model: str) -> dict[str, float]:

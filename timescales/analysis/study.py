@@ -40,11 +40,11 @@ class Study:
 
 @dataclass(frozen=True)
 class Source:
-    """A published model, or data, and its numbers."""
+    """A published model, data, or a model before training, and its numbers."""
 
-    kind: Literal["published model", "data"]
+    kind: Literal["published model", "data", "untrained model"]
     of: str  # in words
-    axes: dict[str, Any]  # its settings, as a table names them
+    axes: dict[str, Any]  # its settings, as a table names them; none: no table is judged by it
     values: dict[str, float]  # by metric, "probe/timescale_law/alpha" or "data/pairs/alpha"
 
 

@@ -15,7 +15,14 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from timescales.config import check, folders
-from timescales.config.schema import MODEL_DEFAULTS, MOST_SEEDS, TASK_DEFAULTS, BaseConfig, LoopSettings
+from timescales.config.schema import (
+    LATER_MODEL_DEFAULTS,
+    MODEL_DEFAULTS,
+    MOST_SEEDS,
+    TASK_DEFAULTS,
+    BaseConfig,
+    LoopSettings,
+)
 from timescales.errors import ConfigError
 
 # Keys that change none of a run's numbers are not part of its identity.
@@ -67,7 +74,8 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
     1 and 1.0 are one value. A key of the base configuration, one that every model has (`MODEL_DEFAULTS`), or one that a
-    task got later (`TASK_DEFAULTS`) counts as absent at its default, so that the identity of every older run stays.
+    model or task got later (`LATER_MODEL_DEFAULTS`, `TASK_DEFAULTS`) counts as absent at its default, so that the
+    identity of every older run stays.
     """
     check.check_parts(cfg)
     loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
@@ -75,7 +83,7 @@ def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
     task = {k: v for k, v in _without_defaults(task, TASK_DEFAULTS).items() if k not in NOT_IDENTITY_TASK}
     kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
     if isinstance(kept.get("model"), dict):
-        kept["model"] = _without_defaults(kept["model"], MODEL_DEFAULTS)
+        kept["model"] = _without_defaults(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
     kept = _without_defaults(kept, _defaults_of(BaseConfig))
     kept |= {"loop": _without_defaults(loop, _defaults_of(LoopSettings)), "task": task}
     return hashlib.sha256(json.dumps(_one_number(kept), sort_keys=True).encode()).hexdigest()[:12]

@@ -21,6 +21,8 @@ MOST_SEEDS = 1000  # in one launch: all configurations are composed before the f
 MODEL_DEFAULTS = {"block": "plain", "gap_input": False}
 # Keys that a task got when runs of it were finished, with their defaults.
 TASK_DEFAULTS = {"time_unit": "raw", "dt": True}
+# Keys that a model got when runs of it were finished, with their defaults.
+LATER_MODEL_DEFAULTS = {"layer1_timescale": None, "layer3_timescale": None}
 
 
 @dataclass

@@ -10,6 +10,7 @@ our own, if it is within the tolerance. A claim is as printed if its order is.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,6 +71,12 @@ def read(results: Path) -> list[Source]:
         source = found.setdefault(key, Source(kind, row["of"], json.loads(row["axes"]), {}))
         source.values[row["metric"]] = float(row["value"])
     return list(found.values())
+
+
+def in_words(found: Sequence[Evidence]) -> str:
+    """How often it is as printed: "2 *as printed*, 1 *not as printed*"."""
+    counts = Counter(str(evidence.word) for evidence in found)
+    return ", ".join(f"{count} *{word}*" for word, count in counts.most_common())
 
 
 def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:

@@ -193,7 +193,7 @@ class Claim(Measure):
     claim: str
     quote: str = ""  # the words of the paper that state it; [...] for what is left out
     at: str = ""  # where they stand: paper, and section, caption or appendix
-    # Why we expect it, and what would refute it; written before the first run of a side, on the day of `dated`.
+    # Why we expect it, and what would refute it; best written before the first run of a side; on the day of `dated`.
     hypothesis: str = ""
     dated: str = ""  # "2026-11-25"
     ours: str = ""  # why we look at it, where the paper does not state it; such a claim decides nothing about the table

@@ -296,7 +296,8 @@ def judge_table(
     """A table's verdict, by its conclusions: the paper's, or the hypotheses of our own study. Its values stand beside.
 
     Where the paper concludes nothing, by the printed values: one that agrees or is close holds, one that differs does
-    not. What cannot be decided, or was calibrated, is left out. The word is the first whose condition is true:
+    not. What cannot be decided is left out, and what was calibrated is not decided. The word is the first whose
+    condition is true:
 
     - cannot be decided: nothing is left
     - reproduced, not reproduced: all hold, or all are refuted or too small
@@ -338,7 +339,7 @@ def _word(found: Counter[Outcome], begun: bool, complete: bool) -> Word:
     hold, fall = (sum(found[outcome] for outcome in outcomes) for outcomes in (FOR, AGAINST))
     if not open_ones + hold + fall:
         return Word.CANNOT
-    if open_ones and hold + fall:
+    if hold + fall and open_ones + found[Outcome.CALIBRATED]:
         return Word.PARTLY_DECIDED
     if hold + fall:
         return Word.MIXED if hold and fall else Word.REPRODUCED if hold else Word.NOT_REPRODUCED

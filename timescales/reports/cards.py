@@ -1,4 +1,4 @@
-"""A page for each paper: what it claims, what our runs say of that, what they took, and what is open.
+"""A page for each paper: what it claims, what our runs say of that, what they took, and what is missing.
 
 `scripts/report.py` writes the pages into docs/papers, and their list into docs/papers/README.md.
 """
@@ -13,6 +13,7 @@ import yaml
 
 from timescales import paths
 from timescales.errors import ConfigError
+from timescales.papers.reanalysed import in_words
 from timescales.papers.table import Grid
 from timescales.papers.verdict import sum_of
 from timescales.reports import markdown, readme
@@ -97,8 +98,9 @@ def card(paper: str, reports: Sequence[Report]) -> str:
 
 CLAIMS = """\
 The claims of each table with the paper's words, then the printed values that runs can be compared with. All are at
-paper size. *Open*: runs are missing. [statistics.md](../statistics.md) defines the other words; the reports that the
-titles link have the p values, the small-scale versions, what the papers do not state, and what else we look at."""
+paper size. *Not run*: runs are missing. *Undecided*: all are there, and decide nothing. *Cannot be decided*: by no
+planned run. [statistics.md](../statistics.md) defines all words. The reports that the titles link have the p values,
+the small-scale versions, what the papers do not state, and what else we look at."""
 
 
 def main(reports: Sequence[Report]) -> Report:
@@ -129,10 +131,12 @@ def _summary(reports: Sequence[Report]) -> list[str]:
     ended, missing = _ended(reports, "paper"), _open_runs(reports)
     finished = len(ended.keys() - missing.keys())
     tiny = _ended(reports, "tiny")
+    told = in_words([found for report in reports for found in report.reanalysed])
     body = [
         ["tables at paper size", paper],
         ["small-scale versions", small],
         ["conclusions and values", _counts(reports)],
+        *([[f"[without a training]({RESULTS}/reanalysed/README.md)", told]] if told else []),
         ["runs at paper size", _took(f"{finished} of {len(ended | missing)}", ended)],
         ["missing runs", markdown.price(price(missing.values())) or "none"],
         ["small-scale runs", _took(str(len(tiny)), tiny)],
@@ -157,7 +161,7 @@ def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
 
 
 def _open_runs(reports: Sequence[Report]) -> dict[str, OpenRun]:
-    """The open runs by id; of a run that several tables have, one whose seconds are known if there is one."""
+    """The missing runs by id; of a run that several tables have, one whose seconds are known if there is one."""
     runs = [run for report in reports for run in report.useful_runs]
     return {run.id: run for run in sorted(runs, key=lambda run: run.seconds is not None)}
 

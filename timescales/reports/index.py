@@ -17,10 +17,11 @@ runs of the same kind, otherwise from a few steps on the fastest machine that wa
 are upper bounds, since tasks may stop early. A run that several tables share is counted in each of them.
 *Conclusions* are claims that the paper makes: they hold, are refuted or too small for the paper to have seen (by at
 least the paper's number of runs), or are undecided. In a study of our own (`ours_...`) they are hypotheses, written
-down before the runs. *Values* are printed ones: they agree, are close, differ or are undecided. Counts are of what was
-run. Each p is corrected for the other tests of its table (Benjamini-Hochberg): of the differences that a table calls
-significant, 5 % are expected to be false. *Calibrated*: a setting was chosen by looking at this result; it is shown,
-and not counted.
+before most of their runs ([what was known before](../docs/papers/ours.md)). *Values* are printed ones: they agree, are
+close, differ or are undecided. Counts are of what was run. Each p is corrected for the other tests of its table
+(Benjamini-Hochberg): of the differences that a table calls significant, 5 % are expected to be false. *Calibrated*: a
+setting was chosen by looking at this result; it is shown, and not counted.
+What published models and data say without a training is in [reanalysed](reanalysed/README.md).
 [LOG.md](LOG.md) has dated notes, also on what went wrong. [bench](bench) has the speed measurements.
 """
 

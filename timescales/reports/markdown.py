@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales import paths
+from timescales.papers import reanalysed
 from timescales.papers.reanalysed import Evidence
 from timescales.papers.table import Assumption, Cell, Cited, columns
 from timescales.papers.verdict import (
@@ -154,7 +155,7 @@ def _side(side: Side) -> str:
 
 
 def price(runs: Price) -> str:
-    """What open runs will take."""
+    """What missing runs will take."""
     minutes = runs.seconds / 60
     time = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
     timed = [f"{_runs(runs.timed)}: {time}"] if runs.timed else []
@@ -196,17 +197,19 @@ def _head(report: Report) -> list[str]:
 
 
 def decided(report: Report) -> list[str]:
-    """Which conclusions hold, which do not, and which depend on a setting, where a table's word does not say it."""
-    if report.verdict.word not in (Word.MIXED, Word.PARTLY_DECIDED):
-        return []
-    found: dict[Outcome, list[str]] = {}
-    for outcome, results in items([result for result in report.claims if result.claim.decides]):
-        claim = f"`{results[0].claim.text}`"
-        if outcome == Outcome.DEPENDS:
-            claim += f" ({', '.join(text(result.verdict) for result in results)})"
-        if outcome in (*FOR, *AGAINST, Outcome.DEPENDS):
-            found.setdefault(outcome, []).append(claim)
-    return [f"{outcome.capitalize()}: {', '.join(claims)}." for outcome, claims in found.items()]
+    """What became of each conclusion, where a table's word does not say it, and what is known without a training."""
+    found: dict[str, list[str]] = {}
+    shown = report.claims if report.verdict.word in (Word.MIXED, Word.PARTLY_DECIDED) else []
+    for outcome, results in items([result for result in shown if result.claim.decides]):
+        under_one = outcome == Outcome.NOT_RUN and any(result.outcome in (*FOR, *AGAINST) for result in results)
+        if under_one or outcome in (*FOR, *AGAINST, Outcome.DEPENDS, Outcome.CALIBRATED):
+            all_words = outcome not in (*FOR, *AGAINST)
+            words = _in_brackets(", ".join(text(result.verdict) for result in results)) if all_words else ""
+            title = "Under one setting alone" if under_one else outcome.capitalize()
+            found.setdefault(title, []).append(f"`{results[0].claim.text}`{words}")
+    if report.reanalysed:
+        found["Without a training"] = [reanalysed.in_words(report.reanalysed)]
+    return [f"{title}: {', '.join(parts)}." for title, parts in found.items()]
 
 
 def _in_brackets(words: str) -> str:
@@ -384,7 +387,7 @@ def claims(report: Report) -> dict[str, list[ClaimResult]]:
     study = any(result.claim.hypothesis for result in report.claims)
     parts = {
         "What the paper concludes": [result for result in report.claims if result.claim.quote],
-        "What we expected before the runs": [result for result in report.claims if result.claim.hypothesis],
+        "What we expected": [result for result in report.claims if result.claim.hypothesis],
         "What else we look at" if study else "What the paper does not conclude, and we look at": [
             result for result in report.claims if not result.claim.decides
         ],
@@ -476,7 +479,7 @@ def _origin(origin: Origin) -> list[str]:
 
 
 def most_common(verdicts: Sequence[Verdict]) -> str:
-    """How many verdicts have each word, the most frequent first: "8 *open*, 1 *reproduced*"."""
+    """How many verdicts have each word, the most frequent first: "8 *not run*, 1 *reproduced*"."""
     return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from timescales.analysis.study import Source
+from timescales.papers.reanalysed import in_words
 from timescales.reports.markdown import evidence_row, grid, number
 from timescales.reports.report import Report
 
@@ -39,11 +39,15 @@ OF_UNITS = {
     "longest (steps)": "probe/timescale_law/longest",
 }
 UNITS = """\
-## Time scales of the published models
+## Time scales of the published models, and before training
 
 The distance is Kolmogorov and Smirnov's, of the units of all three layers, from the nearest inverse gamma distribution
 and from the nearest normal one of deviation .1. The paper prints alpha 1.4 for Penn Treebank; of the published models
-the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps.
+the one on WikiText-2 has it. A gate that rounds to 1 gives a time scale of millions of steps. The deviation of the
+normal distribution is fixed, so it cannot fit units that spread, whatever their law; the paper prints no untrained
+model. The last line has one: an LSTM of the same sizes with torch's initial weights, by its forget biases alone. Its
+units are so alike that neither distribution fits them, and the normal one is nearer: that the inverse gamma is nearer
+comes with training.
 """
 JUDGED = """\
 ## What the tables say by them
@@ -60,8 +64,7 @@ def page(sources: Sequence[Source], reports: Sequence[Report]) -> str:
     body = [[source.of, *(number(source.values[key]) for key in OF_UNITS.values())] for source in units]
     lines = [INTRO, UNITS, *grid(["model", *OF_UNITS], body), "", JUDGED]
     judged = [(report, found) for report in reports for found in report.reanalysed]
-    words = Counter(str(found.word) for _, found in judged)
-    lines += [f"{', '.join(f'{count} *{word}*' for word, count in words.most_common())}.", ""]
+    lines += [f"{in_words([found for _, found in judged])}.", ""]
     head = ["table", "what", "paper", "reanalysed", "of", "verdict"]
     link = "[{0}](../{0}/table.md)"
     rows = [[link.format(report.table.name), *evidence_row(found)] for report, found in judged]

@@ -130,6 +130,8 @@ class MTSLSTM(LSTM):
         freeze_gates: gates whose biases are not trained: "if" (input and forget, default) or "ifgo" (all).
         layer1_bias: forget bias of the first of three layers, "eq5" (default) or "log_t_minus_1".
         quantiles: "interior" (default) or "authors"; see `timescales.nn.inits.InverseGamma`.
+        layer1_timescale, layer3_timescale: time scale (in steps) of all units of the first and third of three layers,
+            fixed. Default: None, as above.
         engine: see `RNN`.
 
     Call: as `LSTM`.
@@ -153,16 +155,23 @@ class MTSLSTM(LSTM):
         freeze_gates: str = "if",
         layer1_bias: str = "eq5",
         quantiles: str = "interior",
+        layer1_timescale: float | None = None,
+        layer3_timescale: float | None = None,
         engine: str = "auto",
         **unknown: Any,
     ) -> None:
         check_arguments(self, positional, unknown)
         if num_layers not in (1, 3):
             raise ValueError(f"MTSLSTM has 1 or 3 layers, not {num_layers}; for others give LSTM a list of forget_init")
+        if num_layers == 1 and (layer1_timescale, layer3_timescale) != (None, None):
+            raise ValueError("layer1_timescale and layer3_timescale need num_layers=3")
         if freeze_gates not in ("if", "ifgo"):
             raise ValueError(f"freeze_gates must be if or ifgo, not {freeze_gates!r}")
         quantile = {"law": "inverse_gamma", "alpha": alpha, "scale": scale, "quantiles": quantiles}
-        short = {"law": "assigned", "timescales": (3.0, 4.0), "form": layer1_bias}
+        times = (3.0, 4.0) if layer1_timescale is None else (layer1_timescale,)
+        first = {"law": "assigned", "timescales": times, "form": layer1_bias}
+        free = layer3_timescale is None
+        third = "default" if free else {"law": "assigned", "timescales": (layer3_timescale,)}
         gates = ("input", "forget") if freeze_gates == "if" else LSTMCell.gates
         super().__init__(
             input_size,
@@ -170,8 +179,8 @@ class MTSLSTM(LSTM):
             num_layers,
             batch_first=batch_first,
             dropout=dropout,
-            forget_init=[quantile] if num_layers == 1 else [short, quantile, "default"],
-            frozen=[gates] if num_layers == 1 else [gates, gates, ()],
+            forget_init=[quantile] if num_layers == 1 else [first, quantile, third],
+            frozen=[gates] if num_layers == 1 else [gates, gates, () if free else gates],
             engine=engine,
         )
 
