@@ -123,7 +123,7 @@ def judged(item: Item) -> Judged:
     wheres = [{**settings, **claim.place, **side} for claim in claims for side in claim.sides]
     wheres += [{**settings, **cell.where} for cell in cells]
     planned = [] if about_data else expand(table)
-    wanted = [run.axes for run in planned if any(matches(run.axes, where) for where in wheres)]
+    wanted = [axes for axes in planned if any(matches(axes, where) for where in wheres)]
     measured = [row for row in rows if _has(row, metrics) and _at(settings, row["axes"])]
     runs = sum(row["profile"] == "paper" and row["axes"] in wanted for row in measured)
     small = sum(row["profile"] == "tiny" for row in measured)

@@ -24,6 +24,7 @@ from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 
 from timescales import errors, files, paths, plotting  # noqa: E402
 from timescales.config import compose, folders, identity  # noqa: E402
+from timescales.papers import load  # noqa: E402
 from timescales.papers.table import Table, expand, group, varying  # noqa: E402
 from timescales.reports import markdown, report  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
@@ -31,8 +32,9 @@ from timescales.reports.report import Report  # noqa: E402
 
 def groups(table: Table, profile: str | None, composer: compose.Composer) -> list[str]:
     """The W&B groups that a table's runs belong to."""
-    runs = {group(run.axes): run for run in expand(table, profile)}
-    return list(dict.fromkeys(identity.family(identity.resolved(composer(run.overrides))) for run in runs.values()))
+    runs = {group(axes): axes for axes in expand(table, profile)}.values()
+    configs = [identity.resolved(composer(load.request(table, axes))) for axes in runs]
+    return list(dict.fromkeys(map(identity.family, configs)))
 
 
 def runset(wanted: list[str], keys: list[str], columns: list[str]) -> views.RunsetSettings:
@@ -118,7 +120,7 @@ def table_view(
     if table is None:
         raise errors.ConfigError(f"{found.table.name} has no small-scale version (its key `tiny`)")
     # The model first: its colour is that of the first level.
-    varied = dict.fromkeys(["model", *varying([run.axes for run in expand(found.table, profile)])])
+    varied = dict.fromkeys(["model", *varying(expand(found.table, profile))])
     keys = [f"{key}.name" if key in ("model", "task", "paper", "optimizer") else key for key in varied]
     name = f"{table.name} ({profile})" if profile else table.name
     wanted = [*groups(found.table, profile, composer), table.name]

@@ -198,7 +198,7 @@ def cases() -> Iterator[Case]:
 
 def settings_of(table: Table) -> list[Axes]:
     """The settings of a table's runs, each once, without the seed."""
-    found = {repr(axes): axes for run in expand(table) if (axes := {k: v for k, v in run.axes.items() if k != "seed"})}
+    found = {repr(axes): axes for given in expand(table) if (axes := {k: v for k, v in given.items() if k != "seed"})}
     return list(found.values())
 
 

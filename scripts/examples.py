@@ -20,7 +20,8 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from timescales import plotting  # noqa: E402
-from timescales.config import check, compose, folders, identity, messages  # noqa: E402
+from timescales.config import compose, folders, messages  # noqa: E402
+from timescales.config.run import run_of  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
 from timescales.tasks.characters import Characters  # noqa: E402
@@ -50,9 +51,7 @@ def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
     """The task of a configuration, on the CPU, and its settings. Raises ConfigError."""
     with compose.composing() as composer:
         try:
-            cfg = composer(overrides)
-            check.check(cfg)
-            config = identity.resolved(cfg)
+            config = run_of(composer(overrides)).config
         except Exception as error:
             line = messages.one_line(error, list(overrides))
             if line is None:
@@ -247,7 +246,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     try:
-        folders.check_user_folder()
+        folders.use(options.config_dir)
         if options.n < 1:
             raise ConfigError(f"-n {options.n}: give the number of sequences, at least 1")
         task, settings = make_task(options.overrides)

@@ -30,8 +30,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("analysis",),
     ("papers",),
+    ("experiment",),
     ("reports",),
-    ("cli", "sweep", "timescales"),
+    ("cli", "timescales"),
     ("__main__", "commands"),
 )
 SHARED = LAYERS[0]  # may import each other; the picture draws them as one box

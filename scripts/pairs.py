@@ -64,12 +64,11 @@ def pair(task: Task, name: str, model: str) -> Pair:
     """A model on the task `name`, built without memory for its weights."""
     needed = [NEEDED[name, model]] if (name, model) in NEEDED else []
     with compose.composing() as composer:
-        cfg = composer([f"task={name}", f"model={model}", *needed])
-        config, settings = identity.resolved(cfg), identity.settings(cfg)
+        config = identity.resolved(composer([f"task={name}", f"model={model}", *needed]))
     with torch.device("meta"):
         network = build.build_model(config | {"device": "meta", "engine": "auto"}, task)
     units = [cell.hidden_size for cell in network.rnn.layers]
-    return Pair(model, config, settings, units, sum(p.numel() for p in network.parameters()))
+    return Pair(model, config, identity.settings(config), units, sum(p.numel() for p in network.parameters()))
 
 
 def tables(commands: dict[str, list[str]], models: Sequence[str]) -> str:

@@ -9,17 +9,17 @@ runs as they do there (seed=0 model=lstm,plstm loop.max_steps=500); the page is 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from timescales import paths, sweep  # noqa: E402
-from timescales.config import compose, identity, messages  # noqa: E402
-from timescales.config.overrides import spell  # noqa: E402
+from timescales import paths  # noqa: E402
+from timescales.config import compose, folders, identity, messages  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
+from timescales.experiment import plan  # noqa: E402
+from timescales.experiment.queue import Queue  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.papers.table import SmallTable  # noqa: E402
 from timescales.reports import sensitivity  # noqa: E402
@@ -35,7 +35,8 @@ def main() -> None:
     parser.add_argument("--config-dir", type=Path, metavar="FOLDER", help="your own folder of configurations")
     options = parser.parse_intermixed_args()  # overrides may stand anywhere
     results = options.config_dir / "results" if options.config_dir else paths.RESULTS
-    settings = [text for text in options.overrides if identity.is_of_identity(sweep.key_of(text))]
+    folders.use(options.config_dir)
+    settings = [text for text in options.overrides if narrows(text)]
     with compose.composing() as composer:
         try:
             table = small(options.table)
@@ -65,20 +66,22 @@ def small(name: str) -> SmallTable:
     return table
 
 
+def narrows(override: str) -> bool:
+    """Whether an override is about the runs' settings, not about how they are trained."""
+    return identity.is_of_identity(override.partition("=")[0].lstrip("+~"))
+
+
 def train(table: SmallTable, composer: compose.Composer, options: argparse.Namespace) -> None:
     """Train the runs of each variation that are not finished."""
-    own = [f"--config-dir={options.config_dir}"] if options.config_dir else []
-    command = [sys.executable, str(ROOT / "train.py"), *own, f"table={table.name}", "profile=tiny", "logger=none"]
+    shared = [composer.parse(text) for text in ("logger=none", *options.overrides) if not narrows(text)]
     variations = sensitivity.variations(table, composer)
     for k, variation in enumerate(variations, 1):
-        change = []
-        if variation.key:
-            models = ",".join(sensitivity.models(table, composer, variation))
-            change = [f"{variation.key}={spell(variation.value)}", f"model={models}"]
-        others = [text for text in options.overrides if not (change and text.startswith("model="))]
-        print(f"[{k}/{len(variations)}] {' '.join(change) or 'as assumed'}", flush=True)
-        done = subprocess.run([*command, *others, *change], check=False)
-        if done.returncode not in (0, 1):  # 1: some runs failed
+        print(f"[{k}/{len(variations)}] {variation.words}", flush=True)
+        runs = sensitivity.runs_of(table, composer, variation)
+        requests = [[*load.request(table, run.axes), *shared] for run in runs]
+        try:
+            Queue(plan.plan(requests, composer, of_table=True), analyses=table.probe).work()
+        except KeyboardInterrupt:
             sys.exit("interrupted: the same command continues")
 
 

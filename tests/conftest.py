@@ -81,19 +81,12 @@ class Outcome:
 @pytest.fixture
 def train(monkeypatch, tmp_path):
     """Call `python train.py ...` in this process, in an empty folder; an Outcome."""
-    from hydra._internal.hydra import Hydra
     from hydra.core.global_hydra import GlobalHydra
 
     import train as entry
     from timescales import cli
 
     monkeypatch.chdir(tmp_path)
-    ask = Hydra.get_mode  # composes everything once more for one key, which no file of ours sets
-
-    def mode(hydra, config_name, overrides):
-        return ask(hydra, config_name, overrides) if any("hydra.mode" in text for text in overrides) else None
-
-    monkeypatch.setattr(Hydra, "get_mode", mode)
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["train.py", *arguments])

@@ -71,7 +71,7 @@ def test_the_wheel_holds_what_runs_need(wheel):
         "timescales/nn/engine/measured.csv",
         "timescales/reports/gallery.css",
         "hydra_plugins/timescales_sweeper.py",
-        "hydra_plugins/timescales_joblib.py",
+        "hydra_plugins/timescales_launchers.py",
         "timescales/train.py",
     } <= set(names)
     inside = {name.removeprefix("timescales/") for name in names if name.startswith("timescales/conf/")}

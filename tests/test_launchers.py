@@ -10,10 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra.core.utils import JobReturn, JobStatus
 from quick import QUICK, SIZES
 
-from timescales.config.hydra_internals import error_of
 from timescales.runs import lock
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
@@ -190,11 +188,11 @@ class Job:
 
 def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
     """One returned, one raised, one vanishes, one is requeued and returns last; the scheduler is away for a while."""
-    from hydra_plugins import timescales_slurm as slurm
+    from timescales.experiment import slurm
 
     monkeypatch.setattr(slurm, "GRACE", 0.0)
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
-    done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
+    done = "finished"
     trace = RuntimeError("failed with trace\nsubmitit.core.utils.UncompletedJobError: timed-out too many times.\nsee")
     jobs = [Job(tmp_path, "5_0", done), Job(tmp_path, "5_1", trace), Job(tmp_path, "5_2"), Job(tmp_path, "5_3")]
 
@@ -211,8 +209,8 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
 
     queue = queues()
     monkeypatch.setattr(slurm, "queued", lambda: next(queue))
-    errors = [error_of(answer) for answer in slurm.answers(jobs)]
-    assert errors[0] is errors[2] is None
+    errors = slurm.answers(jobs)
+    assert errors[0] is errors[2] is done
     assert "timed-out too many times" in str(errors[1])
     assert "job 5_3 was cancelled or killed: the same command continues" in str(errors[3])
     assert "[3/4] job 5_3 failed" in capsys.readouterr().out
@@ -221,7 +219,7 @@ def test_each_slurm_job_ends_by_itself(tmp_path, monkeypatch, capsys):
 def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypatch):
     import submitit
 
-    from hydra_plugins import timescales_slurm as slurm
+    from timescales.experiment import slurm
 
     given = []
 
@@ -234,22 +232,21 @@ def test_the_first_array_goes_on_where_slurm_refuses_a_second(tmp_path, monkeypa
             given.append(len(arguments[0]))
             if len(given) > 1 or "nothing" in arguments[0][0]:
                 raise RuntimeError("sbatch: error\nsbatch: error: QOSMaxSubmitJobPerUserLimit\n")
-            done = JobReturn(status=JobStatus.COMPLETED, _return_value="finished")
-            return [Job(tmp_path, f"5_{k}", done) for k in range(len(arguments[0]))]
+            return [Job(tmp_path, f"5_{k}", "finished") for k in range(len(arguments[0]))]
 
     monkeypatch.setattr(submitit, "AutoExecutor", Executor)
     monkeypatch.setattr(slurm, "ARRAY", 2)
     monkeypatch.setattr(slurm, "queued", lambda: set())
     monkeypatch.setattr(slurm.time, "sleep", lambda seconds: None)
-    launcher = slurm.TimescalesSlurm(submitit_folder=str(tmp_path), max_num_timeout=1)
-    errors = [error_of(answer) for answer in launcher.launch([[f"seed={k}"] for k in range(5)], 0)]
+    parameters = {"submitit_folder": str(tmp_path), "max_num_timeout": 1}
+    errors = slurm.launch(len, parameters, [[f"seed={k}"] for k in range(5)])
     assert given == [2, 2]
     line = "SLURM took 2 of 5 jobs (sbatch: error: QOSMaxSubmitJobPerUserLimit): the same command continues"
-    assert errors[:2] == [None, None]
+    assert errors[:2] == ["finished", "finished"]
     assert [str(error) for error in errors[2:]] == 3 * [line]
     given.clear()
     with pytest.raises(RuntimeError, match="QOSMax"):
-        launcher.launch([["nothing"]], 0)
+        slurm.launch(len, parameters, [["nothing"]])
 
 
 def test_a_cluster_s_warning_is_passed_on_when_all_is_saved():

@@ -45,8 +45,8 @@ def distributions(path, at_top=False):
 
 
 def test_only_the_configuration_imports_hydra_and_omegaconf():
-    allowed = {PACKAGE / "cli.py", PACKAGE / "papers" / "load.py"}
-    allowed |= set((PACKAGE / "config").glob("*.py"))
+    allowed = {PACKAGE / "papers" / "load.py"}
+    allowed |= {path for folder in ("config", "experiment") for path in (PACKAGE / folder).glob("*.py")}
     assert [path for path in MODULES if {"hydra", "omegaconf"} & distributions(path) and path not in allowed] == []
 
 
@@ -73,8 +73,9 @@ def test_one_module_imports_each_dashboard(module):
     assert [path.name for path in [*MODULES, *PLUGINS, ROOT / "train.py"] if uses(path)] == [module]
 
 
-LIGHT = ["__init__.py", "cli.py", "sweep.py", "errors.py", "paths.py", "files.py", "config", "papers"]
-LIGHT += [f"runs/{name}.py" for name in ("__init__", "record", "lock", "decide", "store", "metrics", "provenance")]
+LIGHT = ["__init__.py", "cli.py", "errors.py", "paths.py", "files.py", "config", "papers"]
+LIGHT += [f"experiment/{name}.py" for name in ("__init__", "experiment", "plan", "queue", "execute")]
+LIGHT += [f"runs/{name}.py" for name in ("__init__", "record", "lock", "found", "store", "metrics", "provenance")]
 LIGHT += ["runs/cost.py"]
 
 
@@ -169,15 +170,14 @@ SHOWN = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for
 @pytest.mark.parametrize("page", SHOWN)
 def test_shown_commands_are_real(page):
     """Every make target exists, every train.py command composes, every script is there."""
-    from hydra import compose, initialize_config_dir
-
-    from timescales import cli, paths
-    from timescales.config import check, identity
+    from timescales.config import command_line, compose
+    from timescales.config.run import run_of
+    from timescales.experiment import plan
+    from timescales.papers import load
 
     targets = set(re.findall(r"^([a-z.][a-z0-9.-]*):", (ROOT / "Makefile").read_text(), re.M))
     commands = list(shell_commands((ROOT / page).read_text()))
     assert commands
-    identity.register()
     for command in commands:
         words = command.split()
         while "=" in words[0]:
@@ -190,10 +190,13 @@ def test_shown_commands_are_real(page):
             given = [w for w in words[2:] if "=" in w and not w.startswith("-")]
             # Of several values the first; of a range, such as interval(1,2), only the key.
             arguments = [w.strip("'").partition("=")[0] + "=1" if "(" in w else w.split(",")[0] for w in given]
-            if any(argument.startswith("table=") for argument in arguments):
-                arguments = [a for a in cli.table_arguments(arguments) if not a.startswith("hydra.sweeper")]
-            with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-                check.check(compose("config", [a for a in arguments if not a.startswith(("hydra.", "hydra/"))]))
+            asked = command_line.read(["-m", *(a for a in arguments if not a.startswith(("hydra.", "hydra/")))])
+            with compose.composing() as composer:
+                if asked.kind == "table":
+                    narrow = [override for override in asked.of_runs if command_line.narrows(override)]
+                    assert plan.of_table(load.table(asked.value("table")), asked.value("profile"), composer, narrow)
+                else:
+                    run_of(composer(asked.of_runs))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 

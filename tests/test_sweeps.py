@@ -8,6 +8,8 @@ import pytest
 from locks import lock_from_elsewhere
 from quick import QUICK
 
+from timescales.config.compose import composing
+from timescales.experiment import plan
 from timescales.runs import lock, record
 
 LONGER = [*QUICK, "task.T=3", "task.train_size=200", "task.valid_size=10", "task.test_size=10", "task.batch_size=10"]
@@ -92,20 +94,13 @@ def test_sweep_into_a_given_directory(train, tmp_path):
 
 
 def test_two_hundred_finished_runs_are_skipped_quickly(train, tmp_path):
-    from hydra import compose, initialize_config_dir
-
-    from timescales import paths
-    from timescales.config import identity
-
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        cfg = compose("config", QUICK)
-    for seed in range(200):
-        cfg.seed = seed
-        directory = tmp_path / "runs" / identity.slug(cfg)
-        directory.mkdir(parents=True)
-        (directory / "record.json").write_text(
-            json.dumps({"id": identity.identity(cfg), "status": "finished", "metrics": {}, "seconds": 1.0})
-        )
+    with composing() as composer:
+        requests = [list(map(composer.parse, [*QUICK, f"seed={seed}"])) for seed in range(200)]
+        runs = plan.plan(requests, composer).runs
+    for run in runs:
+        run.directory.mkdir(parents=True)
+        saved = {"id": run.id, "status": "finished", "metrics": {}, "seconds": 1.0}
+        (run.directory / "record.json").write_text(json.dumps(saved))
     begun = time.process_time()
     outcome = train("-m", *QUICK, "seed=range(0,200)")
     spent = time.process_time() - begun
@@ -190,7 +185,7 @@ def test_a_sweep_leaves_a_run_to_its_owner_and_comes_back(train, tmp_path, monke
     def start_and_let_the_owner_die(directory, *arguments):
         if directory.name == other.name:
             lock_from_elsewhere(taken, 2 * lock.TIMEOUT)
-        start(directory, *arguments)
+        return start(directory, *arguments)
 
     monkeypatch.setattr(record, "start", start_and_let_the_owner_die)
     outcome = train(*sweep)

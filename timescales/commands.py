@@ -78,8 +78,8 @@ def tables(options: argparse.Namespace) -> Iterator[Tables]:
     try:
         if len(named) < len(options.table) and not getattr(options, "list", False):
             raise ConfigError("settings such as seed=0 are for timescales-status TABLE --list: leave them out")
+        folders.use(own)
         with compose.composing() as composer:
-            folders.check_user_folder()
             yield Tables(composer, named, results, known, own is not None)
     except ConfigError as error:
         sys.exit(f"error: {error}")
@@ -164,7 +164,8 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
         raise ConfigError("--list is for one table: give its name, as in chien_table3 --list")
     (name,), composer = found.named, found.composer
     try:
-        where = {override.key_or_group: composer.values(override) for override in map(composer.parse, settings)}
+        given = [composer.parse(text) for text in settings]
+        where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
     except Exception as error:
         if (line := messages.one_line(error, list(settings))) is None:
             raise
@@ -187,14 +188,14 @@ def _overview(found: Tables, measure: bool) -> None:
         return [s for name in bar for s in status.status(name, found.composer, found.results, paths.RUNS, absent)]
 
     lines = all_of()
-    unknown = {kind: cfg for s in lines for kind, cfg in s.unknown.items()}
+    unknown = {key: run for s in lines for key, run in s.unknown.items()}
     if measure:
         found.results.mkdir(parents=True, exist_ok=True)
-        for kind, cfg in tqdm(unknown.items(), desc="timing"):
+        for key, run in tqdm(unknown.items(), desc="timing"):
             try:
-                cost.write([cost.measure(kind, identity.resolved(cfg))], found.results)
+                cost.write([cost.measure(key, run.config)], found.results)
             except ConfigError as error:
-                tqdm.write(f"{identity.slug(cfg)}: {error}")
+                tqdm.write(f"{run.name}: {error}")
         lines = all_of()
     print(status.table_text([status.HEAD, *(s.line() for s in lines)]))
     if unknown and not measure:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -20,9 +18,3 @@ def in_checkout() -> bool:
 def conf() -> Path:
     """The folder of configurations: beside train.py in a checkout, inside the package in an installation."""
     return (ROOT if in_checkout() else PACKAGE) / "conf"
-
-
-def user_folders() -> list[Path]:
-    """The folder of the user's own configurations, --config-dir on the command line; empty if there is none."""
-    given = re.findall(r"(?:^|\n)(?:--config-dir|-cd)[=\n]([^\n]+)", "\n".join(sys.argv[1:]))
-    return [Path(folder).resolve() for folder in given[-1:]]

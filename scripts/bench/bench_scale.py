@@ -21,8 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from timescales.config import compose, identity  # noqa: E402
-from timescales.papers import table  # noqa: E402
+from timescales.config import compose  # noqa: E402
+from timescales.config.run import Run  # noqa: E402
+from timescales.experiment import plan  # noqa: E402
 from timescales.runs import record, store  # noqa: E402
 
 SIZES = "task.T=3 task.train_size=20 task.valid_size=10 task.test_size=10 task.batch_size=10 model.hidden_size=4"
@@ -47,22 +48,21 @@ def sweep(runs: int) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
-def time_composing(runs: list[table.Run]) -> list[str]:
-    """Time the composition of the runs' configurations. Returns the names of their folders."""
+def time_composing(seeds: int) -> list[Run]:
+    """Time the composition of so many runs."""
     with compose.composing() as composer:
         start = cpu_seconds()
-        slugs = [identity.slug(composer(run.overrides)) for run in runs]
+        runs = plan.plan([[composer.parse(text) for text in (*RUN, f"seed={k}")] for k in range(seeds)], composer).runs
         report_time("compose and identify", len(runs), start)
-    return slugs
+    return runs
 
 
-def write_records(template: dict[str, Any], slugs: list[str]) -> None:
+def write_records(template: dict[str, Any], runs: list[Run]) -> None:
     """Write a record for each run, made from the record of one real run."""
-    shutil.rmtree("runs")
-    for seed, slug in enumerate(slugs):
-        folder = Path("runs") / slug
+    for run in runs:
+        folder = run.directory
         folder.mkdir(parents=True)
-        values = template | {"id": identity.id_of(slug), "seed": seed, "config": template["config"] | {"seed": seed}}
+        values = template | {"id": run.id, "seed": run.seed, "config": template["config"] | {"seed": run.seed}}
         (folder / "record.json").write_text(json.dumps(values, indent=1))
         (folder / "lock").write_text("given back")
 
@@ -74,14 +74,14 @@ def time_sweep(runs: int) -> None:
     report_time(f"that sweep ({time.monotonic() - wall:.0f} s by the clock)", runs, start, children=True)
 
 
-def time_reading(runs: list[table.Run], slugs: list[str]) -> None:
+def time_reading(runs: list[Run]) -> None:
     """Time how a report reads the records."""
     start = cpu_seconds()
     rows = []
-    for run, slug in zip(runs, slugs, strict=True):
-        values = record.read(Path("runs") / slug)
+    for run in runs:
+        values = record.read(run.directory)
         assert values is not None
-        rows.append(store.row(values, run.axes, "paper", ["best test/accuracy"]))
+        rows.append(store.row(values, {"seed": run.seed}, "paper", ["best test/accuracy"]))
     store.rows_text(rows)
     report_time("a report's reading of the records", len(runs), start)
 
@@ -96,11 +96,11 @@ def main() -> None:
         (path,) = Path("runs").glob("*/record.json")
         template = record.read(path.parent)
         assert template is not None
-        runs = [table.Run({"seed": k}, [*RUN, f"seed={k}"]) for k in range(n)]
-        slugs = time_composing(runs)
-        write_records(template, slugs)
+        shutil.rmtree("runs")
+        runs = time_composing(n)
+        write_records(template, runs)
         time_sweep(n)
-        time_reading(runs, slugs)
+        time_reading(runs)
         size = sum(path.stat().st_blocks * 512 for path in Path("runs").rglob("*"))
         print(f"{size / 1e6:.0f} MB of records", flush=True)
 

@@ -11,6 +11,7 @@ into gpu-pack/.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import sys
@@ -23,9 +24,11 @@ sys.path.insert(0, str(ROOT))
 
 from tqdm import tqdm  # noqa: E402
 
-from timescales import sweep  # noqa: E402
-from timescales.config import compose, identity, schema  # noqa: E402
+from timescales.config import compose, schema  # noqa: E402
+from timescales.config.run import Run  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
+from timescales.experiment import plan as of_tables  # noqa: E402
+from timescales.experiment import queue  # noqa: E402
 from timescales.nn.engine import buffers, equations  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.runs import store  # noqa: E402
@@ -96,21 +99,21 @@ def plan(names: Sequence[str], without: Sequence[str] = (), minutes: float = MIN
             table = load.table(name)
             if set(table.needs) & set(without):
                 continue
-            requests = sweep.of_table(table, None, [], [f"seeds={schema.MOST_SEEDS}"], composer)
-            runs, _ = sweep.plan(requests, composer, "committed")
-            todo = [run for run in sweep.in_order(runs, {}, limited=False) if run.directory not in seen]
+            shared = [compose.setting("seeds", schema.MOST_SEEDS), compose.setting("skip", "committed")]
+            requests = [[*request, *shared] for request in of_tables.of_table(table, None, composer)]
+            made = of_tables.plan(requests, composer, of_table=True)
+            todo = sorted((run for run in made.todo if run.directory not in seen), key=lambda run: run.seed)
             seen |= {run.directory for run in todo}
             known: dict[str, list[int]] = {}
-            for run in runs:
-                row = committed.get(identity.id_of(run.directory.name))
+            for run in made.runs:
+                row = committed.get(run.id)
                 if row is not None and row["status"] == "finished":
                     known.setdefault(run.cost_key, []).append(int(row["steps"]))
-            for group in sweep.launch_groups(todo):
-                # Without the table's name, which would ask for all of its runs, and decides no number.
-                overrides = [o for o in sweep.overrides_of(group) if sweep.key_of(o) not in ("table", "logger.table")]
+            for group in queue.groups_of(todo):
+                overrides = overrides_of(group)
                 key = group[0].cost_key
                 if key not in shapes:
-                    shapes[key] = shapes_of(overrides, composer)
+                    shapes[key] = shapes_of(group[0])
                 shape = shapes[key]
                 if shape is None:
                     continue
@@ -127,12 +130,19 @@ def plan(names: Sequence[str], without: Sequence[str] = (), minutes: float = MIN
                     }
 
 
-def shapes_of(overrides: list[str], composer: compose.Composer) -> Shapes | None:
+def overrides_of(group: queue.Group) -> list[str]:
+    """The overrides of the launch that trains these runs; without the table's name, which would ask for all of them."""
+    given = [text for text in group[0].command if text.partition("=")[0] not in ("table", "seed", "seeds", "skip")]
+    several = [f"seeds={len(group)}"] if len(group) > 1 else []
+    return [*given, f"seed={group[0].seed}", *several]
+
+
+def shapes_of(run: Run) -> Shapes | None:
     """The sizes of a run; None, after a line, if it cannot run here or has no kernel."""
     try:
-        return Shapes(identity.resolved(composer(overrides)))
+        return Shapes(copy.deepcopy(run.config))
     except Exception as error:  # for example a data set that is not here
-        tqdm.write(f"left out: {' '.join(overrides)[:100]}: {str(error).splitlines()[0][:120]}")
+        tqdm.write(f"left out: {run.name}: {str(error).splitlines()[0][:120]}")
         return None
 
 

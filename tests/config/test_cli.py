@@ -11,7 +11,7 @@ import pytest
 from quick import QUICK
 
 from timescales import cli
-from timescales.config import messages
+from timescales.config import command_line, messages
 from timescales.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,21 +51,25 @@ assert not heavy, heavy
     ],
 )
 def test_an_interruption_says_whether_something_was_saved(at, line, monkeypatch, capsys):
-    def main():
+    def interrupted(asked, main):
         raise KeyboardInterrupt(*[at] * bool(at))
 
+    monkeypatch.setattr(cli.experiment, "do", interrupted)
     monkeypatch.setattr(cli.signal, "signal", lambda number, handler: None)  # the tests still end at Ctrl-C
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit):
-        cli.run(main)
+        cli.run(lambda: None)
     assert capsys.readouterr().err == f"\n{line}\n"
 
 
 def test_an_interruption_says_how_to_continue():
-    assert cli.continuing(["task=copy", "seed=1"]) == "the same command continues"
+    def said(*arguments):
+        return command_line.read(arguments).continuing()
+
+    assert said("task=copy", "seed=1") == "the same command continues"
     needs = "continues; runs that had not begun need it again"
-    assert cli.continuing(["task=copy", "force=True"]) == f"the same command without force=True {needs}"
-    assert cli.continuing(["resume=false", "force=stale"]) == f"the same command without resume=false {needs}"
+    assert said("task=copy", "force=True") == f"the same command without force=True {needs}"
+    assert said("resume=false", "force=stale") == f"the same command without resume=false {needs}"
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
@@ -108,7 +112,8 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause():
     bug = RuntimeError("a bug")
     bug.__cause__ = ConfigError("something handled")
     assert messages.one_line(bug, []) is None
-    program = "from timescales import cli\ndef main(): raise BrokenPipeError('of a worker')\ncli.run(main)"
+    program = "from timescales import cli\ndef do(*_): raise BrokenPipeError('of a worker')\n"
+    program += "cli.experiment.do = do\ncli.run(None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert "BrokenPipeError: of a worker" in done.stderr
 
@@ -141,14 +146,15 @@ def test_settings_may_stand_on_both_sides_of_an_option(train, option):
 
 @pytest.mark.parametrize(("value", "traceback"), [(None, False), ("0", False), ("", False), ("1", True)])
 def test_only_1_asks_hydra_for_the_full_error(monkeypatch, capsys, value, traceback):
-    def main():
+    def wrong(asked, main):
         raise ConfigError("seed must be at least 0")
 
+    monkeypatch.setattr(cli.experiment, "do", wrong)
     monkeypatch.setattr(sys, "argv", ["train.py"])
     if value is None:
         monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     else:
         monkeypatch.setenv("HYDRA_FULL_ERROR", value)
     with pytest.raises(ConfigError if traceback else SystemExit):
-        cli.run(main)
+        cli.run(lambda: None)
     assert capsys.readouterr().err == ("" if traceback else "error: seed must be at least 0\n")

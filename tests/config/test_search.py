@@ -6,9 +6,8 @@ import pytest
 from omegaconf import OmegaConf
 from quick import QUICK
 
-import train as entry
-from timescales.config import search
 from timescales.errors import ConfigError
+from timescales.experiment import execute
 from timescales.runs import metrics, record
 
 QUICK = [*QUICK, "logger=none"]
@@ -17,13 +16,13 @@ QUICK = [*QUICK, "logger=none"]
 @pytest.fixture
 def told(monkeypatch):
     """The numbers that sweepers are told."""
-    values, value_of = [], entry.value_of
+    values, value_of = [], execute.value_of
 
-    def spy(directories):
-        values.append(value_of(directories))
+    def spy(runs):
+        values.append(value_of(runs))
         return values[-1]
 
-    monkeypatch.setattr(entry, "value_of", spy)
+    monkeypatch.setattr(execute, "value_of", spy)
     return values
 
 
@@ -61,14 +60,13 @@ def test_the_value_is_the_best_one_and_the_worst_of_a_run_that_diverged():
         (["minimize", "minimize"], ("loss", "min"), "hydra.sweeper.direction=minimize"),
     ],
 )
-def test_the_direction_is_checked(monkeypatch, direction, select, fix):
-    monkeypatch.setattr(search, "is_search", lambda: True)
-    monkeypatch.setattr(search.HydraConfig, "get", lambda: OmegaConf.create({"sweeper": {"direction": direction}}))
+def test_the_direction_is_checked(direction, select, fix):
+    search = execute.Search(OmegaConf.create({"direction": direction}).direction)
     if fix is None:
-        search.check_direction(select)
+        search.check(select)
         return
     with pytest.raises(ConfigError, match=f"valid/{select[0]}.*{fix}"):
-        search.check_direction(select)
+        search.check(select)
 
 
 def test_a_record_without_the_metric_asks_for_force(train, told, tmp_path):

@@ -1,6 +1,5 @@
 """A user's own config groups (--config-dir) work in sweeps and tables as in single runs."""
 
-import sys
 import textwrap
 from pathlib import Path
 
@@ -10,9 +9,10 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 from quick import QUICK
 
-from timescales import paths, sweep
+from timescales import paths
 from timescales.config import compose, folders
 from timescales.errors import ConfigError
+from timescales.experiment import plan
 from timescales.papers import load
 from timescales.runs import record
 
@@ -58,14 +58,15 @@ LINES = [
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path):
     """The user's folder, given on this process's command line."""
     for name, text in FILES.items():
         file = tmp_path / "my" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(textwrap.dedent(text).lstrip())
-    monkeypatch.setattr(sys, "argv", ["train.py", "--config-dir", str(tmp_path / "my")])
-    return tmp_path / "my"
+    folders.use(tmp_path / "my")
+    yield tmp_path / "my"
+    folders.use(None)
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
@@ -114,9 +115,12 @@ def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_pa
 def test_a_group_is_added_to_the_runs_of_a_table(folder, capsys):
     table = load.table("chien_copy")
     with compose.composing() as composer:
-        plain = sweep.of_table(table, "tiny", ["seed=0"], [], composer)
-        both = sweep.of_table(table, "tiny", ["seed=0", "+experiment=long,pair"], [], composer)
+
+        def requests(*overrides):
+            return plan.of_table(table, "tiny", composer, list(map(composer.parse, overrides)))
+
+        plain, both = requests("seed=0"), requests("seed=0", "+experiment=long,pair")
         assert len(both) == 2 * len(plain) > 0
         assert f"runs that fill no cell of chien_copy: {len(plain)} of {len(both)}" in capsys.readouterr().out
         with pytest.raises(ConfigError, match="experiment=lnog: no such experiment; did you mean long"):
-            sweep.of_table(table, "tiny", ["+experiment=long,lnog"], [], composer)
+            requests("+experiment=long,lnog")

@@ -19,22 +19,24 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 import odd_values as odd  # noqa: E402
 from hydra.core.global_hydra import GlobalHydra  # noqa: E402
-from omegaconf import DictConfig, OmegaConf  # noqa: E402
+from omegaconf import OmegaConf  # noqa: E402
 
 import train  # noqa: E402
-from timescales import cli, sweep  # noqa: E402
-from timescales.config import check, compose, folders, identity  # noqa: E402
+from timescales import cli  # noqa: E402
+from timescales.config import compose, folders  # noqa: E402
 from timescales.config.keys import dotted  # noqa: E402
+from timescales.config.run import Run  # noqa: E402
+from timescales.experiment import execute, queue  # noqa: E402
 
 GROUPS = ("model", "task", "optimizer", "paper")
 SECONDS = 30  # a case that takes longer counts as hanging
@@ -168,10 +170,9 @@ class Commands:
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, ...], list[str]] = {}
-        train.run = validated
-        in_order = sweep.in_order
-        # One job of a sweep is enough.
-        sweep.in_order = lambda runs, seconds, limited: in_order(runs, seconds, limited)[:1]
+        execute.execute = validated
+        groups_of = queue.groups_of
+        queue.groups_of = lambda todo: groups_of(todo)[:1]  # one launch of a sweep is enough
         signal.signal(signal.SIGALRM, raise_late)
 
     def keys(self, groups: list[str]) -> list[str]:
@@ -204,13 +205,11 @@ class Commands:
         return outcome(status, out.getvalue(), err.getvalue(), case)
 
 
-def validated(cfg: DictConfig) -> str:
-    """What `train.run` does before it trains."""
-    for single in identity.each_seed(cfg):
-        train.unfinished(single)
-    check.check(cfg)
-    identity.resolved(cfg)
-    return cli.SKIPPED
+def validated(runs: Sequence[Run], check: Any = None) -> str:
+    """What `execute` does before it trains."""
+    for run in runs:
+        execute.unfinished(run)
+    return execute.SKIPPED
 
 
 def outcome(status: int, out: str, err: str, case: list[str]) -> Outcome:

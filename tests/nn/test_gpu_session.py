@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from timescales.config import compose, identity
+from timescales.config import compose
+from timescales.config.run import each_seed, run_of
 from timescales.nn.engine import choice
 from timescales.runs import record
 
@@ -290,9 +291,13 @@ def test_the_sizes_of_a_run_are_its_tasks_and_its_models():
 
     overrides = ["task=copy", "task.T=20", "task.train_size=256", "task.valid_size=8", "task.test_size=8"]
     with compose.composing() as composer:
-        plain = gpu_plan.shapes_of([*overrides, "model=plstm", "loop.max_epochs=3"], composer)
-        cumax = gpu_plan.shapes_of([*overrides, "paper=gu", "model=gated", "model.gate=om"], composer)
-        wrong = gpu_plan.shapes_of([*overrides, "model.head_size=[1,a]"], composer)
+
+        def shapes(*more):
+            return gpu_plan.shapes_of(run_of(composer([*overrides, *more])))
+
+        plain = shapes("model=plstm", "loop.max_epochs=3")
+        cumax = shapes("paper=gu", "model=gated", "model.gate=om")
+        wrong = shapes("+model.head_size=[1,a]")
     assert (plain.steps, plain.layers) == (6, [(40, 128, 128, 3, False)])
     assert plain.together
     assert cumax.layers[0][-1]
@@ -308,7 +313,7 @@ def test_families_are_the_tables_open_seeds_and_their_commands_give_its_ids(monk
         def minutes(self, seeds, steps):
             return seeds * steps / 1e9
 
-    monkeypatch.setattr(gpu_plan, "shapes_of", lambda overrides, composer: Sizes())
+    monkeypatch.setattr(gpu_plan, "shapes_of", lambda run: Sizes())
     found = list(gpu_plan.plan(["chien_table1", "chien_copy"]))
     tables = [family["table"] for family in found]
     assert tables.count("chien_table1") == 8
@@ -318,8 +323,8 @@ def test_families_are_the_tables_open_seeds_and_their_commands_give_its_ids(monk
     with compose.composing() as composer:
         for family in found[:3] + found[-3:]:
             assert not any(o.startswith("table=") for o in family["overrides"])
-            runs = identity.each_seed(composer(family["overrides"]))
-            assert [identity.slug(run) for run in runs] == family["runs"]
+            runs = each_seed(composer(family["overrides"]))
+            assert [run.name for run in runs] == family["runs"]
     seen = {f["steps"] for f in found if f["table"] == "chien_copy" and len(f["runs"]) == 4}
     assert seen == {353464, 412114, 499698}  # what the finished ones needed, not the 782,000 that they may take
     assert list(gpu_plan.plan(["chien_table2"], without=["text8"])) == []

@@ -4,7 +4,6 @@ import shutil
 import sys
 import types
 
-import hydra
 import pytest
 
 from timescales import analysis, paths
@@ -55,13 +54,4 @@ def quick(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "timescales.analysis.steps", probe)
     there = analysis.names
     monkeypatch.setattr(analysis, "names", lambda *functions: [*there(*functions), "steps"])
-    import train as entry
-
-    # The entry point's path of configurations was read when it was imported.
-    monkeypatch.setattr(sys.modules["train"], "main", _main(entry, tmp_path / "conf"))
     return tmp_path
-
-
-def _main(entry, conf):
-    inner = entry.main.__wrapped__
-    return hydra.main(version_base="1.3", config_path=str(conf), config_name="config")(inner)

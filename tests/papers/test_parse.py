@@ -45,35 +45,35 @@ def refused(node):
     return line
 
 
-LIST, MAPPING = "must be a list; [] where there are none", "must be keys with their values"
+LIST, MAPPING = "must be a list; not", "must be keys with their values"
 TABLES = [
     ({"unit": REMOVED}, "table.unit is missing; timescales/papers/table.py says what"),
     ({"unit": REMOVED, "select": REMOVED}, "table.select, table.unit are missing; timescales/papers/table.py says"),
     ({"units": 1}, "table.units: no such key; did you mean unit?"),
-    ({"select": "bst"}, "table.select must be best or last, not bst"),
-    ({"better": "neither"}, "table.better must be higher or lower, not neither"),
-    ({"reduce": "bst"}, "table.reduce must be mean, max or best_lr, not bst"),
-    ({"n_min": True}, "table.n_min must be a whole number; not True"),
-    ({"n_min": "two"}, "table.n_min must be a whole number; not 'two'"),
+    ({"select": "bst"}, "table.select must be one of best, last; not bst"),
+    ({"better": "neither"}, "table.better must be one of higher, lower; not neither"),
+    ({"reduce": "bst"}, "table.reduce must be one of mean, max, best_lr; not bst"),
+    ({"n_min": True}, "table.n_min must be a whole number; not true"),
+    ({"n_min": "two"}, "table.n_min must be a whole number; not two"),
     ({"claims": None}, f"table.claims {LIST}"),
     ({"unit": "%"}, "table.unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
     ({"success": "valid/accuracy > nan"}, "cannot read 'valid/accuracy > nan'; write it like valid/accuracy >= 0.99"),
     ({"metric": "steps to valid/accuracy"}, "cannot read 'valid/accuracy'; write it like valid/accuracy >= "),
     ({"notes": [{"a": "b"}]}, "table.notes: quote what has a colon; {'a': 'b'} is no text"),
     ({"reduce": "best_lr"}, "reduce: best_lr asks for optimizer.lr in each of the table's runs"),
-    ({"assumed": None}, f"table.assumed {MAPPING}; not None"),
-    ({"assumed": ["select"]}, f"table.assumed {MAPPING}; not ['select']"),
-    ({"assumed": {"select": "not stated"}}, f"table.assumed.select {MAPPING}, not 'not stated'"),
+    ({"assumed": None}, f"table.assumed {MAPPING}; not null"),
+    ({"assumed": ["select"]}, f"table.assumed {MAPPING}; not [select]"),
+    ({"assumed": {"select": "not stated"}}, f"table.assumed.select {MAPPING}; not 'not stated'"),
     ({"assumed": {"select": {"try": ["best"]}}}, "table.assumed.select.said is missing"),
     ({"assumed": {"select": {"said": "a", "try": "best"}}}, f"table.assumed.select.try {LIST}"),
     ({"assumed": {"select": {"said": "a", "try": ["bst"]}}}, "select.try must be a list of best or last, not ['bst']"),
     ({"cited": [{"label": "a", "value": 1, "source": "b", "sd": 1, "se": 1}]}, "cited[0] has sd and se: give one"),
     ({"figure": {"kind": "line"}}, "table.figure[0].x is missing"),
     ({"figure": {"kind": "probe", "probe": "steps"}}, "table.figure[0].xlabel is missing"),
-    ({"figure": {"kind": "cell"}}, "figure[0].kind must be cells, curves, line, probe or times, not cell"),
+    ({"figure": {"kind": "cell"}}, "figure[0].kind must be one of cells, curves, line, probe, times; not cell"),
     ({"tiny_minutes": 0}, "table.tiny.minutes must be above 0, not 0"),
     ({"tiny_minutes": -1}, "table.tiny.minutes must be above 0, not -1"),
-    ({"tiny_select": "bst"}, "table.tiny.select must be best or last, not bst"),
+    ({"tiny_select": "bst"}, "table.tiny.select must be one of best, last; not bst"),
     ({"tiny_sucess": "x"}, "table.tiny.sucess: no such key; did you mean success?"),
     ({"tiny_success": "valid/loss<1"}, "cannot read 'valid/loss<1'; write it like"),
     ({"tiny_set": REMOVED}, "table.tiny.set is missing; timescales/papers/table.py says"),
@@ -99,14 +99,14 @@ CELLS = [
     ({"failed": -1}, ".failed must be at least 0, not -1"),
     ({"n_min": 0}, ".n_min must be at least 1, not 0"),
     ({"value": float("nan")}, ".value must be a finite number, not nan"),
-    ({"value": "2,0"}, ".value must be a number, or null where none is printed; not '2,0'"),
+    ({"value": "2,0"}, ".value must be a number or null; not '2,0'"),
     ({"value": REMOVED}, ".value is missing"),
     ({"tolerance": float("inf")}, ".tolerance must be a finite number, not inf"),
     ({"tolerance": -0.5}, ".tolerance must be at least 0, not -0.5"),
     ({"unit": "%"}, ".unit: with '%' a fraction is shown as it is; percent shows 100 times it"),
     ({"unit": "Accuracy in per cent"}, ".unit: with 'Accuracy in per cent' a fraction"),
     ({"std": 1.0}, ".std: no such key; did you mean sd?"),
-    ({"better": "more"}, ".better must be higher or lower, not more"),
+    ({"better": "more"}, ".better must be one of higher, lower; not more"),
 ]
 
 
@@ -131,15 +131,18 @@ def test_a_cell_that_no_run_fills_is_named():
 
 GREATER, ALIKE = {"claim": "plstm > lstm"}, {"claim": "plstm ~ lstm"}
 CLAIMS = [
-    (5, "table.claims[0] must be keys with their values, not 5"),
+    (5, "table.claims[0] must be keys with their values; not 5"),
     (GREATER | {"tolerence": 5}, "claims[0].tolerence: no such key; did you mean tolerance?"),
-    (GREATER | {"better": "more"}, "claims[0].better must be higher or lower, not more"),
-    (GREATER | {"better": "neither"}, "claims[0].better must be higher or lower, not neither"),
-    (GREATER | {"times": "many"}, "claims[0].times must be a number; not 'many'"),
+    (GREATER | {"better": "more"}, "claims[0].better must be one of higher, lower; not more"),
+    (GREATER | {"better": "neither"}, "claims[0].better must be one of higher, lower; not neither"),
+    (GREATER | {"times": "many"}, "claims[0].times must be a number; not many"),
     (GREATER | {"times": 0}, "claims[0].times must be above 0, not 0"),
     (GREATER | {"unit": "%"}, "claims[0].unit: with '%' a fraction is shown as it is"),
     (GREATER | {"metric": "steps to x>1"}, "cannot read 'x>1'; write it like "),
-    (GREATER | {"failures": "leave"}, "claims[0].failures must be leave out, count or count if all fail, not leave"),
+    (
+        GREATER | {"failures": "leave"},
+        "claims[0].failures must be one of 'leave out', count, 'count if all fail'; not leave",
+    ),
     (GREATER | {"tolerance": 2}, "'plstm > lstm' is decided by a test: leave out tolerance"),
     (GREATER | {"than": "test/loss"}, "cannot read the claim 'plstm > lstm': `than` goes with one side alone"),
     ({"claim": "plstm", "than": 5}, "claims[0].than must be a text; not 5"),
@@ -173,7 +176,7 @@ def test_a_set_with_models_is_for_the_runs_of_these_models():
     common, own = {"task.sampling": "async", "task.time_input": False}, {"model.forget_init": 1.0}
     sets = [common | {"model": ["plstm", "chrono"]}, common | own | {"model": "lstm"}]
     table = parse(changed(tiny_set=sets, tiny_claims=["plstm > chrono"]))
-    grids = [run.axes for run in expand(table, "tiny")]
+    grids = expand(table, "tiny")
     assert {axes["model"] for axes in grids if "model.forget_init" in axes} == {"lstm"}
     assert {axes["model"] for axes in grids if "model.forget_init" not in axes} == {"plstm", "chrono"}
     assert "tiny.set names model gru, which no run has" in refused(changed(tiny_set=[common | {"model": "gru"}]))
@@ -290,7 +293,7 @@ def test_an_analysis_that_is_not_there_is_named(quick, table_text, change, words
 def test_a_script_refuses_a_bad_table_in_one_line(quick, script, table_text):
     path = quick / "conf" / "table" / "quick.yaml"
     path.write_text(table_text.replace("n_min: 2", "n_min: two"))
-    words = "error: table/quick.yaml: table.n_min must be a whole number; not 'two'"
+    words = "error: table/quick.yaml: table.n_min must be a whole number; not two"
     assert script("status", "quick", "--list") == words
     assert script("report", "quick") == words
 

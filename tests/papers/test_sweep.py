@@ -4,13 +4,13 @@ import json
 import re
 import shutil
 import signal
-import sys
 import time
 
 import pytest
 
-from timescales import errors, paths, sweep
-from timescales.config import compose
+from timescales import errors, paths
+from timescales.config import compose, folders
+from timescales.experiment import execute, queue
 from timescales.papers import load
 from timescales.reports import markdown, report, status
 from timescales.runs import provenance, record, store
@@ -168,11 +168,8 @@ def test_a_table_without_a_small_version_and_without_assumptions(quick, train, t
 
 
 def test_a_table_keeps_to_its_seeds_and_stacks_them(quick, train, monkeypatch):
-    from timescales.training import seeds
-
-    groups = []
-    original = seeds.train
-    monkeypatch.setattr(seeds, "train", lambda jobs: groups.append(len(jobs)) or original(jobs))
+    groups, original = [], execute.train
+    monkeypatch.setattr(execute, "train", lambda runs, *more: groups.append(len(runs)) or original(runs, *more))
     outcome = train("table=quick", "seeds=5", "engine=eager", "logger=none")
     assert outcome.status == 0, outcome
     assert "4 runs: 0 finished, skipped; 4 to run" in outcome.out
@@ -231,9 +228,8 @@ def test_ones_own_folder_must_be_there_and_name_nothing_twice(quick, train, monk
         outcome = train("--config-dir", str(mine), "table=quick", "logger=none")
         assert (outcome.status, outcome.err.count("\n")) == (1, 1)
         assert words in outcome.err
-        monkeypatch.setattr(sys, "argv", ["report.py", "--config-dir", str(mine)])
         with pytest.raises(errors.ConfigError, match=re.escape(words)):
-            load.table("chien_copy")
+            folders.use(mine)
         for name in names:
             (mine / name).unlink()
 
@@ -262,21 +258,21 @@ def test_the_time_of_a_sweep_is_over_where_sigint_is_ignored():
     """As in the background of a shell script."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(KeyboardInterrupt), sweep.deadline(1e-4):
+        with pytest.raises(KeyboardInterrupt), queue.deadline(1e-4):
             time.sleep(10.0)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def test_a_damaged_record_ends_no_analyses_of_other_runs(train, quick, monkeypatch):
-    missing = sweep.missing_analyses
+    missing = queue.missing_analyses
 
     def damaged_at_once(directory, names):
         if "-lstm-" in directory.name:
             (directory / "record.json").write_text("{")
         return missing(directory, names)
 
-    monkeypatch.setattr(sweep, "missing_analyses", damaged_at_once)
+    monkeypatch.setattr(queue, "missing_analyses", damaged_at_once)
     outcome = train("table=quick", "logger=none", "seed=0")
     assert outcome.out.count("record.json is damaged") == 1
     assert "1 of 2 runs failed" in outcome.err

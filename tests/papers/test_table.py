@@ -4,7 +4,8 @@ import made_up
 import pytest
 
 from timescales import errors
-from timescales.config import compose, identity
+from timescales.config import compose
+from timescales.config.run import run_of
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
@@ -23,19 +24,20 @@ TABLE = parse(NODE)
 
 def test_a_table_is_the_union_of_its_grids():
     runs = expand(TABLE)
-    assert [run.axes for run in runs] == [
+    assert runs == [
         {"task": "copy", "model": "lstm", "seed": 0},
         {"task": "copy", "model": "lstm", "seed": 1},
         {"task": "copy", "model": "plstm", "seed": 0},
         {"task": "copy", "model": "plstm", "seed": 1},
         {"task": "smnist", "model": "lstm", "seed": 0},
     ]
-    assert runs[3].overrides == ["table=t", "task=copy", "model=plstm", "seed=1"]
+    given = [override.input_line for override in load.request(parse(NODE), runs[3])]
+    assert given == ["table=t", "task=copy", "model=plstm", "seed=1"]
 
 
 def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
     tiny = expand(TABLE, "tiny")
-    assert [(r.axes["task"], r.axes["model"], r.axes["task.T"], r.axes["seed"]) for r in tiny] == [
+    assert [(r["task"], r["model"], r["task.T"], r["seed"]) for r in tiny] == [
         ("copy", "lstm", 3, 0),
         ("copy", "lstm", 4, 0),
         ("copy", "plstm", 3, 0),
@@ -43,9 +45,9 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
         ("smnist", "lstm", 3, 0),
         ("smnist", "lstm", 4, 0),
     ]
-    assert {r.axes["task.T"] for r in expand(TABLE, "tiny", {"task.T": [9]})} == {9}
+    assert {r["task.T"] for r in expand(TABLE, "tiny", {"task.T": [9]})} == {9}
     both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
-    pairs = [(r.axes["model"], r.axes["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
+    pairs = [(r["model"], r["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
     assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
     with pytest.raises(errors.ConfigError, match="profile=small"):
         expand(TABLE, "small")
@@ -65,15 +67,16 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
 )
 def test_narrowing(narrow, expected):
     runs = expand(TABLE, None, narrow)
-    assert [(r.axes["task"], r.axes["model"], r.axes["seed"]) for r in runs] == expected
-    assert all(r.axes.get("loop.max_steps") == (3 if "loop.max_steps" in narrow else None) for r in runs)
+    assert [(r["task"], r["model"], r["seed"]) for r in runs] == expected
+    assert all(r.get("loop.max_steps") == (3 if "loop.max_steps" in narrow else None) for r in runs)
 
 
 def test_runs_of_a_table_are_the_runs_of_the_plain_command():
     """So a run is shared by every table that asks for it, and by who trained it by hand."""
     with compose.composing() as composer:
-        (run,) = expand(
-            load.table("chien_table3"),
+        table = load.table("chien_table3")
+        (axes,) = expand(
+            table,
             None,
             {
                 "seed": [2],
@@ -84,7 +87,7 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
             },
         )
         by_hand = composer(["model=plstm", "task=frequency", "seed=2"])
-        assert identity.slug(composer(run.overrides)) == identity.slug(by_hand)
+        assert run_of(composer(load.request(table, axes))).name == run_of(by_hand).name
 
 
 @pytest.mark.parametrize(("sign", "counts"), [("<", "n.."), ("<=", "nn."), (">", "..n"), (">=", ".nn")])

@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from timescales import analysis
-from timescales.config import compose, folders, identity
+from timescales.config import compose, folders
+from timescales.config.run import run_of
 from timescales.papers import cells, claims, load
 from timescales.papers.table import column, columns, expand, group
 
@@ -29,10 +30,10 @@ def identities():
         def identities(name, profile=None):
             if (name, profile) not in found:
                 ids = found[name, profile] = {}
-                for run in expand(TABLES[name], profile):
-                    exists = all(run.axes.get(key, known[key][0]) in known[key] for key in known)
-                    if exists and (key := group(run.axes)) not in ids:
-                        ids[key] = identity.identity(composer(run.overrides))
+                for axes in expand(TABLES[name], profile):
+                    exists = all(axes.get(key, known[key][0]) in known[key] for key in known)
+                    if exists and (key := group(axes)) not in ids:
+                        ids[key] = run_of(composer(load.request(TABLES[name], axes))).id
             return found[name, profile]
 
         yield identities
@@ -52,9 +53,9 @@ def test_a_table_is_whole(name):
     assert len(places) == len(set(places)), "two cells are one"
 
 
-def successful(table, run):
+def successful(table, axes):
     """A run that meets the table's success condition, if there is one, as a row without values."""
-    row = {"axes": run.axes, "seed": run.axes["seed"], "status": "finished", "stale": False}
+    row = {"axes": axes, "seed": axes["seed"], "status": "finished", "stale": False}
     if table.success is not None:
         row[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
     return row
@@ -95,7 +96,7 @@ def test_tiny_is_small(name):
     runs = expand(TABLES[name], "tiny")
     most, minutes = LARGER.get(name, (18, 30))  # 18: nine gates, LSTM and GRU
     assert 0 < len(runs) <= most
-    assert len({run.axes["seed"] for run in runs}) <= 2
+    assert len({axes["seed"] for axes in runs}) <= 2
     assert TABLES[name].tiny.minutes <= minutes
 
 
@@ -120,14 +121,14 @@ SHARED = [
 @pytest.mark.parametrize(("part", "whole"), SHARED)
 def test_shared_runs_are_the_same_runs(part, whole, identities):
     assert set(identities(part).values()) <= set(identities(whole).values())
-    seeds = [{run.axes["seed"] for run in expand(TABLES[name])} for name in (part, whole)]
+    seeds = [{axes["seed"] for axes in expand(TABLES[name])} for name in (part, whole)]
     assert seeds[0] <= seeds[1]
 
 
 def test_a_table_shares_runs_with_the_command_line(identities):
     """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
     with compose.composing() as composer:
-        alone = identity.identity(composer(["model=plstm", "task=copy", "task.T=200"]))
+        alone = run_of(composer(["model=plstm", "task=copy", "task.T=200"])).id
     assert alone == "13403dd51704"
     assert alone in identities("chien_copy").values()
 

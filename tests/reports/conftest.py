@@ -1,7 +1,7 @@
 """A made-up table with trained runs, and a way to report it."""
 
 import pytest
-from made_up import TABLE, made_record
+from made_up import TABLE, made_record, planned_run
 
 from timescales.papers.parse import parse
 from timescales.papers.table import SIZES, expand
@@ -34,11 +34,11 @@ def made(tmp_path, monkeypatch):
     planned = {}
     for size, profile in SIZES.items():
         planned[size] = []
-        for k, run in enumerate(expand(parse(MADE), profile)):
-            slug = f"copy-{run.axes['model']}-s{run.axes['seed']}-{size}{k:05}"
-            planned[size].append(gather.Planned(run.axes, slug, "a kind"))
-            accuracy = (0.9 if run.axes["model"] == "plstm" else 0.6) + 0.001 * k
-            made_record(runs / slug, planned[size][-1].id, run.axes["seed"], run.axes["model"], accuracy)
+        for k, axes in enumerate(expand(parse(MADE), profile)):
+            run = planned_run(axes, f"{size}{k:05}")
+            planned[size].append(run)
+            accuracy = (0.9 if axes["model"] == "plstm" else 0.6) + 0.001 * k
+            made_record(runs / run.name, run.id, axes["seed"], axes["model"], accuracy)
 
     def made(local=True, own=False, **changes):
         table = parse(MADE | changes)

@@ -3,13 +3,12 @@
 import re
 
 import pytest
-from made_up import ORIGIN, TABLE, quoted, report_of, rows
+from made_up import ORIGIN, TABLE, planned_run, quoted, report_of, rows
 
 from timescales.config import folders
 from timescales.errors import ConfigError
 from timescales.papers.table import Grid
 from timescales.reports import cards
-from timescales.reports.gather import OpenRun
 
 CITATIONS = """\
 references:
@@ -34,13 +33,13 @@ def folder(tmp_path, monkeypatch):
 def reports():
     """Two tables of one paper. The second one has the first one's runs of plstm, and no others."""
     there = [row | ORIGIN | {"seconds": 3600.0} for row in rows([0.90, 0.91, 0.92]) + rows([0.6] * 3, "lstm")]
-    shared = OpenRun({"model": "gru", "seed": 0}, None, "x")
+    shared, other = (planned_run({"model": "gru", "seed": k}, "xy"[k]) for k in (0, 1))
     claims = [quoted("plstm > lstm"), quoted("plstm never fails"), {"claim": "lstm never fails", "ours": "to see"}]
     table = TABLE | {"claims": claims, "success": "valid/accuracy > 0.5", "figure": {"kind": "cells"}}
-    first = report_of(table, {"paper": there, "tiny": []}, open_runs=[shared])
+    first = report_of(table, {"paper": there, "tiny": []}, open_runs=[(shared, None)])
     cells = [{"where": {"model": "lstm"}, "value": 60.0}, {"where": {"model": "plstm"}, "value": 90.0}]
     small = TABLE | {"name": "made_second", "cells": cells}
-    timed = [shared._replace(seconds=7200.0), OpenRun({"model": "gru", "seed": 1}, 3600.0, "y")]
+    timed = [(shared, 7200.0), (other, 3600.0)]
     second = report_of(small, {"paper": there[:3], "tiny": []}, open_runs=timed)
     return [second, first]
 

@@ -91,8 +91,8 @@ def test_claims_or_values_of_its_table_are_about_an_item(label, item, coverage):
 def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     """Of four runs of a claim's model one has not the analysis, one is small-scale, one of another model."""
     table = load.table("mahto_table2")
-    axes = [run.axes for run in expand(table) if run.axes["task"] == "ptb_word" and run.axes["model"] == "mts"]
-    other = next(run.axes for run in expand(table) if run.axes["model"] == "lstm")
+    axes = [axes for axes in expand(table) if axes["task"] == "ptb_word" and axes["model"] == "mts"]
+    other = next(axes for axes in expand(table) if axes["model"] == "lstm")
     number = {"probe/routing/none": 1.0}
     rows = [
         {"axes": axes[0], "profile": "paper", **number},

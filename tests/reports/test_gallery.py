@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import browser
 import pytest
-from made_up import TABLE, report_of
+from made_up import TABLE, planned_run, report_of
 from matplotlib import image
 
 from timescales import paths, plotting
@@ -65,10 +65,9 @@ def planned_by_axes(table, composer):
     planned = {}
     for size, profile in SIZES.items():
         planned[size] = []
-        for k, run in enumerate(expand(table, profile)):
-            axes = json.dumps({key: value for key, value in run.axes.items() if key != "seed"})
-            own = ids.get((size, run.axes["seed"], axes), f"open{k}")
-            planned[size].append(gather.Planned(run.axes, f"run-{own}", "a kind"))
+        for k, axes in enumerate(expand(table, profile)):
+            own = ids.get((size, axes["seed"], json.dumps({k: v for k, v in axes.items() if k != "seed"})), f"open{k}")
+            planned[size].append(planned_run({"model": "run", **axes}, own))
     return planned, []
 
 

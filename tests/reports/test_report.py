@@ -75,7 +75,7 @@ def test_a_report_says_what_holds_under_one_setting_what_is_calibrated_and_what_
 
 def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
     small = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
-    planned = {"paper": [], "tiny": [run.axes for run in expand(parse({**TABLE, "tiny": small}), "tiny")]}
+    planned = {"paper": [], "tiny": expand(parse({**TABLE, "tiny": small}), "tiny")}
     there = [
         row | ORIGIN for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
     ]

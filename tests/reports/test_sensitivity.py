@@ -18,8 +18,7 @@ def test_sensitivity_judges_a_setting_that_one_model_alone_has(tmp_path, monkeyp
         table = load.table("chien_copy").tiny
         row |= dict.fromkeys(columns(table), 1.0)
         variations = sensitivity.variations(table, composer)
-        slugs = [slug for variation in variations for _, slug in sensitivity.runs_of(table, composer, variation)]
-        ids = [slug.rpartition("-")[2] for slug in slugs]
+        ids = [run.id for variation in variations for run in sensitivity.runs_of(table, composer, variation)]
         monkeypatch.setattr(store, "committed", lambda results: {run_id: row | {"id": run_id} for run_id in ids})
         found = sensitivity.gather(table, composer, paths.RESULTS, tmp_path)  # with the committed sensitivity.csv
         same = replace(table, assumed={"loop.checkpoint_every": Assumption(said="how often", tries=(7,))})
@@ -44,7 +43,7 @@ def test_overrides_choose_and_change_the_runs():
         varied = sensitivity.variations(part, composer)
         assert "task.layout" not in {variation.key for variation in varied}
         for variation in varied:
-            runs = [run.axes for run, _ in sensitivity.runs_of(part, composer, variation)]
+            runs = [run.axes for run in sensitivity.runs_of(part, composer, variation)]
             assert [(axes["model"], axes["seed"]) for axes in runs] == [("lstm", 0), ("plstm", 0)]
             assert [axes.get("model.epsilon") for axes in runs] == [None, 0.1]  # the LSTM has none
             assert {axes["task.layout"] for axes in runs} == {"authors"}

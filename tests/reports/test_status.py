@@ -5,10 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, made_record, report_of, rows
+from made_up import ORIGIN, TABLE, made_record, planned_run, report_of, rows
 
-from timescales.config import compose, identity
+from timescales.config import compose
 from timescales.errors import ConfigError
+from timescales.experiment import plan
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
@@ -58,13 +59,12 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
     places = tmp_path / "results", tmp_path / "runs"
     states = {"finished": 3600.0, "diverged": 60.0, "failed": 60.0, "interrupted": 60.0}  # three of lstm, one of plstm
     with compose.composing() as composer:
-        runs, _ = load.runs(load.table("chien_copy"), None, composer)
-        for (run, cfg), (state, seconds) in zip(runs, states.items(), strict=False):
-            slug = identity.slug(cfg)
+        runs, _ = plan.table_runs(load.table("chien_copy"), None, composer)
+        for run, (state, seconds) in zip(runs, states.items(), strict=False):
             axes = (run.axes["seed"], run.axes["model"], 0.9)
-            made_record(tmp_path / "runs" / slug, identity.id_of(slug), *axes, status=state, seconds=seconds)
+            made_record(tmp_path / "runs" / run.name, run.id, *axes, status=state, seconds=seconds)
         paper, tiny = status.status("chien_copy", composer, *places, absent=["ptb"])
-        kinds = [identity.cost_key(cfg) for _, cfg in runs]
+        kinds = [run.cost_key for run in runs]
     fetch = "python scripts/fetch_data.py ptb"
     assert paper.line() == ["chien_copy", "paper", 1, 0, 2, 1, 0, 2, "1.0 h + 3 runs not measured", fetch]
     assert tiny.line() == ["chien_copy", "tiny", 0, 0, 6, 0, 0, 0, "6 runs not measured", fetch]
@@ -131,8 +131,7 @@ def test_the_price_of_what_is_open(tmp_path):
     there[0]["id"], there[1]["id"] = "3", "4"
 
     def planned(kinds):
-        runs = enumerate(expand(parse(TABLE)))
-        return [gather.Planned(run.axes, f"copy-x-{k}", kinds[run.axes["model"]]) for k, run in runs]
+        return [planned_run(axes, str(k), kinds[axes["model"]]) for k, axes in enumerate(expand(parse(TABLE)))]
 
     def price(where):
         return markdown.price(found.price_of(where))
@@ -145,7 +144,7 @@ def test_the_price_of_what_is_open(tmp_path):
     assert price({"model": "lstm"}) == "3 runs not timed"
     assert price({}) == "1 run: 10 min, 3 runs not timed"
     old = gather.open_runs(planned(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
-    assert [run.axes["seed"] for run in old if run.axes["model"] == "plstm"] == [0, 2]  # of older code: open again
+    assert [run.axes["seed"] for run, _ in old if run.axes["model"] == "plstm"] == [0, 2]  # of older code: open again
     known = gather.open_runs(planned(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
     found = report_of(TABLE, there_are, open_runs=known)
     assert price({}) == "4 runs: 30 h"

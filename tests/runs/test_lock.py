@@ -158,7 +158,7 @@ def test_of_several_that_find_a_dead_owner_one_gets_the_lock(tmp_path, monkeypat
 def test_a_run_that_another_process_trains_is_named_and_left_alone(train, tmp_path):
     directory = tmp_path / "mine"
     with lock.hold(directory):  # it has only just begun: nothing else lies there yet
-        for wrong in ([], ["task.T=-1"], ["force=true"], ["loop.max_steps=0"]):
+        for wrong in ([], ["task.T=-1"], ["force=true"]):
             outcome = train(*QUICK, f"run_dir={directory}", *wrong)
             assert outcome.status == 1
             assert "is being run by process" in outcome.err

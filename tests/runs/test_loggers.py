@@ -189,9 +189,9 @@ CLOCK = [100.0]
 def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
     """Steps of 1 ms, 0.5 ms to send: losses are sent about every 50 steps, validations always, the last loss too."""
     sink = Sink(0.0005)
-    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, saved, resume: sink)
     monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
-    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0, 10.0])], 0)
+    log = wandb_run.Wandb(tmp_path, {"select": ("accuracy", "max")}, lambda: [torch.tensor([1.0, 10.0])], 0)
     log.log({"timescale/layer1/q50": 1.0}, 0)
     for step in range(1, 2001):
         CLOCK[0] += 0.001
@@ -208,9 +208,9 @@ def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
 def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
     """Losses every 50 steps, a validation every 120, and a W&B too slow to take all."""
     sink = Sink(0.01)
-    monkeypatch.setattr(wandb_run, "_open", lambda directory, resume: sink)
+    monkeypatch.setattr(wandb_run, "_open", lambda directory, saved, resume: sink)
     monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
-    log = wandb_run.Wandb(tmp_path, ("accuracy", "max"), lambda: [torch.tensor([1.0])], 0)
+    log = wandb_run.Wandb(tmp_path, {"select": ("accuracy", "max")}, lambda: [torch.tensor([1.0])], 0)
     for step in range(0, 601):
         CLOCK[0] += 0.001
         values = {"train/loss_nats": float(step)} if step % 50 == 0 else {}

@@ -8,7 +8,6 @@ from quick import QUICK
 
 from timescales.errors import ConfigError
 from timescales.runs import provenance, record
-from timescales.runs.decide import Action, decide
 from timescales.tasks.copy import Copy
 
 QUICK = [*QUICK, "logger=none"]
@@ -152,7 +151,6 @@ def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
     record.write(tmp_path, {"id": "a", "status": before, "metrics": {}, "seconds": 0.0})
     record.failed(tmp_path, RuntimeError("the network is away"))
     assert record.read(tmp_path)["status"] == after
-    assert decide(tmp_path, "a") is (Action.RESUME if before == "interrupted" else Action.SKIP)
 
 
 def test_a_shortened_evaluation_is_part_of_the_record():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from quick import QUICK
 
+from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import provenance, record, source, store
-from timescales.runs.decide import decide
+from timescales.runs import found, provenance, record, source, store
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
 DECAY = ["--config-dir", str(TUTORIAL), *QUICK, "model=decay", "logger=csv"]
@@ -98,4 +98,4 @@ def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
     config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
     record.write(tmp_path, {"id": "a", "status": "interrupted", "metrics": {}, "seconds": 0.0, "config": config})
     with pytest.raises(ConfigError, match="was begun before its numbers changed: force=stale restarts it"):
-        decide(tmp_path, "a")
+        found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.look(tmp_path))

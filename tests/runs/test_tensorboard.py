@@ -95,7 +95,9 @@ def begin(directory):
 
 def test_histograms_have_the_counts_in_their_bins(tmp_path):
     begin(tmp_path)
-    log = tensorboard_run.TensorBoard(tmp_path, lambda: [torch.tensor([1.0, 12.5, 99.9, 1e7])], 0)
+    log = tensorboard_run.TensorBoard(
+        tmp_path, record.read(tmp_path), lambda: [torch.tensor([1.0, 12.5, 99.9, 1e7])], 0
+    )
     log.log({"valid/loss": 1.0}, 5)
     log.finish(None)
     (drawn,) = events(tmp_path).Histograms("timescale/layer1/log10_steps")
@@ -108,16 +110,16 @@ def test_histograms_have_the_counts_in_their_bins(tmp_path):
 
 def test_what_came_after_the_checkpoint_is_dropped_and_nothing_before_it(tmp_path):
     begin(tmp_path)
-    killed = tensorboard_run.TensorBoard(tmp_path, lambda: [], 0)
+    killed = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 0)
     for step in range(0, 11, 2):
         killed.log({"train/loss_nats": float(step)}, step)  # and no `finish`: the process was killed
-    resumed = tensorboard_run.TensorBoard(tmp_path, lambda: [], 6)
+    resumed = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 6)
     for step in range(8, 15, 2):
         resumed.log({"train/loss_nats": -float(step)}, step)
     resumed.finish(None)
     assert scalars(tmp_path)["train/loss_nats"] == {0: 0, 2: 2, 4: 4, 6: 6, 8: -8, 10: -10, 12: -12, 14: -14}
     assert hparams(tmp_path)[1] is None  # interrupted: it may continue
-    restarted = tensorboard_run.TensorBoard(tmp_path, lambda: [], 0)  # no checkpoint was there
+    restarted = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 0)  # no checkpoint was there
     restarted.log({"train/loss_nats": 1.0}, 2)
     restarted.finish(None)
     assert scalars(tmp_path)["train/loss_nats"] == {2: 1.0}

@@ -1,13 +1,9 @@
 """Configurations as `train.py` composes them."""
 
-from hydra import compose, initialize_config_dir
-
-from timescales import paths
-from timescales.config import identity
+from timescales.config.compose import composing
 
 
 def config(*overrides):
     """The configuration that overrides give, on the CPU and without a logger."""
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return compose("config", ["device=cpu", "logger=none", *overrides])
+    with composing() as composer:
+        return composer(["device=cpu", "logger=none", *overrides])

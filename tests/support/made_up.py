@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from timescales.config.run import Run
 from timescales.papers import cells, claims, verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
 from timescales.papers.table import Measure, Table, Threshold, expand
@@ -30,7 +31,7 @@ TABLE = {
     "cells": [{"where": {"model": "plstm"}, "value": 90.0}],
     "tiny": {"set": {"task.T": 5}, "claims": []},
 }
-PLANNED = {"paper": [run.axes for run in expand(parse(TABLE))], "tiny": []}
+PLANNED = {"paper": expand(parse(TABLE)), "tiny": []}
 ORIGIN = {"seconds": 6.0, "machine": "abacus", "threads": 1, "commit": "c0ffee", "partial": ""}
 
 
@@ -138,3 +139,11 @@ def made_record(directory, run_id, seed, model, accuracy, **changes):
         "partial": [],
     }
     (directory / "record.json").write_text(json.dumps(record | changes))
+
+
+def planned_run(axes, run_id, cost_key="a kind"):
+    """A run of the copy task that was asked for by these settings."""
+    config = {"task": {"name": "copy"}, "model": {"name": axes["model"]}, "seed": axes["seed"]}
+    run = Run(config, run_id, Path("runs") / f"copy-{axes['model']}-s{axes['seed']}-{run_id}", axes)
+    vars(run)["cost_key"] = cost_key
+    return run

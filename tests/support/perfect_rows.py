@@ -27,7 +27,7 @@ def perfect_rows(table: Table) -> list[dict[str, Any]]:
     What no value is printed of has a level for each of its settings, so that all of the paper's conclusions are true;
     its spread is 1 %.
     """
-    runs = [dict(run.axes) for run in expand(table)]
+    runs = expand(table)
     levels, better = _levels(table, runs)
     return [_row(table, runs, axes, levels, better) for axes in runs]
 

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from synthetic import sizes
 
-from timescales import PLSTM, paths
+from timescales import PLSTM
 from timescales.config import identity, schema
+from timescales.config.compose import composing
 from timescales.tasks import Copy
 from timescales.training import build, loop, seeds
 from timescales.training.model import SequenceModel
@@ -58,10 +58,8 @@ def same_weights(a, b):
 
 def parts(overrides, seed, corpora="nowhere", double=True):
     """Model, task, optimizer and settings of one run; float64, where eager is the only engine."""
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        cfg = compose("config", [*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"])
-    config = identity.resolved(cfg)
+    with composing() as composer:
+        config = identity.resolved(composer([*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"]))
     model, task, optimizer = build.build(config)
     return model.double() if double else model, task, optimizer, schema.LoopSettings(**config["loop"])
 
@@ -85,8 +83,14 @@ class Job:
     def fail(self, error):
         self.error = error
 
-    def close(self):
-        pass
+
+def train(jobs):
+    """Train jobs as one launch."""
+
+    def end(run):
+        next(job for job in jobs if job.run is run).end(run)
+
+    seeds.Launch([job.begin for job in jobs], end, lambda k, run, error: jobs[k].fail(error)).train()
 
 
 def single(overrides, directory, numbers, **kwargs):
@@ -100,7 +104,7 @@ def single(overrides, directory, numbers, **kwargs):
 def batched(overrides, directory, numbers, log=quiet, logs=0, **kwargs):
     """The runs of these seeds, trained side by side; `log` is that of seed `logs`."""
     jobs = [Job(overrides, directory / str(s), s, log if s == logs else quiet, **kwargs) for s in numbers]
-    seeds.train(jobs)
+    train(jobs)
     return [job.run for job in jobs]
 
 

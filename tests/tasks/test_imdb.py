@@ -11,6 +11,7 @@ from configs import config
 from scipy import stats
 
 from timescales import LSTM, PLSTM
+from timescales.config.run import Run
 from timescales.runs import record
 from timescales.tasks import IMDB
 from timescales.training import checkpoint
@@ -204,7 +205,7 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
     # Neither a kill before the data are loaded nor a lost record makes another run of it.
     checkpoint.save(tmp_path / "here" / "last.pt", last)
-    record.start(tmp_path / "here", found["id"], found["config"])
+    record.start(tmp_path / "here", Run(found["config"], found["id"], tmp_path / "here"))
     assert train(*words, "loop.max_steps=2").status == 0
     assert record.read(tmp_path / "here")["metrics"] == found["metrics"]
     (tmp_path / "here" / "record.json").unlink()

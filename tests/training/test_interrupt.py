@@ -7,13 +7,14 @@ import sys
 import time
 
 import pytest
+import trainings
 from everyday import only
 from quick import QUICK
 from trainings import COPY, Job, batched, fit_small, quiet, same, same_weights, single
 
 from timescales.config.schema import LoopSettings
 from timescales.tasks import Copy, task
-from timescales.training import progress, seeds
+from timescales.training import progress
 from timescales.training.interrupt import Interrupt
 from timescales.training.run import resume_step
 
@@ -125,7 +126,7 @@ def test_a_signal_ends_a_run_that_is_being_built_at_once(tmp_path, number):
             pytest.fail("it was built")
 
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
-        seeds.train([Slow([*COPY, "model=gru"], tmp_path, 0)])
+        trainings.train([Slow([*COPY, "model=gru"], tmp_path, 0)])
 
 
 def test_a_signal_after_the_last_evaluation_ends_a_sweep(tmp_path):
@@ -134,7 +135,7 @@ def test_a_signal_after_the_last_evaluation_ends_a_sweep(tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt, match="after the end of the run"):
-        seeds.train([Ended([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0)])
+        trainings.train([Ended([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0)])
 
 
 def test_a_signal_that_is_passed_on_is_never_a_second_one():

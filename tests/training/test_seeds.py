@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import trainings
 from trainings import COPY, Job, batched, same, signal_at, single
 
 from timescales.tasks import Copy
@@ -84,9 +85,9 @@ def test_an_interrupt_before_all_have_begun_begins_no_more(tmp_path, monkeypatch
         def end(self, run):  # the request comes as it ends
             signal.raise_signal(signal.SIGTERM)
 
-    second = SimpleNamespace(begin=lambda: pytest.fail("it has begun"), close=lambda: None)
+    second = SimpleNamespace(begin=lambda: pytest.fail("it has begun"), run=None)
     with pytest.raises(KeyboardInterrupt, match="before all" if reason else "at step 1"):
-        seeds.train([First([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0), second])
+        trainings.train([First([*COPY, "model=gru", "loop.max_epochs=1"], tmp_path, 0), second])
     assert resume_step(tmp_path) == (5 if reason else 1)
 
 
@@ -104,7 +105,7 @@ def test_the_first_run_that_trains_decides_whether_seeds_are_batched(tmp_path, c
     jobs = [(Job if seed else First)(overrides, tmp_path / str(seed), seed) for seed in (0, 1, 2)]
     before = [next(job.model.parameters()).clone() for job in jobs]
     with contextlib.nullcontext() if error is None else pytest.raises(OSError, match="damaged"):
-        seeds.train(jobs)
+        trainings.train(jobs)
     assert "3 seeds, one after another: training draws random numbers" in capsys.readouterr().err
     trained = [not torch.equal(w, next(job.model.parameters())) for w, job in zip(before, jobs, strict=True)]
     assert trained == [False, True, True]
@@ -172,7 +173,7 @@ def test_an_error_in_the_data_of_one_run_ends_it_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(Copy, "batch", batch)
     jobs = [Job(overrides, tmp_path / str(seed), seed) for seed in (0, 1, 2)]
     with pytest.raises(OSError, match="no such file"):
-        seeds.train(jobs)
+        trainings.train(jobs)
     same(ones, [jobs[0].run, jobs[2].run])
 
 
@@ -180,7 +181,7 @@ def test_an_error_in_a_shared_step_reaches_every_run(tmp_path, monkeypatch):
     monkeypatch.setattr(stack.Stack, "__call__", lambda *a: (_ for _ in ()).throw(RuntimeError("device lost")))
     jobs = [Job([*COPY, "model=gru"], tmp_path / str(seed), seed) for seed in (0, 1)]
     with pytest.raises(RuntimeError, match="device lost"):
-        seeds.train(jobs)
+        trainings.train(jobs)
     assert [str(job.error) for job in jobs] == ["device lost"] * 2
 
 

@@ -239,10 +239,9 @@ def _config(weights: Weights, settings: Sequence[str]) -> dict[str, Any]:
         with composing() as composer:
             sizes = [f"model.hidden_size={weights.sizes}", f"model.num_layers={len(weights.sizes)}"]
             overrides = [*settings, "model=lstm", *sizes, "device=auto"]
-            groups = composer.groups_of(overrides)
-            if composer.has(groups, "task.embedding") and weights.embedding is not None:
+            if composer.has(overrides, "task.embedding") and weights.embedding is not None:
                 overrides.append(f"task.embedding={weights.input_size}")
-            if composer.has(groups, "task.tied"):
+            if composer.has(overrides, "task.tied"):
                 overrides.append(f"task.tied={weights.tied}")
             config = identity.resolved(composer(overrides))
     except Exception as error:

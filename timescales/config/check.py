@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -11,17 +10,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
-from timescales.config.schema import MOST_SEEDS, BaseConfig, LoopSettings
+from timescales.config import values
+from timescales.config.schema import CHOICES, MOST_SEEDS, BaseConfig, LoopSettings, must_be
 from timescales.errors import ConfigError, nearest
 
-CHOICES = {
-    "engine": ("auto", "eager", "fused", "graph", "cudnn"),
-    "precision": ("fp32", "tf32"),
-    "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
-    "force": (True, False, "stale"),
-    "skip": ("local", "committed"),
-    "profile": (None, "tiny"),
-}
 DEVICES = ("auto", "cpu", "cuda", "mps")
 # Only these may read the environment: any other value, perhaps a secret, would be recorded with the configuration.
 MAY_READ_ENVIRONMENT = ("data_root", "run_dir")
@@ -31,12 +23,12 @@ def check(cfg: DictConfig) -> None:
     """Raise ConfigError for keys and values of the base configuration that no run can have."""
     _check_keys(cfg)
     _check_classes(cfg)
-    check_names(cfg)
+    _check_names(cfg)
     _check_environment(cfg)
     _check_loop(cfg.loop)
     _check_choices(cfg)
     _check_seeds(cfg)
-    if not cfg.run_dir:
+    if cfg.run_dir == "":
         raise ConfigError("run_dir must not be empty: leave it out for runs/<name>, or give a directory")
     _check_device(cfg.device)
     if cfg.profile is not None and cfg.table is None:
@@ -45,7 +37,7 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
 
 
-def check_parts(cfg: Mapping[Any, Any]) -> None:
+def _check_parts(cfg: Mapping[Any, Any]) -> None:
     """Raise ConfigError for a loop or a task that is a value instead of keys."""
     for name in ("loop.max_epochs", "task.batch_size"):
         part = name.partition(".")[0]
@@ -55,9 +47,9 @@ def check_parts(cfg: Mapping[Any, Any]) -> None:
 
 def _check_keys(cfg: DictConfig) -> None:
     """The keys are those of the schema, all of them."""
-    check_parts(cfg)
+    _check_parts(cfg)
     for schema, part, prefix in ((BaseConfig, cfg, ""), (LoopSettings, cfg.loop, "loop.")):
-        names, keys = [f.name for f in fields(schema)], list(part)  # `in part` would resolve run_dir each time
+        names, keys = [f.name for f in fields(schema)], list(part)
         if unknown := [str(key) for key in keys if key not in names and key != "hydra"]:
             inner = OmegaConf.to_container(part, resolve=False)
             assert isinstance(inner, dict)
@@ -74,7 +66,7 @@ def _check_classes(cfg: DictConfig) -> None:
             raise ConfigError(f"{group}._target_ must be module.class, as in conf/{group}/*.yaml; not {target!r}")
 
 
-def check_names(cfg: DictConfig) -> None:
+def _check_names(cfg: DictConfig) -> None:
     """Raise ConfigError for a name that is part of file names and should not be."""
     for group in ("model", "task", "paper"):
         name = OmegaConf.select(cfg, f"{group}.name")
@@ -109,13 +101,7 @@ def _check_choices(cfg: DictConfig) -> None:
     for key, choices in CHOICES.items():
         value = OmegaConf.select(cfg, key)
         if value not in choices:
-            raise ConfigError(f"{key} {one_of(key)}; not {value}{nearest(value, choices)}")
-
-
-def one_of(key: str) -> str:
-    """What a key with choices must be."""
-    words = [json.dumps(choice).strip('"') for choice in CHOICES[key]]
-    return f"must be one of {', '.join(words)}"
+            raise ConfigError(f"{key} {must_be(key)}; not {values.spell(value)}{nearest(value, choices)}")
 
 
 def _check_seeds(cfg: DictConfig) -> None:

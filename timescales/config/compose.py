@@ -1,118 +1,206 @@
-"""From overrides to configurations, fast enough for hundreds of them. Imports no torch."""
+"""From overrides to configurations, fast enough for thousands of them. Imports no torch.
+
+Hydra composes the files that overrides choose. Values are set here, each after a look at the key and at its type, so
+that what is wrong is named by us and not by Hydra.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, OverrideType, ValueType
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ValidationError
 
 from timescales import paths
-from timescales.config import folders, hydra_internals, identity
+from timescales.config import folders, identity, keys, schema, values
 from timescales.errors import ConfigError
+
+Overrides = Sequence[str | Override]
+OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
 class Composer:
-    """Composes as `train.py` would: composer(["model=plstm", "task.T=500"]) is the configuration, without Hydra's part.
+    """Composes as Hydra would: composer(["model=plstm", "task.T=500"]) is the configuration, without Hydra's part.
 
-    Each choice of groups (model=, task=, table=, ...) is composed once, which takes about a tenth of a second; values
-    are set on copies of it, which takes a few milliseconds. Raises Hydra's and OmegaConf's errors (see
-    `messages.one_line`).
+    Each choice of files (model=, task=, table=, ...) is composed once, by Hydra, which takes about a tenth of a second;
+    values are set on copies of it, which takes a few milliseconds. Raises ConfigError with the fix for a name, a key or
+    a type that is wrong, and Hydra's and OmegaConf's errors for what a file holds (see `messages.one_line`).
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
         self.loader = loader
         self.parser = OverridesParser.create(config_loader=loader)
-        self.composed: dict[tuple[str, ...], DictConfig] = {}  # by the overrides that choose groups
+        # By the overrides that choose files: the configuration, and the file of each group.
+        self.composed: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
         self.parsed: dict[str, Override] = {}
-        self.groups: dict[str, bool] = {}
 
-    def __call__(self, overrides: Sequence[str]) -> DictConfig:
-        cfg = self._of_groups(self.groups_of(overrides)).copy()
-        parsed = [self.parse(text) for text in overrides]
-        hydra_internals.apply_overrides([o for o in parsed if not self.is_group(o)], cfg)
+    def __call__(self, overrides: Overrides) -> DictConfig:
+        given = self.parse_all(overrides)
+        cfg = self.of_files(given).copy()
+        for override in given:
+            if not chooses(override) and not of_hydra(override):
+                set_value(cfg, override)
         return cfg
 
-    def groups_of(self, overrides: Sequence[str]) -> tuple[str, ...]:
-        """Those of the overrides that choose groups."""
-        return tuple(text for text in overrides if self.is_group(self.parse(text)))
-
-    def has(self, groups: tuple[str, ...], key: str) -> bool:
-        """Whether a choice of groups has a key; also True of one that cannot be composed."""
-        group, _, name = key.rpartition(".")
-        try:
-            node = OmegaConf.select(self._of_groups(groups), group)
-        except (HydraException, OmegaConfBaseException, ConfigError):
-            return True
-        return isinstance(node, DictConfig) and name in node
-
-    def setting(self, overrides: Sequence[str], key: str) -> Any:
-        """The value of a key with these overrides; None if there is none, or if they cannot be composed."""
-        given = [o.value() for o in map(self.parse, overrides) if o.key_or_group == key]
-        try:
-            return given[-1] if given else OmegaConf.select(self._of_groups(self.groups_of(overrides)), key)
-        except (HydraException, OmegaConfBaseException, ConfigError):
-            return None
-
-    def _of_groups(self, groups: tuple[str, ...]) -> DictConfig:
-        if groups not in self.composed:
-            self.composed[groups] = self._compose(groups)
-        return self.composed[groups]
-
-    def _compose(self, groups: Sequence[str]) -> DictConfig:
-        """The configuration of a choice of groups, without its largest parts, which no run needs."""
-        cfg = self.loader.load_configuration("config", [*groups, *folders.searchpath()], RunMode.RUN)
-        with open_dict(cfg):
-            del cfg["hydra"]
-            cfg.table = cfg.table and cfg.table.name
-        return cfg
+    def hydra(self, overrides: Overrides) -> DictConfig:
+        """Hydra's own part of the configuration, below the key `hydra`: of the overrides that begin with it."""
+        given = [override for override in self.parse_all(overrides) if of_hydra(override)]
+        texts = [text_of(override) for override in given if chooses(override)]
+        whole = self.loader.load_configuration("config", [*texts, *folders.searchpath()], RunMode.MULTIRUN)
+        for override in given:
+            if not chooses(override):
+                set_value(whole, override)
+        return whole
 
     def parse(self, text: str) -> Override:
         """An override as Hydra reads it."""
         if text not in self.parsed:
-            (self.parsed[text],) = self.parser.parse_overrides([text])  # unlike parse_override, glob(*) knows files
+            (self.parsed[text],) = self.parser.parse_overrides([text])
         return self.parsed[text]
 
-    def is_group(self, override: Override) -> bool:
-        """Whether an override chooses a group's file rather than setting a value, as Hydra sees it."""
-        name = override.key_or_group
-        if name not in self.groups:
-            self.groups[name] = bool(self.loader.get_group_options(name, None, "config", folders.searchpath()))
-        return self.groups[name] and not isinstance(override.value(), dict)
+    def parse_all(self, overrides: Overrides) -> list[Override]:
+        """Overrides of which some may be texts, as Hydra reads them."""
+        return [self.parse(override) if isinstance(override, str) else override for override in overrides]
 
-    def choices(self, overrides: Sequence[str]) -> dict[str, str]:
-        """The groups of which overrides choose a file, each with the file's name."""
-        chosen = [o for o in map(self.parse, overrides) if self.is_group(o)]
-        return {o.key_or_group: str(o.value()) for o in chosen}
+    def of_files(self, overrides: Overrides) -> DictConfig:
+        """The configuration of those of the overrides that choose files. It is shared: do not change it."""
+        return self._of_files(overrides)[0]
 
-    def check_choice(self, override: Override) -> None:
-        """Raise ConfigError if an override chooses, perhaps among others, a file that its group does not have."""
-        group = override.key_or_group
-        for name in self.values(override) if self.is_group(override) else ():
-            if isinstance(name, str) and not folders.has(group, name):
-                raise ConfigError(folders.no_such(group, name))
+    def files(self, overrides: Overrides) -> dict[str, str]:
+        """The file of each group, with those that overrides choose."""
+        return self._of_files(overrides)[1]
 
-    def values(self, override: Override) -> list[Any]:
-        """All values that an override sweeps over; a plain one has one."""
+    def _of_files(self, overrides: Overrides) -> tuple[DictConfig, dict[str, str]]:
+        given = [o for o in self.parse_all(overrides) if chooses(o) and not of_hydra(o)]
+        key = tuple(text_of(override) for override in given)
+        if key not in self.composed:
+            for override in given:
+                check_choice(override)
+            cfg = self._load(given)
+            files = dict(cfg.hydra.runtime.choices)
+            with open_dict(cfg):
+                del cfg["hydra"]  # the largest part, which no run needs
+                cfg.table = cfg.table and cfg.table.name
+            self.composed[key] = cfg, files
+        return self.composed[key]
+
+    def _load(self, given: Sequence[Override]) -> DictConfig:
+        """What Hydra composes of a choice of files."""
+        try:
+            texts = [*map(text_of, given), *folders.searchpath()]
+            return self.loader.load_configuration("config", texts, RunMode.RUN)
+        except HydraException as error:
+            own, cause = (
+                [text_of(override) for override in given if override.is_add()],
+                error.__cause__ or error.__context__,
+            )
+            if own and isinstance(cause, ConfigKeyError | ConfigAttributeError):
+                raise ConfigError(keys.below(own[-1], cause.full_key or "")) from error
+            raise
+
+    def has(self, overrides: Overrides, key: str) -> bool:
+        """Whether the files that overrides choose have a key."""
+        return keys.has(self.of_files(overrides), key)
+
+    def each_value(self, override: Override) -> list[Override]:
+        """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
         if not override.is_sweep_override():
-            return [override.value()]
-        key = override.key_or_group
-        return [self.parse(f"{key}={text}").value() for text in override.sweep_string_iterator()]
+            return [override]
+        texts = replace(override, config_loader=self.loader).sweep_string_iterator()  # glob(*) asks for files
+        return [self.parse(f"{override.get_key_element()}={text}") for text in texts]
 
 
 @contextlib.contextmanager
 def composing() -> Iterator[Composer]:
-    """A Composer for scripts, which are not started by Hydra."""
+    """A Composer, with Hydra's search path."""
     identity.register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         yield Composer(GlobalHydra.instance().config_loader())
+
+
+def setting(key: str, value: Any) -> Override:
+    """The override that sets a key to a value, such as one of a table's grid."""
+    line = f"{key}={values.spell(value)}"
+    return Override(OverrideType.CHANGE, key, ValueType.ELEMENT, value, input_line=line)
+
+
+def text_of(override: Override) -> str:
+    """An override as it was typed."""
+    return override.input_line or ""
+
+
+def of_hydra(override: Override) -> bool:
+    """Whether an override is about Hydra itself: hydra/launcher=joblib, hydra.sweeper.minutes=5."""
+    return override.key_or_group.startswith(("hydra.", "hydra/")) or override.key_or_group == "hydra"
+
+
+def chooses(override: Override) -> bool:
+    """Whether an override chooses a group's file rather than setting a value."""
+    return folders.is_group(override.key_or_group) and not isinstance(override.value(), dict)
+
+
+def check_choice(override: Override) -> None:
+    """Raise ConfigError if an override does not choose one of its group's files, or must not."""
+    group, names, text = override.key_or_group, override.value(), text_of(override)
+    if (override.is_add() and group in schema.GROUPS) or override.is_force_add():
+        raise ConfigError(f"{text}: {group} is chosen already: write {group}=NAME alone")
+    if override.type is OverrideType.CHANGE and group not in schema.GROUPS and "/" not in group:
+        raise ConfigError(keys.own_group(group))
+    for name in names if isinstance(names, list) and override.is_add() else [names]:
+        if not isinstance(name, str) or "${" in name or override.is_delete():
+            raise ConfigError(folders.takes_a_name(group, text))
+        if not folders.has(group, name):
+            raise ConfigError(folders.no_such(group, name))
+
+
+def set_value(cfg: DictConfig, override: Override) -> None:
+    """Set, add or delete a value as Hydra does. Raises ConfigError for a key or a type that does not fit."""
+    key, value = override.key_or_group, override.value()
+    if value == "???":
+        raise ConfigError(f"{key} has no value: give {key}=...")
+    if key == "loop" and not override.is_delete() and not isinstance(value, dict):
+        raise ConfigError(schema.wrong_type(key, text_of(override)))
+    try:
+        if override.is_delete():
+            delete(cfg, key, value)
+        elif override.is_add() or override.is_force_add():
+            there = OmegaConf.select(cfg, key, throw_on_missing=False) is not None
+            if there and override.is_add() and not isinstance(value, dict | list):
+                raise ConfigError(f"{key} is there already: write {key}=..., without +")
+            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+        elif not keys.has(cfg, key):
+            raise ConfigError(keys.unknown(key, cfg, text_of(override)))
+        else:
+            OmegaConf.update(cfg, key, value, merge=True)
+    except (ConfigAttributeError, ConfigKeyError) as error:  # of a key in loop={foo:1}
+        raise ConfigError(keys.unknown(error.full_key or key, cfg, text_of(override))) from error
+    except (ValidationError, ConfigTypeError) as error:
+        raise ConfigError(schema.wrong_type(error.full_key or key, text_of(override))) from error
+
+
+def delete(cfg: DictConfig, key: str, value: Any) -> None:
+    """Delete a key, if `value` is None or what it has. Raises ConfigError for one that must stay or is not there."""
+    now = OmegaConf.select(cfg, key, throw_on_missing=False) if key else None
+    if not key:
+        raise ConfigError("~ deletes the key that follows it, as in ~model.head_size: leave it out")
+    if now is None:
+        raise ConfigError(f"~{key}: there is no value to delete: leave it out")
+    if value is not None and value != now:
+        raise ConfigError(f"~{key}: it is {now}: write ~{key} alone to delete it")
+    if key in schema.TYPES:
+        raise ConfigError(f"{key} must not be deleted")
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent) if parent else cfg
+    with open_dict(node):
+        del node[name]

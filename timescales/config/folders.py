@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,24 +10,34 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from timescales import paths
-from timescales.config import overrides
+from timescales.config import values
 from timescales.errors import ConfigError, nearest
 
+_own: list[Path] = []  # the folder of the user's own configurations, if there is one
 
-def check_user_folder() -> None:
-    """Raise ConfigError if the user's folder does not exist, or has a file with a name that conf/ has, too."""
-    for folder in paths.user_folders():
-        if not folder.is_dir():
-            raise ConfigError(f"--config-dir={folder}: no such folder; give one that there is")
-        for path in paths.conf().rglob("*.yaml"):
-            name = path.relative_to(paths.conf())
-            if (duplicate := folder / name).is_file() and not duplicate.samefile(path):
-                raise ConfigError(f"{duplicate} would not be read: conf/ has a {name}, too; give it another name")
+
+def use(folder: str | Path | None) -> None:
+    """Take the user's own folder of configurations, --config-dir, beside conf/, from now on; None: none.
+
+    Raises ConfigError if it does not exist, or has a file with a name that conf/ has, too.
+    """
+    _own.clear()
+    is_group.cache_clear()
+    if folder is None:
+        return
+    folder = Path(folder).resolve()
+    if not folder.is_dir():
+        raise ConfigError(f"--config-dir={folder}: no such folder; give one that there is")
+    for path in paths.conf().rglob("*.yaml"):
+        name = path.relative_to(paths.conf())
+        if (duplicate := folder / name).is_file() and not duplicate.samefile(path):
+            raise ConfigError(f"{duplicate} would not be read: conf/ has a {name}, too; give it another name")
+    _own.append(folder)
 
 
 def searchpath() -> list[str]:
     """The overrides by which a configuration that is composed here finds the files in the user's folder."""
-    return [f"hydra.searchpath=[{overrides.spell(f'file://{folder}')}]" for folder in paths.user_folders()]
+    return [f"hydra.searchpath=[{values.spell(f'file://{folder}')}]" for folder in _own]
 
 
 def no_such(group: str, wrong: str) -> str:
@@ -38,19 +49,25 @@ def no_such(group: str, wrong: str) -> str:
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
 
 
+def takes_a_name(group: str, override: str) -> str:
+    """The line for an override that chooses no file of a group."""
+    return f"{override}: {group} takes one of these names: {', '.join(choices(group))}"
+
+
 def choices(group: str) -> list[str]:
     """The names that a config group offers."""
     return sorted(_files(group))
 
 
+@functools.cache
 def is_group(name: str) -> bool:
-    """Whether conf/ or the user's folder has a config group of this name."""
-    return name != "" and any((folder / name).is_dir() for folder in _places())
+    """Whether conf/, Hydra or the user's folder has a config group of this name."""
+    return "/" in name or (name not in ("", "hydra") and any((folder / name).is_dir() for folder in places()))
 
 
 def has(group: str, name: str) -> bool:
     """Whether a config group has a file; name: perhaps with folders, as in "ours/small"."""
-    return any((folder / group / f"{name}.yaml").is_file() for folder in _places())
+    return any((folder / group / f"{name}.yaml").is_file() for folder in places())
 
 
 def having(group: str, key: str) -> list[str]:
@@ -87,14 +104,15 @@ def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str],
 
 def _own_file(group: str, name: str | None) -> Path | None:
     """The file of a choice in the user's own folder; None if it is not from there."""
-    files = [folder / group / f"{name}.yaml" for folder in paths.user_folders()]
+    files = [folder / group / f"{name}.yaml" for folder in _own]
     return next((file for file in files if file.is_file()), None)
 
 
 def _files(group: str) -> dict[str, Path]:
     """The files of a config group by their names."""
-    return {path.stem: path for folder in _places() for path in (folder / group).glob("*.yaml")}
+    return {path.stem: path for folder in places() for path in (folder / group).glob("*.yaml")}
 
 
-def _places() -> list[Path]:
-    return [paths.conf(), *paths.user_folders()]
+def places() -> list[Path]:
+    """The folders of configurations: conf/, and the user's own."""
+    return [paths.conf(), *_own]

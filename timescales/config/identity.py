@@ -1,7 +1,4 @@
-"""A run's id and slug, and what runs share: `family` (its seeds) and `cost_key` (runs that cost the same).
-
-Imports no torch: a finished run is skipped without it.
-"""
+"""The hash of a configuration that names its run, and what runs share. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ from dataclasses import fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import check, folders
+from timescales.config import folders
 from timescales.config.schema import (
     LATER_MODEL_DEFAULTS,
     MODEL_DEFAULTS,
-    MOST_SEEDS,
     TASK_DEFAULTS,
     BaseConfig,
     LoopSettings,
@@ -38,14 +34,8 @@ OF_THE_MODEL = ("model.forget_init", "model.T_max")  # what tells models from on
 def register() -> None:
     """Make the types of the base configuration, and the resolvers of the files in conf/, known to Hydra."""
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
-    OmegaConf.register_new_resolver("run_dir", _run_dir, replace=True)
     OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
     OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
-
-
-def _run_dir(*, _root_: DictConfig) -> str:
-    check.check_names(_root_)  # before Hydra makes the directory
-    return f"runs/{slug(_root_)}"
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -67,21 +57,24 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
 
 def resolved(cfg: DictConfig) -> dict[str, Any]:
     """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
-    return {key: _plain(cfg, key) for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}  # type: ignore[misc]
+    parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}
+    return {key: _plain(part) for key, part in parts.items()}
 
 
-def identity(cfg: DictConfig | Mapping[str, Any]) -> str:
+def _plain(part: Any) -> Any:
+    return OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
+
+
+def identity(config: Mapping[str, Any]) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
-    1 and 1.0 are one value. A key of the base configuration, one that every model has (`MODEL_DEFAULTS`), or one that a
-    model or task got later (`LATER_MODEL_DEFAULTS`, `TASK_DEFAULTS`) counts as absent at its default, so that the
-    identity of every older run stays.
+    config: as `resolved` gives it. 1 and 1.0 are one value. A key of the base configuration, one that every model has
+    (`MODEL_DEFAULTS`), or one that a model or task got later (`LATER_MODEL_DEFAULTS`, `TASK_DEFAULTS`) counts as absent
+    at its default, so that the identity of every older run stays.
     """
-    check.check_parts(cfg)
-    loop, task = _plain(cfg, "loop"), _plain(cfg, "task")
-    loop = {k: v for k, v in loop.items() if k not in NOT_IDENTITY_LOOP}
-    task = {k: v for k, v in _without_defaults(task, TASK_DEFAULTS).items() if k not in NOT_IDENTITY_TASK}
-    kept = {key: _plain(cfg, key) for key in cfg if key not in (*NOT_IDENTITY, "loop", "task")}
+    loop = {key: value for key, value in config["loop"].items() if key not in NOT_IDENTITY_LOOP}
+    task = {k: v for k, v in _without_defaults(config["task"], TASK_DEFAULTS).items() if k not in NOT_IDENTITY_TASK}
+    kept = {key: value for key, value in config.items() if key not in (*NOT_IDENTITY, "loop", "task")}
     if isinstance(kept.get("model"), dict):
         kept["model"] = _without_defaults(kept["model"], MODEL_DEFAULTS | LATER_MODEL_DEFAULTS)
     kept = _without_defaults(kept, _defaults_of(BaseConfig))
@@ -96,10 +89,10 @@ def is_of_identity(key: str) -> bool:
     return group not in NOT_IDENTITY and name not in others.get(group, ())
 
 
-def settings(cfg: DictConfig) -> dict[str, Any]:
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides a run's numbers, by dotted key, without its seed and without what tells its model from others."""
     found: dict[str, Any] = {}
-    for key, value in resolved(cfg).items():
+    for key, value in config.items():
         if key not in (*NOT_IDENTITY, "seed"):
             found |= {f"{key}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {key: value}
     return {key: value for key, value in found.items() if key not in OF_THE_MODEL and not key.endswith("._target_")}
@@ -121,59 +114,20 @@ def _one_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _plain(cfg: DictConfig | Mapping[str, Any], key: Any) -> Any:
-    value = cfg[key]
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-
-
-def cost_key(cfg: DictConfig) -> str:
-    """The same for all runs that cost the same: the identity without the seed and the learning rate."""
-    other = with_seed(cfg, 0)
-    with open_dict(other):
-        other.optimizer.lr = 0.0
-    return identity(other)
-
-
-def slug(cfg: DictConfig) -> str:
+def slug(config: Mapping[str, Any], run_id: str) -> str:
     """The name of a run's directory: task, model, seed, identity."""
-    return f"{cfg.task.name}-{cfg.model.name}-s{cfg.seed}-{identity(cfg)}"
+    return f"{config['task']['name']}-{config['model']['name']}-s{config['seed']}-{run_id}"
 
 
-def id_of(slug: str) -> str:
-    """The identity at the end of a run's slug."""
-    return slug.rpartition("-")[2]
+def family(config: Mapping[str, Any], run_id: str = "") -> str:
+    """The name that the seeds of a configuration share: task, model, identity of seed 0.
+
+    run_id: the identity of the configuration, if it is known.
+    """
+    of_first = run_id if run_id and config["seed"] == 0 else identity({**config, "seed": 0})
+    return f"{config['task']['name']}-{config['model']['name']}-{of_first}"
 
 
-def family(config: Mapping[str, Any]) -> str:
-    """The name that the seeds of a resolved configuration share: task, model, identity of seed 0."""
-    words = (config["task"]["name"], config["model"]["name"], identity({**config, "seed": 0}))
-    return "-".join(words)
-
-
-def with_seed(cfg: DictConfig, seed: int) -> DictConfig:
-    """The same configuration with another seed."""
-    other = cfg.copy()
-    other.seed = seed
-    return other
-
-
-def each_seed(cfg: DictConfig) -> list[DictConfig]:
-    """The runs of `seeds` seeds from `seed` on, as configurations of single runs; with run_dir=DIR, in DIR/<slug>."""
-    if not 1 < cfg.seeds <= MOST_SEEDS:  # one, or a number that `check` refuses
-        return [cfg]
-    given_directory = _unresolved(cfg, "run_dir") != "${run_dir:}"
-    runs = []
-    for k in range(cfg.seeds):
-        run = with_seed(cfg, cfg.seed + k)
-        run.seeds = 1
-        if given_directory:
-            run.run_dir = f"{cfg.run_dir}/{slug(run)}"
-        runs.append(run)
-    return runs
-
-
-def _unresolved(cfg: DictConfig, key: str) -> Any:
-    """A value as it is written, its interpolations unresolved."""
-    values = OmegaConf.to_container(cfg, resolve=False)
-    assert isinstance(values, dict)
-    return values[key]
+def cost_key(config: Mapping[str, Any]) -> str:
+    """The same for all runs that cost the same: the identity without the seed and the learning rate."""
+    return identity({**config, "seed": 0, "optimizer": {**config["optimizer"], "lr": 0.0}})

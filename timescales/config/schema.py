@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,13 +10,24 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from timescales.config import values
+
 # Hydra warns, in each process of a sweep, that our hydra/launcher/joblib.yaml replaces the plugin's: it is meant to.
 warnings.filterwarnings("ignore", r"\s*'hydra/launcher/joblib' is validated against", UserWarning)
 # -m together with hydra.mode=RUN: -m counts.
 warnings.filterwarnings("ignore", r"\s*Running Hydra app with --multirun", UserWarning)
 
 MOST_SEEDS = 1000  # in one launch: all configurations are composed before the first run begins
-
+GROUPS = ("paper", "model", "optimizer", "task", "recipe", "logger", "table")  # of which conf/config.yaml chooses files
+# The values of keys that have few.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "engine": ("auto", "eager", "fused", "graph", "cudnn"),
+    "precision": ("fp32", "tf32"),
+    "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
+    "force": (True, False, "stale"),
+    "skip": ("local", "committed"),
+    "profile": (None, "tiny"),
+}
 
 # The keys that conf/config.yaml gives to every model, with their defaults.
 MODEL_DEFAULTS = {"block": "plain", "gap_input": False}
@@ -65,9 +77,33 @@ class BaseConfig:
     precision: str = "fp32"
     deterministic: bool = False
     data_root: str | None = None
-    run_dir: str = ""
+    run_dir: str | None = None
     resume: bool = True
     force: Any = False
     skip: str = "local"
     table: Any = None
     profile: str | None = None
+
+
+# The types of the base configuration's keys.
+TYPES = typing.get_type_hints(BaseConfig) | {
+    f"loop.{key}": hint for key, hint in typing.get_type_hints(LoopSettings).items()
+}
+
+
+def wrong_type(key: str, override: str) -> str:
+    """The line for a value that does not fit its key's type; override: which sets it."""
+    if key not in TYPES or key in GROUPS:
+        part = "hydra" if key.startswith("hydra.") else "job"
+        return f"{override}: {key} must be of another kind; --cfg {part} shows it"
+    given = override.partition("=")[2]
+    return f"{key} {must_be(key)}; not {given}"
+
+
+def must_be(key: str) -> str:
+    """What a key of the base configuration must be."""
+    if key in CHOICES:
+        return f"must be {values.one_of(CHOICES[key])}"
+    if TYPES[key] is LoopSettings:
+        return f"holds keys such as {key}.max_epochs"
+    return f"must be {values.words(TYPES[key])}"

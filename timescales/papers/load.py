@@ -1,4 +1,4 @@
-"""A table's file, parsed, and its runs composed. Imports no torch."""
+"""A table's file, parsed. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import ConfigCompositionException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
 from yaml import YAMLError
 
-from timescales import analysis, paths
+from timescales import analysis
 from timescales.config import folders, messages
-from timescales.config.compose import Composer
+from timescales.config.compose import setting
 from timescales.errors import ConfigError, nearest
 from timescales.papers.parse import parse
-from timescales.papers.table import Run, Table, expand
+from timescales.papers.table import Table
 
 
 def table(name: str) -> Table:
@@ -25,8 +24,7 @@ def table(name: str) -> Table:
 
     Raises ConfigError if there is none, or one that cannot be judged or reported.
     """
-    folders.check_user_folder()
-    places = (folder / "table" / f"{name}.yaml" for folder in (paths.conf(), *paths.user_folders()))
+    places = (folder / "table" / f"{name}.yaml" for folder in folders.places())
     path = next((path for path in places if path.is_file()), None)
     if path is None:
         raise ConfigError(folders.no_such("table", name))
@@ -60,25 +58,6 @@ def _check_analyses(path: Path, table: Table) -> None:
             raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
 
 
-def runs(table: Table, profile: str | None, composer: Composer) -> tuple[list[tuple[Run, DictConfig]], list[str]]:
-    """A table's runs with their configurations, and a line for each run that cannot be composed here.
-
-    Such a run has, say, a task that is not there. Raises errors for which `messages.one_line` has no line.
-    """
-    composed, wrong = [], []
-    for run in expand(table, profile):
-        try:
-            composed.append((run, composer(run.overrides)))
-        except Exception as error:
-            if (line := messages.one_line(error, run.overrides)) is None:
-                raise
-            wrong.append(line)
-    return composed, wrong
-
-
-def configuration(run: Run, composer: Composer) -> DictConfig | None:
-    """The configuration of a run; None if one of its settings is no key of its model or task."""
-    try:
-        return composer(run.overrides)
-    except (OmegaConfBaseException, ConfigCompositionException):
-        return None
+def request(table: Table, axes: Mapping[str, Any]) -> list[Override]:
+    """The overrides of the run of a table that has these settings."""
+    return [setting("table", table.name), *(setting(key, value) for key, value in axes.items())]

@@ -10,10 +10,11 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
+from timescales.config import values as plain
 from timescales.config.identity import NOT_IDENTITY, NOT_IDENTITY_LOOP, NOT_IDENTITY_TASK
-from timescales.config.overrides import read_yaml
+from timescales.config.values import read_yaml
 from timescales.errors import ConfigError, nearest
 from timescales.papers import under
 from timescales.papers.table import (
@@ -40,19 +41,6 @@ from timescales.papers.table import (
 )
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
-# What an error says of the types of values.
-TYPES = {
-    str: "a text",
-    str | None: "a text, or null for none",
-    bool: "true or false",
-    int: "a whole number",
-    int | None: "a whole number, or null where none is printed",
-    Number: "a number",
-    Number | None: "a number, or null where none is printed",
-    list: "a list; [] where there are none",
-    dict: "keys with their values",
-    dict | list: "keys with their values, or a list of such",
-}
 AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1}
 ABOVE = {"times": 0, "by": 0, "minutes": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
@@ -78,7 +66,7 @@ def parse(node: Mapping[str, Any]) -> Table:
     table = Table(**values | _texts(where, values))
     _check_runs(file, table)
     _check_calibrated(file, table)
-    runs = [run.axes for run in expand(table)]
+    runs = expand(table)
     table = replace(
         table,
         cells=under.cells(table.cells, table.assumed, runs),
@@ -137,7 +125,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any]
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
     """
     if not isinstance(node, Mapping):
-        raise ConfigError(f"{where} must be {TYPES[dict]}, not {node!r}")
+        plain.require(where, node, dict)
     known = {f.metadata.get("key", f.name): f for f in fields(kind)}
     known = {key: known[key] for key in kind.KEYS}
     needed = [key for key, f in known.items() if f.default is f.default_factory is MISSING]
@@ -155,13 +143,7 @@ def checked(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any]
 
 def _check_value(where: str, key: str, value: Any, kind: Any) -> None:
     """Raise ConfigError for a value that is not of a type, or a number that cannot be what its key says."""
-    if get_origin(kind) is Literal:
-        if value not in (choices := get_args(kind)):
-            words = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
-            raise ConfigError(f"{where} must be {words}, not {value}")
-        return
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{where} must be {TYPES[kind]}; not {value!r}")
+    plain.require(where, value, kind)
     if isinstance(value, Number):
         if not math.isfinite(value):
             raise ConfigError(f"{where} must be a finite number, not {value}")
@@ -279,7 +261,7 @@ def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
 def _grid(where: str, node: Any) -> Grid:
     """A grid; no key that is no part of a run's identity has several values in it."""
     if not isinstance(node, Mapping):
-        raise ConfigError(f"{where} must be {TYPES[dict]}, not {node!r}")
+        plain.require(where, node, dict)
     alike = [*(f"loop.{key}" for key in NOT_IDENTITY_LOOP), *(f"task.{key}" for key in NOT_IDENTITY_TASK)]
     for name, value in node.items():
         key = str(name).lstrip("+~")
@@ -295,22 +277,22 @@ def _check_runs(file: str, table: Table) -> None:
     runs = expand(table)
     for key, assumption in table.assumed.items():
         for value in assumption.shown:
-            if not any(run.axes.get(key) == value for run in runs):
+            if not any(axes.get(key) == value for axes in runs):
                 raise ConfigError(f"{file}: assumed.{key}.shown: no run has {key}={value}; add it to runs")
-    if table.reduce == "best_lr" and not all("optimizer.lr" in run.axes for run in runs):
+    if table.reduce == "best_lr" and not all("optimizer.lr" in axes for axes in runs):
         raise ConfigError(f"{file}: reduce: best_lr asks for optimizer.lr in each of the table's runs")
     for cell in table.cells:
-        if not any(matches(run.axes, cell.where) for run in runs):
+        if not any(matches(axes, cell.where) for axes in runs):
             raise ConfigError(f"{file}: no run fills the cell {dict(cell.where)}")
     for figure in table.figure:
-        if not any(matches(run.axes, figure.where) for run in runs):
+        if not any(matches(axes, figure.where) for axes in runs):
             raise ConfigError(f"{file}: no run is in the figure with where: {dict(figure.where)}")
 
 
 def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
     for size, part in table.by_size.items():
-        runs = [{"axes": run.axes} for run in expand(table, SIZES[size])]
+        runs = [{"axes": axes} for axes in expand(table, SIZES[size])]
         for claim in part.claims:
             if not claim.groups(runs):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"

@@ -9,7 +9,7 @@ from typing import Any
 from timescales.analysis.learning_curves import Printed
 from timescales.config import compose, folders, identity
 from timescales.papers import load
-from timescales.papers.table import Cell, Run, Table, expand, matches
+from timescales.papers.table import Cell, Table, expand, matches
 from timescales.training import build
 
 # Of `loop`: how long, and how often it is looked at.
@@ -34,20 +34,20 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
     wanted = alike(copy.deepcopy(dict(config)))
     with compose.composing() as composer:
 
-        def is_wanted(run: Run) -> bool:
-            same_task = run.axes.get("task") == config["task"]["name"]
-            return same_task and alike(identity.resolved(composer(run.overrides))) == wanted
+        def is_wanted(table: Table, axes: Mapping[str, Any]) -> bool:
+            same_task = axes.get("task") == config["task"]["name"]
+            return same_task and alike(identity.resolved(composer(load.request(table, axes)))) == wanted
 
         tables = map(load.table, folders.choices("table"))
         return [value for table in tables for value in _of_table(table, is_wanted)]
 
 
-def _of_table(table: Table, is_wanted: Callable[[Run], bool]) -> Iterator[Printed]:
+def _of_table(table: Table, is_wanted: Callable[[Table, Mapping[str, Any]], bool]) -> Iterator[Printed]:
     """What a table prints of the runs that are wanted."""
     scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
-    for run in expand(table, narrow={"seed": [0]}) if scores else []:
-        cells = [(cell, metric) for cell, metric in scores if matches(run.axes, cell.where)]
-        for cell, metric in cells if cells and is_wanted(run) else []:
+    for axes in expand(table, narrow={"seed": [0]}) if scores else []:
+        cells = [(cell, metric) for cell, metric in scores if matches(axes, cell.where)]
+        for cell, metric in cells if cells and is_wanted(table, axes) else []:
             assert cell.value is not None, "it is a score"
             yield Printed(metric, cell.value / cell.scale, table.name)
 

@@ -85,7 +85,7 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
     A published model counts where the table has runs like it. What a claim (its sides, `@`) or a cell (`where`) says of
     its settings must be among the source's.
     """
-    runs = [run.axes for run in expand(table)]
+    runs = expand(table)
     like = [source for source in sources if any(_alike(source.axes, axes) for axes in runs)]
     found: list[Evidence] = []
     printed: list[Cell | Claim] = [*table.cells, *table.claims]

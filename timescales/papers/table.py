@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
-from timescales.config.overrides import spell
 from timescales.errors import ConfigError
 from timescales.runs.metrics import is_steps
 
@@ -41,14 +40,6 @@ class Threshold(NamedTuple):
 
     metric: str
     reached: Callable[[float], bool]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of a table: its settings (the seed too), and the command-line overrides that make it."""
-
-    axes: dict[str, Any]
-    overrides: list[str]
 
 
 @dataclass(frozen=True)
@@ -363,8 +354,10 @@ def columns(table: Table) -> list[str]:
     return list(names)
 
 
-def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Run]:
-    """The runs of a table, each once.
+def expand(
+    table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None
+) -> list[dict[str, Any]]:
+    """The runs of a table, each once, by their settings (the seed too).
 
     A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
     values that no grid has go to all grids that know the key; a key that none knows goes to all grids. Such runs are
@@ -380,17 +373,12 @@ def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequen
     grids = [grid.values() for grid in part.runs] if part else []
     for key, wanted in (narrow or {}).items():
         grids = _narrowed(grids, key, wanted)
-    runs: dict[str, Run] = {}
+    runs: dict[str, dict[str, Any]] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
-            run = run_of(table, dict(zip(grid, values, strict=True)))
-            runs.setdefault(json.dumps(run.axes, sort_keys=True), run)
+            axes = dict(zip(grid, values, strict=True))
+            runs.setdefault(json.dumps(axes, sort_keys=True), axes)
     return list(runs.values())
-
-
-def run_of(table: Table, axes: dict[str, Any]) -> Run:
-    """The run of a table with these settings."""
-    return Run(axes, [f"table={table.name}", *(f"{key}={spell(value)}" for key, value in axes.items())])
 
 
 def _narrowed(grids: list[dict[str, list[Any]]], key: str, wanted: Sequence[Any]) -> list[dict[str, list[Any]]]:

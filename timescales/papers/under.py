@@ -71,7 +71,7 @@ def _different(
 def as_assumed(table: Table) -> Table:
     """A table with the first value of each shown setting alone: its runs, and each printed value and claim once."""
     view = views(table.assumed)[0]
-    runs = tuple(Grid(run.axes) for run in expand(table) if agrees(run.axes, view))
+    runs = tuple(Grid(axes) for axes in expand(table) if agrees(axes, view))
     return replace(table, runs=runs, cells=_first(table.cells), claims=_first(table.claims))
 
 

@@ -17,7 +17,6 @@ from timescales.papers.reanalysed import in_words
 from timescales.papers.table import Grid
 from timescales.papers.verdict import sum_of
 from timescales.reports import markdown, readme
-from timescales.reports.gather import OpenRun
 from timescales.reports.report import Report, by_paper, price
 
 FOLDER = paths.ROOT / "docs" / "papers"
@@ -160,10 +159,10 @@ def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
     return {row["id"]: row["seconds"] for report in reports for row in report.rows[size]}
 
 
-def _open_runs(reports: Sequence[Report]) -> dict[str, OpenRun]:
-    """The missing runs by id; of a run that several tables have, one whose seconds are known if there is one."""
-    runs = [run for report in reports for run in report.useful_runs]
-    return {run.id: run for run in sorted(runs, key=lambda run: run.seconds is not None)}
+def _open_runs(reports: Sequence[Report]) -> dict[str, float | None]:
+    """The seconds of the missing runs by id; of a run that several tables have, those that are known if any are."""
+    runs = [open_run for report in reports for open_run in report.useful_runs]
+    return {run.id: seconds for run, seconds in sorted(runs, key=lambda open_run: open_run[1] is not None)}
 
 
 def _took(count: str, runs: Mapping[str, float]) -> str:

@@ -3,60 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from timescales import errors
-from timescales.config import identity
 from timescales.config.compose import Composer
+from timescales.config.run import Run
+from timescales.experiment import plan
 from timescales.files import csv_rows
-from timescales.papers import load
-from timescales.papers.table import SIZES, Row, Run, Table, columns, expand
-from timescales.runs import cost, record, store
+from timescales.papers.table import SIZES, Row, Table, columns, expand
+from timescales.runs import cost, found, record, store
 from timescales.runs.metrics import STEPS_TO
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A run of a table: its settings, the name of its directory, and its kind (runs of one kind cost the same)."""
-
-    axes: dict[str, Any]
-    slug: str
-    kind: str
-    config: Any = None  # a DictConfig
-
-    @property
-    def id(self) -> str:
-        """The run's identity."""
-        return identity.id_of(self.slug)
-
-
-class OpenRun(NamedTuple):
-    """A planned run without a result: its settings, the seconds that it will take if known, its id."""
-
-    axes: dict[str, Any]
-    seconds: float | None
-    id: str
-
-
-def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Planned]], list[str]]:
+def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
     """The runs of a table by size ("paper", "tiny"), and a line for each that cannot be composed here."""
-    planned: dict[str, list[Planned]] = {}
+    planned: dict[str, list[Run]] = {}
     missing: list[str] = []
     for size, profile in SIZES.items():
-        runs, wrong = load.runs(table, profile, composer)
-        planned[size] = [_planned(run, cfg) for run, cfg in runs]
+        planned[size], wrong = plan.table_runs(table, profile, composer)
         missing += wrong
     return planned, list(dict.fromkeys(missing))
 
 
-def _planned(run: Run, cfg: Any) -> Planned:
-    return Planned(run.axes, identity.slug(cfg), identity.cost_key(cfg), cfg)
-
-
 def gather(
-    table: Table, planned: Mapping[str, Sequence[Planned]], results_dir: Path, runs_dir: Path | None
+    table: Table, planned: Mapping[str, Sequence[Run]], results_dir: Path, runs_dir: Path | None
 ) -> tuple[dict[str, list[dict[str, Any]]], int]:
     """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
 
@@ -69,30 +40,23 @@ def gather(
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
-            row = _local_row(table, run, size, runs_dir, committed.get(run.id)) if runs_dir else None
-            row = row or _committed_row(table, run, results_dir, committed.get(run.id))
-            if row is not None:
-                more = {"axes": run.axes, "profile": size, "stale": store.stale(row)}
-                rows[size].append(row | more)
+            there = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
+            if there.outcome is not None:
+                row = _local_row if there.local else _committed_row
+                made = row(table, run, there.outcome, size, runs_dir if there.local else results_dir)
+                rows[size].append(made | {"axes": run.axes, "profile": size, "stale": store.stale(made)})
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local_row(table: Table, run: Planned, size: str, runs_dir: Path, committed: Row | None) -> dict[str, Any] | None:
-    """The row of a run that has ended in `runs_dir`; not of one that is committed on more data."""
-    found = record.read(runs_dir / run.slug)
-    if found is None or found["status"] not in record.ENDED:
-        return None
-    if committed is not None and found["partial"] and not committed["partial"]:
-        return None
-    further = [f"probe/{key}" for key in found.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
-    row = store.row(found, run.axes, size, dict.fromkeys([*columns(table), *further]))
-    return row | {"curve": found["curve"], "blocks": _text(runs_dir / run.slug / "blocks.csv")}
+def _local_row(table: Table, run: Run, saved: Mapping[str, Any], size: str, runs_dir: Any) -> dict[str, Any]:
+    """The row of a record."""
+    further = [f"probe/{key}" for key in saved.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
+    row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
+    return row | {"curve": saved["curve"], "blocks": _text(runs_dir / run.name / "blocks.csv")}
 
 
-def _committed_row(table: Table, run: Planned, results_dir: Path, committed: Row | None) -> dict[str, Any] | None:
+def _committed_row(table: Table, run: Run, committed: Row, size: str, results_dir: Any) -> dict[str, Any]:
     """The row of a run as it was committed: the values that this table reads, and no others."""
-    if committed is None or committed["status"] not in record.ENDED:
-        return None
     further = [key for key in committed if key.startswith(_prefixes(table))]
     row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
     return row | {"blocks": _text(results_dir / table.name / "blocks" / f"{run.id}.csv")}
@@ -107,33 +71,33 @@ def _text(path: Path) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
-def open_runs(planned: Sequence[Planned], rows: Sequence[Row], results_dir: Path) -> list[OpenRun]:
-    """The planned runs that are open; their seconds are those of `cost.prices`.
+def open_runs(planned: Sequence[Run], rows: Sequence[Row], results_dir: Path) -> list[tuple[Run, float | None]]:
+    """The planned runs that are open, each with the seconds that it will take (`cost.prices`), if they are known.
 
     Args:
         rows: of those that have ended.
     """
-    kinds = {run.id: run.kind for run in planned}
+    keys = {run.id: run.cost_key for run in planned}
     ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
-    seconds = cost.prices(((kinds[row["id"]], row) for row in rows), results_dir)
-    return [OpenRun(run.axes, seconds.get(run.kind), run.id) for run in planned if run.id not in ended]
+    seconds = cost.prices(((keys[row["id"]], row) for row in rows), results_dir)
+    return [(run, seconds.get(run.cost_key)) for run in planned if run.id not in ended]
 
 
-def unread(table: Table, planned: Mapping[str, Sequence[Planned]], runs_dir: Path) -> list[str]:
+def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -> list[str]:
     """A line for each metric that a table reads and none of its runs has: perhaps a typing error.
 
     Nothing is said of a size of which not all runs are in `runs_dir`.
     """
     lines: dict[str, None] = {}
     for size, part in table.by_size.items():
-        records = [found for run in planned[size] if (found := record.read(runs_dir / run.slug))]
+        records = [saved for run in planned[size] if (saved := record.read(runs_dir / run.name))]
         complete = len(records) == len(expand(table, SIZES[size]))
         lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)
 
 
 def _unread(table: Table, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    have = {key for found in records for values in (found["metrics"], found["last"], *found["curve"]) for key in values}
+    have = {key for saved in records for values in (saved["metrics"], saved["last"], *saved["curve"]) for key in values}
     columns_of_records = [name for name in columns(table) if not name.startswith("probe/")]
     for name in dict.fromkeys(map(_metric, columns_of_records)):
         if name not in have:

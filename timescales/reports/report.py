@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timescales.config import identity
 from timescales.config.compose import Composer
+from timescales.config.run import Run
 from timescales.papers import load, reanalysed
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
 from timescales.papers.claims import judge_claims
 from timescales.papers.table import SIZES, Grid, Row, Select, SmallTable, Table, Where, expand, matches
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict, Word, judge_small, judge_table
 from timescales.reports import gather
-from timescales.reports.gather import OpenRun
 from timescales.runs.metrics import is_steps
 
 if TYPE_CHECKING:  # needed only where small-scale versions are reported
@@ -34,9 +33,8 @@ class Price:
     untimed: int  # the other runs
 
 
-def price(runs: Iterable[OpenRun]) -> Price:
-    """What these open runs will take together."""
-    each = [run.seconds for run in runs]
+def price(each: Collection[float | None]) -> Price:
+    """What open runs will take together; each: the seconds of one, if they are known."""
     timed = [seconds for seconds in each if seconds is not None]
     return Price(len(timed), sum(timed), len(each) - len(timed))
 
@@ -87,9 +85,9 @@ class Report:
     planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs, also of those in `missing`
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
-    open_runs: Sequence[OpenRun] = ()
+    open_runs: Sequence[tuple[Run, float | None]] = ()  # each with the seconds that it will take, if they are known
     dropped: int = 0  # committed runs that are not the table's any more
-    kinds: set[str] = field(default_factory=set)  # of all runs that can be composed (see `identity.cost_key`)
+    kinds: set[str] = field(default_factory=set)  # `Run.cost_key` of all runs that can be composed
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
     configs: Mapping[str, Any] = field(default_factory=dict)  # of all runs that can be composed, by id
@@ -149,13 +147,13 @@ class Report:
         return reanalysed.judge(self.table, reanalysed.read(self.results))
 
     @property
-    def useful_runs(self) -> Sequence[OpenRun]:
+    def useful_runs(self) -> Sequence[tuple[Run, float | None]]:
         """The open runs; none of a table of which nothing can be decided."""
         return [] if self.verdict.word == Word.CANNOT else self.open_runs
 
     def price_of(self, where: Where) -> Price:
         """What the open runs with these settings will take on a machine like those that were timed."""
-        return price(run for run in self.useful_runs if matches(run.axes, where))
+        return price([seconds for run, seconds in self.useful_runs if matches(run.axes, where)])
 
     def curve(self, row: Row) -> list[dict[str, float]]:
         """A run's curve."""
@@ -166,7 +164,7 @@ class Report:
         from timescales.tasks.data.corpus import MissingData
         from timescales.training import build
 
-        config = identity.resolved(self.configs[row["id"]])
+        config = self.configs[row["id"]]
         shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
         try:
             return build.construct("task", config["task"], **shared).floors()
@@ -215,12 +213,12 @@ def make(name: str, composer: Composer, results_dir: Path, runs_dir: Path | None
     return Report(
         table=table,
         rows=rows,
-        planned={size: [run.axes for run in expand(table, profile)] for size, profile in SIZES.items()},
+        planned={size: expand(table, profile) for size, profile in SIZES.items()},
         results=results_dir,
         missing=missing,
         open_runs=gather.open_runs(composed["paper"], rows["paper"], results_dir),
         dropped=dropped,
-        kinds={run.kind for of_size in composed.values() for run in of_size},
+        kinds={run.cost_key for of_size in composed.values() for run in of_size},
         own=own,
         unread=gather.unread(table, composed, runs_dir) if runs_dir else [],
         configs={run.id: run.config for of_size in composed.values() for run in of_size},

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from timescales.config import identity
-from timescales.config.compose import Composer
-from timescales.config.overrides import OF_GROUPS
+from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses
+from timescales.config.run import Run, run_of
+from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.claims import judge_claims
-from timescales.papers.table import Grid, Row, Run, SmallTable, columns, expand, run_of
+from timescales.papers.table import Grid, Row, SmallTable, columns, expand
 from timescales.reports import markdown
-from timescales.runs import record, store
+from timescales.runs import found, store
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,13 @@ def variations(table: SmallTable, composer: Composer) -> list[Variation]:
     base, assumed = Variation(), table.assumed.items()
     # Another `select` needs no other runs: the report has a column for it.
     tries = [Variation(key, value) for key, entry in assumed if key != "select" for value in entry.tries]
-    as_assumed = [slug for _, slug in runs_of(table, composer, base)]
-    return [base, *(v for v in tries if [slug for _, slug in runs_of(table, composer, v)] != as_assumed)]
+    as_assumed = ids(runs_of(table, composer, base))
+    return [base, *(v for v in tries if ids(runs_of(table, composer, v)) != as_assumed)]
+
+
+def ids(runs: Sequence[Run]) -> list[str]:
+    """The ids of runs."""
+    return [run.id for run in runs]
 
 
 def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) -> SmallTable:
@@ -49,59 +54,55 @@ def narrowed(table: SmallTable, overrides: Sequence[str], composer: Composer) ->
 
     A setting is left out for a model that does not have it, as in a sweep.
     """
-    parsed = [composer.parse(text) for text in overrides]
-    for override in parsed:
-        composer.check_choice(override)
-    wanted = {o.key_or_group: composer.values(o) for o in parsed}
+    wanted: dict[str, list[Any]] = {}
+    for override in map(composer.parse, overrides):
+        for value in composer.each_value(override):
+            if chooses(value):
+                check_choice(value)
+            wanted.setdefault(value.key_or_group, []).append(value.value())
     grids = []
-    for run in expand(table, None, wanted):
-        groups = composer.groups_of(run.overrides)
-        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not composer.has(groups, key)]
-        grids.append(Grid({key: value for key, value in run.axes.items() if key not in absent}))
+    for axes in expand(table, None, wanted):
+        given = {key: value for key, value in axes.items() if not key.startswith(OF_GROUPS)}
+        request = load.request(table, given)
+        absent = [key for key in wanted if key.startswith(OF_GROUPS) and not composer.has(request, key)]
+        grids.append(Grid({key: value for key, value in axes.items() if key not in absent}))
     assumed = {key: entry for key, entry in table.assumed.items() if key not in wanted}
     return replace(table, runs=tuple(grids), assumed=assumed)
 
 
-def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list[tuple[Run, str]]:
-    """The runs under a variation, with their slugs; a model that does not have the setting stays as it is."""
-    runs = []
-    for run in expand(table):
-        changed = run_of(table, run.axes | {variation.key: variation.value}) if variation.key else run
-        cfg = load.configuration(changed, composer)
-        if cfg is None:
-            changed, cfg = run, composer(run.overrides)
-        runs.append((changed, identity.slug(cfg)))
-    return runs
+def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list[Run]:
+    """The runs under a variation; a model that does not have the setting stays as it is."""
+    return [_varied(table, axes, composer, variation) for axes in expand(table)]
 
 
-def models(table: SmallTable, composer: Composer, variation: Variation) -> list[str]:
-    """The models that have the setting of a variation."""
-    axes = [run.axes for run, _ in runs_of(table, composer, variation)]
-    return list(dict.fromkeys(str(a["model"]) for a in axes if a.get(variation.key) == variation.value))
+def _varied(table: SmallTable, axes: dict[str, Any], composer: Composer, variation: Variation) -> Run:
+    changed = axes | {variation.key: variation.value} if variation.key else axes
+    try:
+        cfg = composer(load.request(table, changed))
+    except ConfigError:  # the setting is no key of its model or task
+        if not variation.key:
+            raise
+        changed, cfg = axes, composer(load.request(table, axes))
+    return replace(run_of(cfg), axes=changed)
 
 
 def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[dict[str, Any]]]:
     """Rows of the runs under each variation, from `runs_dir` or as committed; by the variation's words."""
     kept = store.read_rows(results_dir / table.name / "sensitivity.csv")
     committed = {row["id"]: row for row in [*store.committed(results_dir).values(), *kept]}
-    own = {key for run in expand(table) for key in run.axes}
+    own = {key for axes in expand(table) for key in axes}
     rows: dict[str, list[dict[str, Any]]] = {}
     for variation in variations(table, composer):
         rows[variation.words] = []
-        for run, slug in runs_of(table, composer, variation):
-            if (row := _row(table, run, runs_dir / slug, committed.get(identity.id_of(slug)))) is not None:
+        for run in runs_of(table, composer, variation):
+            there = found.look(runs_dir / run.name, committed.get(run.id))
+            if there.outcome is not None:
+                local = there.local
+                row = store.row(there.outcome, run.axes, "tiny", columns(table)) if local else there.outcome
                 # A setting that only one model has must not keep its runs from being compared with the others'.
                 axes = {key: value for key, value in run.axes.items() if key in own or key != variation.key}
                 rows[variation.words].append({**row, "axes": axes, "stale": store.stale(row)})
     return rows
-
-
-def _row(table: SmallTable, run: Run, directory: Path, committed: Row | None) -> Row | None:
-    """The row of a run that has ended."""
-    found = record.read(directory)
-    if found is not None and found["status"] in record.ENDED:
-        return store.row(found, run.axes, "tiny", columns(table))
-    return committed if committed is not None and committed["status"] in record.ENDED else None
 
 
 def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False) -> str:

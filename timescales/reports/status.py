@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timescales.config import identity
 from timescales.config.compose import Composer
+from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest
+from timescales.experiment import plan
 from timescales.papers import load
-from timescales.papers.table import SIZES, Row, Run, Table, Where, matches, varying
+from timescales.papers.table import SIZES, Table, Where, matches, varying
 from timescales.reports.markdown import say
-from timescales.runs import cost, record, store
+from timescales.runs import cost, found, store
+from timescales.runs.found import Found
 
 HEAD = ("table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")
 PLAN_HEAD = ("seed", "state", "directory")
-
-
-@dataclass(frozen=True)
-class State:
-    """A run of a table, and what there is of it.
-
-    word: "finished", "diverged", "failed", "interrupted" as in its record; "committed" if it lies in results/ alone;
-    "stale" if its numbers are of older code; "missing".
-    """
-
-    run: Run
-    config: Any
-    slug: str
-    kind: str  # the same for runs that cost the same
-    word: str
-    outcome: Row | None  # its record, or its row, if it has ended
 
 
 @dataclass
@@ -43,31 +29,31 @@ class Status:
 
     table: Table
     size: str  # "paper" or "tiny"
-    states: list[State]
+    runs: list[tuple[Run, Found]]  # each with what there is of it
     why: list[str]  # what stands in the way of the other runs
-    seconds: dict[str, float] = field(default_factory=dict)  # what a run takes, by kind
+    seconds: dict[str, float] = field(default_factory=dict)  # what a run takes, by cost_key
 
     @property
-    def todo(self) -> list[State]:
+    def todo(self) -> list[Run]:
         """The runs that have not ended."""
-        return [state for state in self.states if state.outcome is None]
+        return [run for run, there in self.runs if there.outcome is None]
 
     @property
-    def unknown(self) -> dict[str, Any]:
-        """A configuration of each kind of run whose cost is not known."""
-        return {state.kind: state.config for state in self.todo if state.kind not in self.seconds}
+    def unknown(self) -> dict[str, Run]:
+        """A run for each cost that is not known, by cost_key."""
+        return {run.cost_key: run for run in self.todo if run.cost_key not in self.seconds}
 
     def line(self) -> list[Any]:
         """Its row under HEAD."""
-        count = Counter(state.word for state in self.states)
+        count = Counter(there.word for _, there in self.runs)
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
         return [self.table.name, self.size, *counts, bad, self._left(), why]
 
     def _left(self) -> str:
-        unknown = sum(state.kind not in self.seconds for state in self.todo)
-        hours = sum(self.seconds.get(state.kind, 0.0) for state in self.todo) / 3600
+        unknown = sum(run.cost_key not in self.seconds for run in self.todo)
+        hours = sum(self.seconds.get(run.cost_key, 0.0) for run in self.todo) / 3600
         known = [f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"] if unknown < len(self.todo) else []
         return " + ".join([*known, *([f"{unknown} runs not measured"] if unknown else [])])
 
@@ -77,17 +63,17 @@ class Status:
         Raises ConfigError for a setting or value that no run of the table has.
         """
         self._check(where)
-        keys = varying([state.run.axes for state in self.states])
+        keys = varying([run.axes for run, _ in self.runs])
         head = [*(key.split(".")[-1] for key in keys), *PLAN_HEAD]
-        states = [state for state in self.states if matches(state.run.axes, where)]
-        return [head, *([*_settings(state, keys), state.word, state.slug] for state in states)]
+        chosen = [(run, there) for run, there in self.runs if matches(run.axes, where)]
+        return [head, *([*_settings(run, keys), there.word, run.name] for run, there in chosen)]
 
     def _check(self, where: Where) -> None:
         for key, wanted in where.items():
-            axes = {name for state in self.states for name in state.run.axes}
+            axes = {name for run, _ in self.runs for name in run.axes}
             if key not in axes:
                 raise ConfigError(f"{key}: no setting of {self.table.name}{nearest(key, axes)}; {_listed(axes)}")
-            values = {str(state.run.axes[key]) for state in self.states if key in state.run.axes}
+            values = {str(run.axes[key]) for run, _ in self.runs if key in run.axes}
             for value in wanted if isinstance(wanted, list) else [wanted]:
                 if str(value) not in values:
                     raise ConfigError(f"{key}={value}: no such run in {self.table.name}; {_listed(values)}")
@@ -97,9 +83,8 @@ def _listed(words: Iterable[str]) -> str:
     return f"there are {', '.join(sorted(words))}"
 
 
-def _settings(state: State, keys: Sequence[str]) -> list[str]:
-    axes = state.run.axes
-    return [*(say(axes[key]) if key in axes else "" for key in keys), str(axes.get("seed", ""))]
+def _settings(run: Run, keys: Sequence[str]) -> list[str]:
+    return [*(say(run.axes[key]) if key in run.axes else "" for key in keys), str(run.axes.get("seed", ""))]
 
 
 def status(
@@ -114,30 +99,15 @@ def status(
     """
     table, committed = load.table(name), store.committed(results_dir)
     for size, profile in SIZES.items():
-        composed, why = load.runs(table, profile, composer)
-        if not composed and not why:
+        runs, why = plan.table_runs(table, profile, composer)
+        if not runs and not why:
             continue  # no small-scale version
-        found = Status(table, size, [_state(run, cfg, committed, runs_dir) for run, cfg in composed], why)
-        ended = [(state.kind, state.outcome) for state in found.states if state.outcome is not None]
-        found.seconds = cost.prices(ended, results_dir)
-        if found.todo and (missing := [name for name in table.needs if name in absent]):
-            found.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
-        yield found
-
-
-def _state(run: Run, cfg: Any, committed: Mapping[str, Row], runs_dir: Path) -> State:
-    """What there is of a run: its record counts more than what was committed."""
-    slug = identity.slug(cfg)
-    saved, row = record.read(runs_dir / slug), committed.get(identity.id_of(slug))
-    state, word = record.state(saved), "missing"
-    outcome: Row | None = None
-    if saved is not None:
-        word = "stale" if record.stale(saved) else state.value
-        outcome = saved if state.ended else None
-    elif row is not None:
-        word = "stale" if store.stale(row) else "committed"
-        outcome = row if row["status"] in record.ENDED else None
-    return State(run, cfg, slug, identity.cost_key(cfg), word, outcome)
+        far = Status(table, size, [(run, found.look(runs_dir / run.name, committed.get(run.id))) for run in runs], why)
+        ended = [(run.cost_key, there.outcome) for run, there in far.runs if there.outcome is not None]
+        far.seconds = cost.prices(ended, results_dir)
+        if far.todo and (missing := [name for name in table.needs if name in absent]):
+            far.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
+        yield far
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:

@@ -7,7 +7,7 @@ import io
 import math
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -177,34 +177,34 @@ def check(config: dict[str, Any], rnn: RNN) -> None:
 
 
 def open_all(
-    config: dict[str, Any],
+    saved: Mapping[str, Any],
     directory: Path,
     step: int,
     settings: LoopSettings,
     task: Any,
-    chance: float,
     unit_timescales: Timescales,
     check: Callable[[], None],
 ) -> Loggers:
     """The bar, and what the configuration's `logger` asks for; values of an earlier process after `step` are dropped.
 
-    `check` is called before anything is logged or saved: it raises if another process has taken over the run.
+    saved: the run's record. check: is called before anything is logged or saved; it raises if another process has taken
+    over the run.
     """
-    per_epoch = task.start_of(settings.max_epochs) / settings.max_epochs
+    config, per_epoch = saved["config"], task.start_of(settings.max_epochs) / settings.max_epochs
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
     choice = config["logger"]["name"]
     curve = Curve(directory / "curve.csv", step, settings.log_every) if choice != "none" else None
     opened: list[Any] = [curve] if curve else []
     if choice == "wandb":
         try:
-            opened.append(wandb_run.Wandb(directory, task.spec.select, unit_timescales, step))
+            opened.append(wandb_run.Wandb(directory, saved, unit_timescales, step))
         except ImportError:
             print("W&B: wandb is not installed, writing curve.csv alone (pip install wandb)", file=sys.stderr)
     elif choice == "tensorboard":
-        opened.append(tensorboard_run.TensorBoard(directory, unit_timescales, step))
+        opened.append(tensorboard_run.TensorBoard(directory, saved, unit_timescales, step))
     elif choice == "trackio":
-        opened.append(trackio_run.Trackio(directory, unit_timescales, curve.rows if curve else []))
+        opened.append(trackio_run.Trackio(saved, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
     floor = max(task.floors().values(), default=math.nan)
-    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
+    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, saved["chance"], floor))
     return Loggers(opened, check, curve)

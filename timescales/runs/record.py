@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from timescales.config.identity import family
+from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import lock, provenance
@@ -91,15 +91,16 @@ def read(directory: Path) -> dict[str, Any] | None:
         raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
 
 
-def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = False) -> None:
-    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends.
+def start(directory: Path, run: Run, restart: bool = False) -> dict[str, Any]:
+    """Write the record of a run that begins or goes on; its status is "interrupted" until it ends. Returns it.
 
     restart: what lies there is removed first.
     """
     if restart:
         clear(directory)
+    config = run.config
     record = {
-        "id": run_id,
+        "id": run.id,
         "status": State.INTERRUPTED.value,
         "config": config,
         "seed": config["seed"],
@@ -113,7 +114,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         "partial": shortened(config),
         "device": config["device"],
         "golden": provenance.golden(*provenance.names(config)),
-        "group": family(config),
+        "group": run.family,
         "parameters": None,
         "chance": None,
         "select": None,
@@ -122,6 +123,7 @@ def start(directory: Path, run_id: str, config: dict[str, Any], restart: bool = 
         **provenance.provenance(config["device"]),
     }
     write(directory, record)
+    return record
 
 
 def update(directory: Path, **changes: Any) -> dict[str, Any]:

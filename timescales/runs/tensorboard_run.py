@@ -17,14 +17,12 @@ class TensorBoard:
 
     A resumed run writes a further event file, whose first event makes TensorBoard drop what came after `step`. Seeds of
     one configuration are one session group of the HPARAMS tab.
-    timescales: gives a (H,) tensor of steps for each layer.
+    saved: the run's record. timescales: gives a (H,) tensor of steps for each layer.
     """
 
-    def __init__(self, directory: Path, timescales: Timescales, step: int) -> None:
+    def __init__(self, directory: Path, saved: Mapping[str, Any], timescales: Timescales, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        saved = record.read(directory)
-        assert saved is not None, "a record is written before anything is logged"
         if step == 0:
             record.remove_events(directory, saved["id"])
         suffix = f".{saved['id']}"

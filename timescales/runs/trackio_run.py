@@ -7,12 +7,11 @@ import contextvars
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from timescales import paths
 from timescales.errors import ConfigError
-from timescales.runs import dashboards, record
+from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
 
 # By these trackio sends what it is given elsewhere.
@@ -24,12 +23,10 @@ class Trackio:
 
     trackio keeps values in memory for half a second, and has no way to drop those after a checkpoint. So a resumed run
     is written once more from curve.csv, with its histograms.
-    timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
+    saved: the run's record. timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
     """
 
-    def __init__(self, directory: Path, timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
-        saved = record.read(directory)
-        assert saved is not None, "a record is written before anything is logged"
+    def __init__(self, saved: Mapping[str, Any], timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
         label, config = dashboards.label(saved), saved["config"]
         project = config["logger"]["project"]
         before = _remove(project, label.name)

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,14 @@ class Wandb:
 
     Each validation brings a histogram of every layer's time scales. Training losses are held back while sending has
     taken more than SHARE of the time, and the newest replaces those that wait (curve.csv has them all).
-    select: the selection metric and its direction; timescales: gives a (H,) tensor of steps for each layer.
+    saved: the run's record; timescales: gives a (H,) tensor of steps for each layer.
     """
 
     SHARE = 0.01
 
-    def __init__(self, directory: Path, select: tuple[str, str], timescales: Timescales, step: int) -> None:
-        self.run = _open(directory, "allow" if step else None)  # None: what an earlier process has sent is replaced
-        metric, direction = select
+    def __init__(self, directory: Path, saved: Mapping[str, Any], timescales: Timescales, step: int) -> None:
+        self.run = _open(directory, saved, "allow" if step else None)  # None: what an earlier process sent is replaced
+        metric, direction = saved["select"]
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
         self.timescales, self.step = timescales, step
         self.waiting: dict[str, float] = {}
@@ -66,10 +66,8 @@ class Wandb:
         self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
 
 
-def _open(directory: Path, resume: str | None = "allow") -> Any:
-    """Begin a directory's run at W&B, or continue it: its id is the record's, so a resume finds it again."""
-    saved = record.read(directory)
-    assert saved is not None, "a record is written before anything is logged"
+def _open(directory: Path, saved: Mapping[str, Any], resume: str | None = "allow") -> Any:
+    """Begin a recorded run at W&B, or continue it: its id is the record's, so a resume finds it again."""
     config, label = saved["config"], dashboards.label(saved)
     return _init(
         config["logger"],
@@ -177,7 +175,7 @@ def pictures(directory: Path) -> int:
     except ImportError:
         print("W&B: wandb is not installed, the pictures are in the run's directory alone", file=sys.stderr)
         return 0
-    run = _open(directory)
+    run = _open(directory, saved)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
     run.log({"global_step": saved.get("steps", 0), **images})
     for path in drawn:

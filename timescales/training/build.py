@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from timescales.config import values
 from timescales.config.schema import MODEL_DEFAULTS
 from timescales.errors import ConfigError, nearest
 from timescales.nn import engine
@@ -172,8 +172,7 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
     hints = _hints(target)
     for key, value in arguments.items():
-        if not _fits(value, hints.get(key, Any)):
-            raise ConfigError(f"{group}.{key} must be {_words(hints[key])}, not {value!r}")
+        values.require(f"{group}.{key}", value, hints.get(key, Any))
     arguments |= {key: value for key, value in shared.items() if key in parameters}
     try:
         inspect.signature(target).bind(**arguments)
@@ -183,18 +182,6 @@ def call(group: str, target: Callable, arguments: dict[str, Any], name: str | No
         return target(**arguments)
     except ValueError as error:  # for people: says what is wrong and how to fix it
         raise ConfigError(f"{group}={name}: {error}") from error
-
-
-def _words(hint: Any) -> str:
-    """A type as people say it: int or list of int."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_words(part) for part in typing.get_args(hint) if part is not torch.Tensor)
-    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
-    if kind in (Sequence, list):
-        return "a list" + (f" of {_words(inner[0])}" if inner and inner[0] is not Any else "")
-    if kind is tuple:
-        return f"a list of {len(inner)}"
-    return {type(None): "null", str: "a word", Any: "anything"}.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def locate(group: str, target: str) -> Callable:
@@ -218,24 +205,3 @@ def _hints(target: Any) -> dict[str, Any]:
         return typing.get_type_hints(target.__init__)
     except NameError:
         return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value from YAML can be an argument of this type; for a type that is not named here it can."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        plain = [part for part in typing.get_args(hint) if part is not torch.Tensor]  # no yaml holds a tensor
-        return any(_fits(value, part) for part in plain)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    kind = typing.get_origin(hint) or hint
-    if kind in (int, float):
-        return number and (kind is float or isinstance(value, int))
-    if kind in (bool, str, type(None)):
-        return isinstance(value, kind)
-    if kind in (Sequence, list, tuple):
-        inner = typing.get_args(hint)
-        fixed = kind is tuple and inner and inner[-1] is not Ellipsis
-        if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):
-            return False
-        kinds = inner if fixed else (inner or (Any,))[:1] * len(value)
-        return all(_fits(v, k) for v, k in zip(value, kinds, strict=True))
-    return True

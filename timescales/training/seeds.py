@@ -1,4 +1,4 @@
-"""One run, or the seeds of one configuration: begun, trained side by side or one after another, and ended.
+"""The runs of one launch, which differ in their seeds: begun, trained side by side or one after another, and ended.
 
 Every run keeps its own model, task, optimizer, checkpoints and record. Those that stand at the same step are trained
 together, as a `Stack`; those ahead wait. A run that ends, fails or diverges leaves the others. If their model cannot be
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -19,139 +19,128 @@ from timescales.training.loop import fit, for_each
 from timescales.training.run import TrainingRun
 from timescales.training.stack import Single, Stack, StackedOptimizer, reason_not_batched, reason_unlike, separate
 
-
-class Job(Protocol):
-    """A run from its configuration to its record."""
-
-    def begin(self) -> TrainingRun:
-        """Build the model and all that trains it, and continue from the checkpoint if there is one."""
-
-    def end(self, run: TrainingRun) -> None:
-        """Test the trained model and write the outcome."""
-
-    def fail(self, error: BaseException) -> None:
-        """Note why the run has failed or was interrupted."""
-
-    def close(self) -> None:
-        """Close what is open; may be called again."""
+Begin = Callable[[], TrainingRun]
+Fail = Callable[[int, TrainingRun | None, BaseException], Any]
 
 
-class Member:
-    """A job on its way: not begun yet, in training while it has a `run`, or ended."""
+class Launch:
+    """Trains runs until each has ended.
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.begun = job, False
-        self.run: TrainingRun | None = None
-        self.error: BaseException | None = None
-
-    def begin(self) -> None:
-        """Begin the job and draw its next batch; it ends at once if nothing is left to train."""
-        self.begun = True
-        self.run = self.attempt(self.job.begin)
-        if self.run is not None and self.run.going and not self.run.in_step:
-            for_each([self.run], TrainingRun.draw_batch)
-        self.end_if_over()
-
-    def end_if_over(self) -> None:
-        """End the job if its training has ended or failed."""
-        if self.run is not None and self.run.going:
-            return
-        run, self.run = self.run, None
-        if run is not None:
-            self.error, run.error = run.error, None
-            if self.error is None:
-                self.attempt(self.job.end, run)
-        if self.error is not None:
-            self.attempt(self.job.fail, self.error)
-        self.attempt(self.job.close)
-
-    def attempt(self, action: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method of the job; an error ends this job alone."""
-        try:
-            return action(*arguments)
-        except (Exception, KeyboardInterrupt) as error:
-            self.error = self.error or error
-            return None
-
-
-def train(jobs: Sequence[Job]) -> None:
-    """Do all jobs to their end, side by side where that is possible; where it is not, one line says why.
-
-    An error in a run's own part (building, data, log, checkpoint, test) ends that run alone, an error in a shared step
-    or validation ends all that share it. Errors are raised when the other runs have ended, KeyboardInterrupt when all
-    that have begun have saved.
+    begin: for each run what builds it, and continues it from its checkpoint. end: tests a trained run and writes its
+    outcome. fail: notes why the k-th has failed or was interrupted; it gets None for one that could not be built. An
+    error in a run's own part (building, data, log, checkpoint, test) ends that run alone, an error in a shared step or
+    validation ends all that share it.
     """
-    members = [Member(job) for job in jobs]
-    try:
+
+    def __init__(self, begin: Sequence[Begin], end: Callable[[TrainingRun], Any], fail: Fail) -> None:
+        self.begin, self.end, self.fail = list(begin), end, fail
+        self.next = 0  # the first that has not begun
+        self.training: dict[int, TrainingRun] = {}
+        self.errors: list[BaseException] = []
+
+    def train(self) -> None:
+        """Train all runs, side by side where that is possible.
+
+        Errors are raised when the other runs have ended, KeyboardInterrupt when all that have begun have saved.
+        """
         with Interrupt() as interrupt:
             # While a single run is built there is nothing to save.
-            with interrupt.immediate() if len(jobs) == 1 else contextlib.nullcontext():
-                reason = begin(members, interrupt)
+            with interrupt.immediate() if len(self.begin) == 1 else contextlib.nullcontext():
+                reason = self.begin_all(interrupt)
             if reason is None:
-                reason = train_side_by_side(members)
-            if reason is not None:
-                print(f"{len(jobs)} seeds, one after another: {reason}", file=sys.stderr)
-                train_one_after_another(members, interrupt)
-            raise_first_error(members)
+                reason = self.side_by_side()
+            if reason:
+                print(f"{len(self.begin)} seeds, one after another: {reason}", file=sys.stderr)
+            self.one_after_another(interrupt)
+            self.raise_first_error()
             raise_if_requested("after the end of the run")  # a sweep does not go on
-    finally:
-        for member in members:
-            member.attempt(member.job.close)
-            member.error = None
 
+    def begin_all(self, interrupt: Interrupt) -> str | None:
+        """Begin the runs, and return None if they can be batched, else the reason; "" for one that nobody need know.
 
-def begin(members: Sequence[Member], interrupt: Interrupt) -> str | None:
-    """Begin the jobs, and return None if they can be batched, else the reason.
+        The first one that trains may show that they cannot be: the later ones are then not begun yet.
+        """
+        first = None
+        while self.next < len(self.begin) and not interrupt.requested:
+            k = self.begin_next()
+            if first is None and k in self.training and len(self.begin) > 1:
+                first = self.training[k]
+                reason = reason_not_batched(first.model, first.optimizer, first.draw_batch())
+                if reason is not None:
+                    return reason
+        return reason_unlike([run.model for run in self.training.values()])
 
-    The first one that trains may show that they cannot be: the later ones are then not begun yet.
-    """
-    first = None
-    for member in members:
-        if interrupt.requested:
-            break
-        member.begin()
-        if first is None and member.run is not None and len(members) > 1:
-            first = member.run
-            reason = reason_not_batched(first.model, first.optimizer, first.draw_batch())
-            if reason is not None:
-                return reason
-    return reason_unlike([member.run.model for member in members if member.run is not None])
+    def begin_next(self) -> int:
+        """Begin the next run and draw its batch; it ends at once if nothing is left to train. Returns its number."""
+        k, self.next = self.next, self.next + 1
+        try:
+            run = self.training[k] = self.begin[k]()
+            if run.going and not run.in_step:
+                for_each([run], TrainingRun.draw_batch)
+        except (Exception, KeyboardInterrupt) as error:
+            self.failed(k, None, error)
+        self.end_if_over()
+        return k
 
+    def end_if_over(self) -> None:
+        """End the runs whose training has ended or failed."""
+        for k, run in [(k, run) for k, run in self.training.items() if not run.going]:
+            del self.training[k]
+            error, run.error = run.error, None
+            try:
+                if error is not None:
+                    raise error
+                self.end(run)
+            except (Exception, KeyboardInterrupt) as why:
+                self.failed(k, run, why)
 
-def train_side_by_side(members: Sequence[Member]) -> str | None:
-    """Train the runs that stand at the same step together; returns why they must go on one after another, if so."""
-    while in_training := [(m, m.run) for m in members if m.run is not None]:
-        positions = sorted({run.position for _, run in in_training})
-        group = [member for member, run in in_training if run.position == positions[0]]
-        if not train_group(group, until=positions[1][0] if len(positions) > 1 else None):
-            return "side by side they do not fit into memory"
-    return None
+    def failed(self, k: int, run: TrainingRun | None, error: BaseException) -> None:
+        """Keep the error that has ended a run."""
+        self.errors.append(error)
+        with contextlib.suppress(Exception):  # what is raised in noting an error is not what went wrong
+            self.fail(k, run, error)
 
+    def side_by_side(self) -> str | None:
+        """Train the runs that stand at the same step together; returns why they must go on one after another, if so."""
+        while self.training:
+            positions = sorted({run.position for run in self.training.values()})
+            group = [run for run in self.training.values() if run.position == positions[0]]
+            if not self.train_group(group, until=positions[1][0] if len(positions) > 1 else None):
+                return "side by side they do not fit into memory"
+        return None
 
-def train_one_after_another(members: Sequence[Member], interrupt: Interrupt) -> None:
-    """Train each run to its end; one that has begun takes at least a step, and saves, when it is interrupted."""
-    for member in members:
-        if not member.begun and not interrupt.requested:
-            member.begin()
-        if member.run is not None:
-            train_group([member])
+    def one_after_another(self, interrupt: Interrupt) -> None:
+        """Train each run to its end; one that has begun takes at least a step, and saves, when it is interrupted."""
+        while self.training or (self.next < len(self.begin) and not interrupt.requested):
+            if not self.training:
+                self.begin_next()
+            if self.training:
+                self.train_group([next(iter(self.training.values()))])
 
+    def train_group(self, runs: Sequence[TrainingRun], until: int | None = None) -> bool:
+        """Train runs that stand at the same step until one ends; False, as before the step, if memory is too small."""
+        fits = True
+        try:
+            fit_group(runs, until)
+        except Exception as error:
+            fits = len(runs) == 1 or not isinstance(error, torch.OutOfMemoryError)
+            for run in runs if fits else ():
+                run.error = error
+        if len(runs) > 1:  # after the block above, since the error keeps all that the step computed in memory
+            separate([run.model for run in runs], [run.optimizer for run in runs])
+        self.end_if_over()
+        return fits
 
-def train_group(members: Sequence[Member], until: int | None = None) -> bool:
-    """Train runs that stand at the same step until one ends; False, as before the step, if memory is too small."""
-    runs = [member.run for member in members if member.run is not None]
-    fits = True
-    try:
-        fit_group(runs, until)
-    except Exception as error:
-        fits = len(runs) == 1 or not isinstance(error, torch.OutOfMemoryError)
-        for run in runs if fits else ():
-            run.error = error
-    if len(runs) > 1:  # after the block above, since the error keeps all that the step computed in memory
-        separate([run.model for run in runs], [run.optimizer for run in runs])
-    for member in members:
-        member.end_if_over()
-    return fits
+    def raise_first_error(self) -> None:
+        """Raise the first of the errors if there are any, an interruption before all others."""
+        errors, self.errors = self.errors, []
+        if self.next < len(self.begin):
+            errors.append(KeyboardInterrupt("before all seeds had begun"))
+        try:
+            if errors:
+                raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
+        finally:
+            errors.clear()  # an error remembers this frame
 
 
 def fit_group(runs: Sequence[TrainingRun], until: int | None) -> None:
@@ -162,15 +151,3 @@ def fit_group(runs: Sequence[TrainingRun], until: int | None) -> None:
     models, optimizers = [run.model for run in runs], [run.optimizer for run in runs]
     stack = Stack(models)
     fit(runs, stack, StackedOptimizer(stack, models, optimizers), until)
-
-
-def raise_first_error(members: Sequence[Member]) -> None:
-    """Raise the first of the members' errors if there are any, an interruption before all others."""
-    errors = [member.error for member in members if member.error is not None]
-    if not all(member.begun for member in members):
-        errors.append(KeyboardInterrupt("before all seeds had begun"))
-    try:
-        if errors:
-            raise next((error for error in errors if not isinstance(error, Exception)), errors[0])
-    finally:
-        errors.clear()  # an error remembers this frame

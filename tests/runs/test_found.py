@@ -1,13 +1,14 @@
-"""Whether a run is skipped, resumed or restarted."""
+"""What there is of a run, and whether it is skipped, resumed or restarted."""
 
 import json
 
 import pytest
 from quick import QUICK
 
+from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import provenance, record
-from timescales.runs.decide import Action, decide
+from timescales.runs import found, provenance, record
+from timescales.runs.found import Action
 from timescales.runs.record import State
 
 QUICK = [*QUICK, "logger=none"]
@@ -19,6 +20,12 @@ def write(directory, state, golden="today", partial=(), job=None):
     rest = {"metrics": {}, "seconds": 0.0, "golden": golden, "partial": list(partial), "job": job}
     if state is not State.ABSENT:
         record.write(directory, {"id": "a", "status": state.value, "config": config, **rest})
+
+
+def decide(directory, run_id, force=False, resume=True, allow_partial=True):
+    """What follows for a run of this id from what lies in a directory."""
+    config = {"force": force, "resume": resume, "task": {"allow_partial": allow_partial}}
+    return found.action(Run(config, run_id, directory), found.look(directory))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,56 @@
+"""hydra/launcher=joblib and slurm for sweepers that search, such as Optuna's; our own sweeps do without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra.core.utils import JobReturn
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig
+
+from timescales.config.compose import Composer
+from timescales.config.hydra_internals import job_return
+from timescales.config.run import each_seed
+from timescales.experiment import execute
+
+
+class TimescalesLauncher(Launcher):
+    """Trains the runs of jobs, each given by its overrides, and tells the sweeper each one's value."""
+
+    def __init__(self, **parameters: Any) -> None:
+        self.parameters = parameters
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        """Hydra's interface."""
+        self.composer, self.sweeper = Composer(hydra_context.config_loader), config.hydra.sweeper
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        """Hydra's interface."""
+        runs = [each_seed(self.composer(overrides)) for overrides in job_overrides]
+        task = execute.Search(self.sweeper.get("direction"))
+        return [job_return(end) for end in self.queue(task, runs)]
+
+    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
+        """Call the task with the runs of each job; returns what it returned, or its errors."""
+        raise NotImplementedError
+
+
+class TimescalesJoblib(TimescalesLauncher):
+    """In processes of this machine."""
+
+    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
+        """The launch of `experiment/processes.py`."""
+        from timescales.experiment import processes
+
+        return processes.launch(task, self.parameters, runs)
+
+
+class TimescalesSlurm(TimescalesLauncher):
+    """As SLURM arrays."""
+
+    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
+        """The launch of `experiment/slurm.py`."""
+        from timescales.experiment import slurm
+
+        return slurm.launch(task, self.parameters, runs)

@@ -1,0 +1,84 @@
+"""A run: what was asked for, composed, checked and hashed once. Imports no torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from timescales import paths
+from timescales.config import check, identity
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was asked for, whether it was trained or not.
+
+    config: the resolved configuration, as in its record. axes: the settings by which it was asked for, in a sweep or a
+    table. command: the overrides that make it, as typed. note: what its configuration holds that its user may not
+    expect, for the moment before it is trained.
+    """
+
+    config: dict[str, Any]
+    id: str
+    directory: Path
+    axes: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    note: str = ""
+    seeds: int = 1  # how many runs that differ in their seed alone may be trained together
+
+    @property
+    def seed(self) -> int:
+        """The seed of its data and weights."""
+        return int(self.config["seed"])
+
+    @property
+    def name(self) -> str:
+        """The name of its directory, if no other was given: task, model, seed, id."""
+        return identity.slug(self.config, self.id)
+
+    @property
+    def allow_partial(self) -> bool:
+        """Whether it counts if it was trained on a part of the data."""
+        return bool(self.config["task"].get("allow_partial", True))
+
+    @functools.cached_property
+    def cost_key(self) -> str:
+        """The same for runs that cost the same."""
+        return identity.cost_key(self.config)
+
+    @functools.cached_property
+    def family(self) -> str:
+        """The same for runs that differ in their seed alone."""
+        return identity.family(self.config, self.id)
+
+    def within(self, folder: Path) -> Run:
+        """The same run in `folder`, under its own name."""
+        return self.at(folder / self.name)
+
+    def at(self, directory: Path) -> Run:
+        """The same run in another directory."""
+        return replace(self, directory=directory, config={**self.config, "run_dir": str(directory)})
+
+
+def run_of(cfg: DictConfig) -> Run:
+    """The run of a composed configuration, of its first seed. Raises ConfigError if there can be none."""
+    check.check(cfg)
+    config = identity.resolved(cfg)
+    run_id = identity.identity(config)
+    directory = Path(config["run_dir"] or paths.RUNS / identity.slug(config, run_id))
+    return Run({**config, "run_dir": str(directory)}, run_id, directory, seeds=cfg.seeds)
+
+
+def each_seed(cfg: DictConfig) -> list[Run]:
+    """The runs of `seeds` seeds from `seed` on; with run_dir=DIR several are in DIR/<their name>."""
+    runs = [run_of(cfg)]
+    for k in range(1, cfg.seeds):
+        other = cfg.copy()
+        other.seed = cfg.seed + k
+        runs.append(run_of(other))
+    return [run.within(Path(cfg.run_dir)) for run in runs] if cfg.run_dir is not None and cfg.seeds > 1 else runs

@@ -1,0 +1,109 @@
+"""Plain values of YAML files and command lines: what type they have, in words, and how they are written.
+
+The one checker of types: for the keys of the base configuration, the arguments of classes, and the tables' files.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from timescales.errors import ConfigError
+
+WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+WORDS |= {dict: "keys with their values", Any: "anything"}
+
+
+def require(where: str, value: Any, hint: Any) -> None:
+    """Raise ConfigError if a plain value is not of a type."""
+    if not fits(value, hint):
+        raise ConfigError(f"{where} must be {words(hint)}; not {spell(value)}")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value can be of a type; for a type that no YAML file holds it can."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return any(fits(value, part) for part in _of_yaml(inner))
+    if kind is Literal:
+        return value in inner
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind in (bool, str, dict, types.NoneType):
+        return isinstance(value, kind)
+    if kind is Mapping:
+        return isinstance(value, Mapping)
+    if kind in (Sequence, list, tuple):
+        fixed = kind is tuple and inner and inner[-1] is not Ellipsis
+        if not isinstance(value, list | tuple) or (fixed and len(value) != len(inner)):
+            return False
+        kinds = inner if fixed else (inner or (Any,))[:1] * len(value)
+        return all(fits(v, k) for v, k in zip(value, kinds, strict=True))
+    return True
+
+
+def words(hint: Any) -> str:
+    """A type as people say it: a whole number, or null; a list of numbers."""
+    kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        parts = _of_yaml(inner)
+        parts = [part for part in parts if not (part is int and float in parts)]  # a whole number is a number
+        return " or ".join(words(part) for part in parts)
+    if kind is Literal:
+        return one_of(inner)
+    if kind in (Sequence, list):
+        plural = {int: "whole numbers", float: "numbers", str: "texts"}
+        return "a list" + (f" of {plural.get(inner[0], words(inner[0]))}" if inner and inner[0] is not Any else "")
+    if kind is tuple:
+        return f"a list of {len(inner)}" if inner and inner[-1] is not Ellipsis else "a list"
+    return WORDS.get(dict if kind is Mapping else kind, getattr(kind, "__name__", str(kind)))
+
+
+def one_of(choices: Sequence[Any]) -> str:
+    """ "one of a, b, c"; with a single one "a"."""
+    listed = [spell(choice) for choice in choices]
+    return f"one of {', '.join(listed)}" if len(listed) > 1 else listed[0]
+
+
+def _of_yaml(parts: Sequence[Any]) -> list[Any]:
+    """The types of a union that a YAML file can hold; no tensor."""
+    return [part for part in parts if getattr(part, "__module__", "") != "torch"]
+
+
+def read_yaml(text: str) -> Any:
+    """A value as OmegaConf reads it in a yaml file, where 1e-3 is a number; what is no YAML, such as -, is a text."""
+    try:
+        read = OmegaConf.to_container(OmegaConf.create(f"value: {text}"))
+    except (YAMLError, OmegaConfBaseException):
+        return text
+    assert isinstance(read, dict)
+    return read["value"]
+
+
+def spell(value: Any) -> str:
+    """A value in the grammar of Hydra's overrides."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "null"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(spell(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{k}:{spell(v)}" for k, v in value.items()) + "}"
+    text = str(value)
+    if isinstance(value, str) and (
+        not re.fullmatch(r"[A-Za-z_][\w./]*", text) or text.lower() in ("null", "true", "false")
+    ):
+        # A backslash stands for itself unless a quote follows.
+        return "'" + re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), text) + "'"
+    return text

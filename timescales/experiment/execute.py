@@ -1,0 +1,200 @@
+"""Runs of one launch, from their configurations to their records: lock, build, fit, test, write.
+
+Imports no torch before a run is known to be needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import statistics
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from timescales.config import schema
+from timescales.config.run import Run, each_seed
+from timescales.errors import ConfigError
+from timescales.files import append
+from timescales.runs import found, lock, metrics, record
+from timescales.runs.found import Action
+
+if TYPE_CHECKING:  # torch is imported when a run is known to be needed
+    from timescales.runs.loggers import Loggers
+    from timescales.training.run import TrainingRun
+
+SKIPPED = "skipped"  # what `execute` returns if no run was left to train
+OWN_SWEEPER = "hydra_plugins.timescales_sweeper.TimescalesSweeper"  # it asks for no number
+DIRECTIONS = {"max": "maximize", "min": "minimize"}
+Check = Callable[[Sequence[str]], None]  # of the metric that selects a run's weights, and its direction
+
+
+def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
+    """Train those of some runs, which differ in their seeds alone, that have not ended; returns the status.
+
+    check: may refuse the metric by which a run selects its weights, before it is trained.
+    """
+    todo = [run for run in runs if unfinished(run)]
+    before = {run.directory: record.files(run.directory) for run in todo}
+    with lock.hold_all([run.directory for run in todo]) as locks:
+        todo = [run for run in todo if run.directory in locks]
+        try:
+            # Another process may have continued or ended a run before this one got its lock.
+            restarts = [(run, action is Action.RESTART) for run in todo if (action := unfinished(run))]
+            if not restarts:
+                return SKIPPED
+            if restarts[0][0].note:
+                print(restarts[0][0].note, flush=True)
+            return train(restarts, locks, check)
+        except lock.RunningElsewhere:  # taken over: what lies there is another process's
+            raise
+        except (ConfigError, OmegaConfBaseException):
+            for run in todo:
+                record.discard_unless_begun(run.directory, run.name, before[run.directory])
+            raise
+
+
+def unfinished(run: Run) -> Action | None:
+    """What to do with a run; None, after a line that says so, if it is to be skipped."""
+    there = found.look(run.directory)
+    action = found.action(run, there)
+    if action is not Action.SKIP:
+        return action
+    saved = there.record
+    again = f"stale: {record.what_changed(saved)} since; force=stale" if there.stale else "force=true"
+    print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {record.summary(saved)}")
+    return None
+
+
+def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check: Check) -> str:
+    """Train runs, each with whether it is restarted, side by side where that is possible; returns their statuses."""
+    from timescales.training import seeds
+
+    begins = [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs]
+    statuses: set[str] = set()
+
+    def fails(k: int, training: TrainingRun | None, error: BaseException) -> None:
+        fail(runs[k][0], training, error)
+
+    seeds.Launch(begins, lambda run: statuses.add(end(run)), fails).train()
+    return ", ".join(sorted(statuses))
+
+
+def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun:
+    """Build the model and all that trains it, begin the record, and open the loggers."""
+    from timescales.runs import loggers
+    from timescales.training import build, memory
+    from timescales.training.run import TrainingRun, resume_step
+
+    directory, config = run.directory, copy.deepcopy(run.config)  # `build` replaces each "auto" in this copy
+    # A restart removes what lies there only once the new run has been built.
+    start_late = restart and bool(record.files(directory))
+    if not start_late:
+        saved = record.start(directory, run, restart)
+    model, task, optimizer = build.build(config)
+    check(task.spec.select)
+    loggers.check(config, model.rnn)
+    if start_late:
+        saved = record.start(directory, run, restart)
+    settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
+    saved |= {
+        "config": config,
+        "device": config["device"],
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "chance": task.chance(),
+        "select": task.spec.select,
+        "timescales": {"start": memory.timescale_quantiles(model)},
+        "partial": record.shortened(config) + task.partial,
+    }
+    record.write(directory, saved)
+    log = loggers.open_all(saved, directory, step, settings, task, model.rnn.timescales, held.check)
+    try:
+        if step == 0:
+            log(memory.first_values(model, task, settings.log_one_over_e), 0)
+        return TrainingRun(model, task, optimizer, log, settings, directory, saved)
+    except BaseException:
+        log.finish(saved)
+        raise
+
+
+def end(run: TrainingRun) -> str:
+    """Test a trained model, write the outcome into its record and close the loggers; returns the status."""
+    from timescales.training import memory, outcome
+
+    assert run.directory is not None
+    quantiles = memory.timescale_quantiles(run.model)
+    run.log(memory.timescale_values(quantiles), run.progress.step)
+    result = outcome.outcome(run)
+    log = cast("Loggers", run.log)
+    log.check()
+    run.record |= {"timescales": run.record["timescales"] | {"end": quantiles}, **result}
+    record.write(run.directory, run.record)
+    log.finish(run.record)
+    print(f"{run.directory}\n  {record.summary(run.record)}")
+    return str(run.record["status"])
+
+
+def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
+    """Note why a run has failed in its record and its log, unless it was interrupted or its configuration is wrong.
+
+    training: None for a run that could not be built.
+    """
+    if isinstance(error, Exception) and not isinstance(error, ConfigError):
+        record.failed(run.directory, error)
+        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+            append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+    if training is not None:
+        cast("Loggers", training.log).finish(record.read(run.directory))
+
+
+# --- a sweeper that searches, such as Optuna's ------------------------------------------------------------------------
+
+
+def composed(cfg: DictConfig) -> str | float:
+    """Train what Hydra has composed; returns the status, or what a sweeper that searches is told of the run."""
+    hydra = HydraConfig.get()
+    search = hydra.mode == RunMode.MULTIRUN and hydra.sweeper.get("_target_") != OWN_SWEEPER
+    return Search(hydra.sweeper.get("direction"))(each_seed(cfg)) if search else execute(each_seed(cfg))
+
+
+@dataclass(frozen=True)
+class Search:
+    """Trains runs that differ in their seeds; returns their mean value. direction: the sweeper's, if it has one."""
+
+    direction: Any
+
+    def __call__(self, runs: Sequence[Run]) -> float:
+        execute(runs, self.check)
+        return value_of(runs)
+
+    def check(self, select: Sequence[str]) -> None:
+        """Raise ConfigError if the direction is not that of the metric that the sweeper is told.
+
+        select: the metric, and "max" or "min" for its direction (`Spec.select`).
+        """
+        given = list(self.direction) if OmegaConf.is_list(self.direction) else [self.direction]
+        metric, best = select
+        if self.direction is not None and [getattr(one, "name", one) for one in given] != [DIRECTIONS[best]]:
+            raise ConfigError(
+                f"a run's value is valid/{metric}, of which the {best}imum is best: "
+                f"hydra.sweeper.direction={DIRECTIONS[best]}"
+            )
+
+
+def value_of(runs: Sequence[Run]) -> float:
+    """What a sweeper that searches is told of runs that differ in their seeds: the mean of their best validations."""
+    values = []
+    for run in runs:
+        saved = record.read(run.directory)
+        if saved is None or saved.get("select") is None:
+            raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+        values.append(metrics.selected(saved))
+    return statistics.fmean(values)

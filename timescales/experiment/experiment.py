@@ -1,0 +1,113 @@
+"""What a command line asks for, done: one run, a sweep, a table's runs, or a look at the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from timescales.config import check, hydra_internals, messages
+from timescales.config.command_line import CommandLine, narrows
+from timescales.config.compose import Composer, composing, text_of
+from timescales.errors import ConfigError
+from timescales.experiment import execute, plan
+from timescales.experiment.plan import Plan
+from timescales.experiment.queue import Launcher, Queue, outcomes
+from timescales.papers import load
+
+JOBLIB, SLURM = (f"hydra_plugins.timescales_launchers.Timescales{name}" for name in ("Joblib", "Slurm"))
+
+
+def do(asked: CommandLine, main: Callable[[], object]) -> None:
+    """Do what a command line asks for; main: @hydra.main's, for what Hydra does by itself."""
+    with composing() as composer:
+        if asked.kind == "show":
+            show(asked, composer)
+        elif asked.kind == "run":
+            one_run(asked, composer)
+        elif asked.kind in ("sweep", "table"):
+            sweep(asked, composer)
+        else:
+            if asked.overrides:  # what is wrong is named here, before Hydra composes it
+                composer([override for override in asked.of_runs if not override.is_sweep_override()])
+                composer.hydra(asked.of_hydra)
+    if asked.kind == "hydra":
+        hydra_internals.call_main(main, asked.options)
+
+
+def show(asked: CommandLine, composer: Composer) -> None:
+    """Print a configuration as Hydra does (--cfg job), or a part of it (--package)."""
+    cfg: Any = composer(asked.of_runs)
+    package = asked.options.package
+    if package and package != "_global_":
+        cfg = OmegaConf.select(cfg, package)
+        if cfg is None:
+            raise ConfigError(f"--package={package}: no such key; --cfg job without it shows all of them")
+        print(f"# @package {package}")
+    if asked.options.resolve:
+        OmegaConf.resolve(cfg)
+    print(OmegaConf.to_yaml(cfg) if OmegaConf.is_config(cfg) else f"{cfg}\n", end="")
+
+
+def one_run(asked: CommandLine, composer: Composer) -> None:
+    """Train one run, or the seeds of one configuration."""
+    if asked.of_hydra:
+        composer.hydra(asked.of_hydra)
+    execute.execute(plan.single(asked.of_runs, composer))
+
+
+def sweep(asked: CommandLine, composer: Composer) -> None:
+    """Train a sweep's or a table's runs."""
+    hydra = composer.hydra(asked.of_hydra).hydra
+    launcher, minutes = launcher_of(hydra.launcher), hydra.sweeper.minutes
+    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+        raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
+    if minutes is not None and launcher is not None:
+        raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
+    made, analyses = of_table(asked, composer) if asked.kind == "table" else (of_sweep(asked, composer), ())
+    queue = Queue(made, launcher=launcher, minutes=minutes, analyses=analyses, continuing=asked.continuing())
+    queue.work(note="" if asked.kind == "table" else plan.unequal(made.runs))
+    if asked.kind == "sweep" and len(made.runs) > 1:
+        print("\n".join(["", *outcomes(queue)]), flush=True)
+    queue.raise_failures()
+
+
+def of_sweep(asked: CommandLine, composer: Composer) -> Plan:
+    """The runs of a sweep over all combinations. Raises ConfigError for a wrong value, before others are trained."""
+    made = plan.plan(plan.combinations(asked.of_runs, composer), composer)
+    for wrong in made.wrong:
+        if wrong.mistyped and (line := messages.one_line(wrong.error, list(map(text_of, wrong.request)))):
+            raise ConfigError(line)
+    return made
+
+
+def of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
+    """The runs of a table, or those of them that are asked for, and the analyses that it asks for of each."""
+    table = load.table(str(asked.value("table")))
+    narrow = [override for override in asked.of_runs if narrows(override)]
+    shared = [o for o in asked.of_runs if not narrows(o) and o.key_or_group not in ("table", "profile")]
+    cfg = composer([o for o in asked.of_runs if not narrows(o)])
+    check.check(cfg)
+    requests = plan.of_table(table, cfg.profile, composer, narrow)
+    tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
+    made = plan.plan([[*request, *shared, tag] for request in requests], composer, of_table=True)
+    return made, table.probe
+
+
+def launcher_of(node: DictConfig) -> Launcher | None:
+    """What launches a sweep's runs all together; None: they are trained here, one after another."""
+    parameters: Any = OmegaConf.to_container(node, resolve=True)
+    target = parameters.pop("_target_")
+    if target == hydra_internals.BASIC_LAUNCHER:
+        return None
+    if target == JOBLIB:
+        from timescales.experiment import processes
+
+        return partial(processes.launch, execute.execute, parameters)
+    if target == SLURM:
+        from timescales.experiment import slurm
+
+        return partial(slurm.launch, execute.execute, parameters)
+    raise ConfigError(f"hydra.launcher._target_={target}: a sweep here takes hydra/launcher=joblib or slurm, or none")

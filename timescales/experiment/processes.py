@@ -1,0 +1,124 @@
+"""Launches in processes of this machine, by joblib, which is optional; each worker saves when a signal comes."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from timescales.experiment.queue import Group
+from timescales.training.interrupt import PASSED_ON, Interrupt
+
+Task = Callable[[Group], Any]
+NOT_BEGUN = "not begun"  # what a launch returns after the sweep was interrupted
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
+
+
+class RunInterrupted(Exception):
+    """A signal has ended a launch; its runs are saved. A KeyboardInterrupt would end all workers."""
+
+
+class RunLost(RunInterrupted):
+    """A second signal has ended a launch before its runs were saved."""
+
+
+def launch(task: Task, parameters: Mapping[str, Any], groups: Sequence[Group]) -> list[Any]:
+    """Call task(group) in processes; returns what each returned, or the error that it raised.
+
+    At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
+    workers and no further launch begins; what is in training is waited for. A worker is born with signals blocked, so
+    that none ends it before it can save. parameters: of joblib.Parallel.
+    """
+    from joblib import Parallel, delayed
+
+    resource_tracker.ensure_running()  # before `masked`: as it starts, it unblocks signals
+    with tempfile.TemporaryDirectory() as folder:
+        stop = Path(folder) / "stop"
+        # The thread of the Interrupt takes the signals; workers inherit what this thread blocks.
+        with Interrupt(partial(stop_workers, stop)) as interrupt, masked(signal.SIG_BLOCK):
+            work = delayed(partial(in_worker, task, stop, os.getpid()))
+            ends = list(Parallel(**numbers(parameters), backend="loky")(work(group) for group in until(stop, groups)))
+    if interrupt.requested:
+        interrupted = [end for end in ends if isinstance(end, RunInterrupted)]
+        print("\n".join(map(str, interrupted)), flush=True)
+        if any(isinstance(end, RunLost) for end in interrupted):
+            raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"in {len(interrupted)} of {len(groups)} jobs")
+    return ends
+
+
+def numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of joblib.Parallel of which some are numbers written as texts, as Hydra's schema has them."""
+    given = {key: value for key, value in parameters.items() if key not in ("_target_", "backend")}
+    return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}
+
+
+def until(stop: Path, groups: Sequence[Group]) -> Iterator[Group]:
+    """Groups that joblib takes one after another, until a file exists."""
+    for group in groups:
+        if stop.exists():
+            return
+        yield group
+
+
+def stop_workers(stop: Path) -> None:
+    """Let no further launch begin, and ask the workers to save."""
+    stop.touch()
+    for process in multiprocessing.active_children():
+        if process.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, PASSED_ON)
+
+
+def in_worker(task: Task, stop: Path, launcher: int, group: Group) -> Any:
+    """The task in a worker, or the error that it raises: a signal ends it with RunInterrupted, once the run is saved.
+
+    launcher: the process of the sweep, where the task runs by itself if there is one launch at a time.
+    """
+    if os.getpid() == launcher:
+        return answer(task, group)
+    # What an Interrupt puts back when it ends. A Ctrl-C reaches a worker twice, from the terminal and from
+    # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
+    for number in (signal.SIGINT, PASSED_ON):
+        signal.signal(number, signal.SIG_IGN)
+    # tqdm's own lock is between processes: a semaphore, which a worker leaves behind if a second signal ends it.
+    tqdm.set_lock(threading.RLock())
+    with Interrupt() as interrupt, masked(signal.SIG_UNBLOCK):
+        if stop.exists() or not stop.parent.exists():  # a second signal has ended the launcher, and its folder
+            return NOT_BEGUN
+        try:
+            if interrupt.requested:
+                raise KeyboardInterrupt("before it began")
+            return answer(task, group)
+        except KeyboardInterrupt as error:
+            if not str(error):
+                return RunLost(f"{group[0].directory}: interrupted, not saved")
+            return RunInterrupted(f"{group[0].directory}: interrupted {error}")
+
+
+def answer(task: Task, group: Group) -> Any:
+    """What a task returns, or the error that it raises."""
+    try:
+        return task(group)
+    except Exception as error:
+        return error
+
+
+@contextlib.contextmanager
+def masked(how: int) -> Iterator[None]:
+    """A context in which this thread, and what it starts, blocks the signals (SIG_BLOCK) or does not (SIG_UNBLOCK)."""
+    before = signal.pthread_sigmask(how, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

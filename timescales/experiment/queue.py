@@ -1,0 +1,323 @@
+"""The runs of a plan, trained: here one by one, in processes (joblib), as SLURM arrays (submitit). Imports no torch."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import statistics
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+
+from timescales.config import messages
+from timescales.config.run import Run
+from timescales.config.values import spell
+from timescales.experiment import execute
+from timescales.experiment.plan import NO_SETTING, Plan
+from timescales.papers.table import varying
+from timescales.runs import cost, lock, record
+
+Group = list[Run]  # runs that are launched together: one, or several that differ in their seeds alone
+End = str | BaseException  # how a launch ended: with its status, or an error
+Launcher = Callable[[Sequence[Group]], Sequence[End]]
+
+
+class SweepFailed(Exception):
+    """Some runs of a sweep did not finish; each has been named already."""
+
+
+class Queue:
+    """Trains a plan's runs, skipping those that have ended.
+
+    Without a launcher one launch at a time, seed by seed and the longest first; a launcher gets all at once. With
+    `minutes` the shortest come first, and it stops after so many; the same command continues. Runs that another process
+    is training are left to it, and looked at again at the end: so several sweeps share the work.
+
+    analyses: those that a table asks for of each finished run. continuing: in words, how the command is continued.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        launcher: Launcher | None = None,
+        minutes: float | None = None,
+        analyses: Sequence[str] = (),
+        continuing: str = "the same command continues",
+    ) -> None:
+        self.plan, self.launcher, self.minutes, self.analyses = plan, launcher, minutes, analyses
+        self.continuing = continuing
+        self.failures = 0
+        self.elsewhere: list[Run] = []  # left to other processes
+        self.replaces = {run.directory: written(run.directory) for run in plan.todo}
+        spent = {run.cost_key: seconds for run in plan.runs if (seconds := self._seconds(run)) is not None}
+        self.seconds = cost.known() | spent  # what a run takes, by cost_key
+
+    def _seconds(self, run: Run) -> float | None:
+        outcome = self.plan.found[run.directory].outcome
+        return None if outcome is None else outcome["seconds"]
+
+    def ended(self, run: Run) -> bool:
+        """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
+        return record.has_ended(run.directory) and written(run.directory) != self.replaces.get(run.directory, 0)
+
+    def work(self, note: str = "") -> None:
+        """Print what there is to do, and the note, and do it."""
+        for request, error, more, _ in self.plan.wrong:
+            self._failed([text.input_line or "" for text in request], error, more=more)
+        print(self._counts(), flush=True)
+        if stale := [str(run.directory) for run in self.plan.runs if self._is_skipped_stale(run)]:
+            print(
+                f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
+            )
+        if note:
+            print(note, flush=True)
+        todo, begun = self._in_order(), time.monotonic()
+        with deadline(self.minutes) as over:
+            try:
+                self._launch_all(todo)
+                self._analyse([run for run in self.plan.runs if self.plan.found[run.directory].local])
+                self._launch_all(self._left_over())
+            except KeyboardInterrupt:
+                if not over():
+                    raise
+                done = f"{sum(map(self.ended, todo))} of {number_of_runs(len(todo))} done"
+                spent = f"{(time.monotonic() - begun) / 60:.1f} minutes"
+                print(f"\nstopped after {spent}, {done}: {self.continuing}", flush=True)
+        if self.elsewhere:
+            print(f"{len(self.elsewhere)} running elsewhere: the same command says how they ended", flush=True)
+
+    def raise_failures(self) -> None:
+        """Raise SweepFailed if any run failed."""
+        if self.failures:
+            raise SweepFailed(f"{self.failures} of {number_of_runs(self.plan.requested)} failed")
+
+    def _is_skipped_stale(self, run: Run) -> bool:
+        return run.directory not in self.replaces and self.plan.found[run.directory].stale
+
+    def _counts(self) -> str:
+        """What is about to be done, in one line."""
+        plan = self.plan
+        committed = sum(run.directory not in self.replaces and not plan.found[run.directory].local for run in plan.runs)
+        elsewhere = sum(lock.owner(run.directory) is not None for run in plan.todo)
+        skipped = len(plan.runs) - len(plan.todo) - committed
+        asked = number_of_runs(plan.requested)
+        parts = [f"{asked}: {skipped} finished, skipped", f"{len(plan.todo) - elsewhere} to run"]
+        if elsewhere:
+            parts.append(f"{elsewhere} running elsewhere")
+        if same := plan.requested - len(plan.runs) - self.failures:
+            parts.append(f"{same} the same as another of them (engine, device, logger and the like make no other run)")
+        if committed:
+            parts.append(f"{committed} committed, skipped")
+        return "; ".join(parts)
+
+    def _in_order(self) -> list[Run]:
+        """The runs to be trained. Those of which nothing is known count as the longest.
+
+        With `minutes` the shortest come first, with all their seeds, so that as many as possible end; else they go seed
+        by seed, the longest first, so that all workers end together.
+        """
+        price = {run.directory: self.seconds.get(run.cost_key, float("inf")) for run in self.plan.todo}
+        if self.minutes is not None:
+            return sorted(self.plan.todo, key=lambda run: (price[run.directory], run.seed))
+        return sorted(self.plan.todo, key=lambda run: (run.seed, -price[run.directory]))
+
+    def _launch_all(self, todo: Sequence[Run]) -> None:
+        """Launch the runs that no other process is training, one by one or all together, and analyse them."""
+        free: list[Run] = []
+        for run in todo:
+            (free if lock.owner(run.directory) is None else self.elsewhere).append(run)
+        groups = groups_of(free)
+        if self.launcher is not None and groups:
+            self._launch_together(self.launcher, groups)
+        for k, group in enumerate(groups if self.launcher is None else []):
+            print(f"[{k + 1}/{len(groups)}]{self._minutes_left(groups[k:])} {in_words(group)}", flush=True)
+            started = time.monotonic()
+            end = try_to(execute.execute, group)
+            self._note(group, end)
+            if isinstance(end, str) and end != execute.SKIPPED:
+                self.seconds[group[0].cost_key] = (time.monotonic() - started) / len(group)
+            self._analyse(group)
+
+    def _launch_together(self, launcher: Launcher, groups: Sequence[Group]) -> None:
+        try:
+            ends = launcher(groups)
+        except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
+            line = messages.one_line(error, []) or f"{type(error).__name__}: {error}"
+            print(f"failed: {line}", flush=True)
+            self.failures += sum(not self.ended(run) for group in groups for run in group)
+            return
+        for group, end in zip(groups, ends, strict=True):
+            self._note(group, end)
+            self._analyse(group)
+
+    def _note(self, group: Group, end: End) -> None:
+        """Note how a launch ended: if not all have, another process trains its runs, or they failed."""
+        if isinstance(end, str):
+            return
+        left = [run for run in group if not self.ended(run)]
+        if isinstance(end, lock.RunningElsewhere):
+            print(f"left to another process: {end}", flush=True)
+            self.elsewhere += left
+        else:
+            self._failed(group[0].command, end, max(1, len(left)), group[0].directory)
+
+    def _left_over(self) -> list[Run]:
+        """Those of the runs left to other processes that have not ended; analyses those that have."""
+        left, self.elsewhere = self.elsewhere, []
+        self._analyse([run for run in left if self.ended(run)])
+        return [run for run in left if not self.ended(run)]
+
+    def _minutes_left(self, groups: Sequence[Group]) -> str:
+        """ " (about 12 min left)" from what runs of the same cost took; any other run counts as the mean of these."""
+        todo = [run for group in groups for run in group]
+        known = [self.seconds[run.cost_key] for run in todo if run.cost_key in self.seconds]
+        if not known:
+            return ""
+        return f" (about {len(todo) * statistics.fmean(known) / 60:.0f} min left)"
+
+    def _analyse(self, runs: Sequence[Run]) -> None:
+        """Make the analyses that a table asks for, of those of its runs that do not have them yet."""
+        for run in runs if self.analyses else ():
+            try:
+                missing = missing_analyses(run.directory, self.analyses)
+            except Exception as error:  # its record is damaged
+                self._failed(run.command, error)
+                continue
+            for name in missing:
+                from timescales import analysis
+
+                try:
+                    print(f"{name} of {run.directory}", flush=True)
+                    analysis.measure_run(run.directory, name)
+                except lock.RunningElsewhere as error:
+                    print(f"{name} is left to another process: {error}", flush=True)
+                except analysis.NotMadeFor:  # a table of several models may ask for an analysis of some of them
+                    continue
+                except Exception as error:
+                    self._failed(run.command, error)
+
+    def _failed(
+        self, command: Sequence[str], error: BaseException, runs: int = 1, directory: Path | None = None, more: int = 0
+    ) -> None:
+        """Print how runs failed, and that as many `more` did in the same way."""
+        line = messages.one_line(error, list(command))
+        if line is None:
+            line = f"{type(error).__name__}: {error}"
+            if directory is not None and (directory / "train.log").is_file():
+                line += f" (traceback in {directory / 'train.log'})"
+            else:
+                traceback.print_exception(error)
+        print(f"failed: {' '.join(command)}{f' (and {more} more)' if more else ''}\n  {line}", flush=True)
+        traceback.clear_frames(error.__traceback__)  # the frames of the failed run would keep its tensors alive
+        self.failures += runs + more
+
+
+def try_to(function: Callable[[Group], str], group: Group) -> End:
+    """What a function returns, or the error that it raises; not an interruption."""
+    try:
+        return function(group)
+    except Exception as error:
+        return error
+
+
+def groups_of(todo: Sequence[Run]) -> list[Group]:
+    """Runs by launch: up to `seeds` that differ in their seed alone, with consecutive seeds, go together."""
+    groups: list[Group] = []
+    newest: dict[str, Group] = {}
+    for run in todo:
+        group = newest.get(run.family) if run.seeds > 1 else None
+        if group is not None and len(group) < run.seeds and run.seed == group[-1].seed + 1:
+            group.append(run)
+        else:
+            groups.append([run])
+            if run.seeds > 1:
+                newest[run.family] = groups[-1]
+    return groups
+
+
+def in_words(group: Group) -> str:
+    """The directory of a launch, and how many more seeds it has."""
+    others = len(group) - 1
+    return f"{group[0].directory}{f' and {others} more seed' if others else ''}{'s' if others > 1 else ''}"
+
+
+def number_of_runs(n: int) -> str:
+    """In words: "1 run", "2 runs"."""
+    return f"{n} run" if n == 1 else f"{n} runs"
+
+
+def written(directory: Path) -> int:
+    """When a run's record was written, in nanoseconds; 0 if there is none."""
+    path = directory / "record.json"
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@contextlib.contextmanager
+def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
+    """Interrupt what runs in it after some minutes as Ctrl-C would; yields whether that has happened."""
+    passed = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal passed
+        passed = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # SIGINT is ignored, as in a job in the background of a shell script
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
+
+    if minutes is None:
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 60.0 * minutes)
+    try:
+        yield lambda: passed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# --- how they ended ---------------------------------------------------------------------------------------------------
+
+
+def missing_analyses(directory: Path, names: Sequence[str]) -> list[str]:
+    """Which of a table's analyses have no result in the record of a finished run."""
+    saved = record.read(directory)
+    if saved is None or record.state(saved) is not record.State.FINISHED:
+        return []
+    done = {key.partition("/")[0] for key in saved.get("probes", {})}
+    return [name for name in names if name not in done]
+
+
+def outcomes(queue: Queue) -> list[str]:
+    """For each setting of a sweep, in the order asked for, a line: its tests, mean and, in brackets, spread over seeds.
+
+    Of how many, where not all seeds have a finished record here: some failed, were committed elsewhere, or go on.
+    """
+    runs = queue.plan.runs
+    differ = [key for key in varying([run.axes for run in runs]) if key not in NO_SETTING]
+    finished: dict[str, list[dict[str, float]]] = {}
+    requested: Counter[str] = Counter()
+    for run in runs:
+        setting = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
+        metrics = finished.setdefault(setting, [])
+        requested[setting] += 1
+        saved = record.read(run.directory) if queue.ended(run) else None
+        if saved is not None and record.state(saved) is record.State.FINISHED:
+            metrics.append(saved["metrics"])
+    return [f"{setting or 'all'}: {_outcome(metrics, requested[setting])}" for setting, metrics in finished.items()]
+
+
+def _outcome(runs: Sequence[Mapping[str, float | None]], requested: int) -> str:
+    """The tests of a setting's finished runs, and of how many."""
+    words = []
+    for name in sorted({name for metrics in runs for name in metrics if name.startswith("test/")}):
+        values = [value for metrics in runs if (value := metrics.get(name)) is not None]
+        spread = f" ({statistics.stdev(values):.4f})" if len(values) > 1 else ""
+        words.append(f"{name} {statistics.fmean(values):.4f}{spread}" if values else f"{name} none")
+    of = f" of {requested}" if len(runs) < requested else ""
+    return f"{', '.join(words) or 'no finished record here'}; n = {len(runs)}{of}"

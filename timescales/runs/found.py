@@ -1,0 +1,120 @@
+"""What there is of a run, in its directory and in results/, and what follows: the only place that decides it.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timescales.config.run import Run
+from timescales.errors import ConfigError
+from timescales.runs import provenance, record, store
+from timescales.runs.record import State
+
+
+class Action(enum.Enum):
+    """What to do with a run."""
+
+    SKIP = "skip"  # it has ended
+    RESUME = "resume"  # go on from the checkpoint, from the beginning if there is none
+    RESTART = "restart"  # remove what lies there and begin again
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is of a run: the record in its directory, and its row in results/; None for what there is not."""
+
+    record: dict[str, Any] | None
+    row: Mapping[str, Any] | None = None
+
+    @property
+    def state(self) -> State:
+        """The state of the run in its directory."""
+        return record.state(self.record)
+
+    @property
+    def outcome(self) -> Mapping[str, Any] | None:
+        """What counts of a run that has ended: its record, unless results/ has it on more data; else its row."""
+        row = self.row if self.row is not None and self.row["status"] in record.ENDED else None
+        if not self.state.ended or (row is not None and self.record["partial"] and not row["partial"]):  # type: ignore[index]
+            return row
+        return self.record
+
+    @property
+    def local(self) -> bool:
+        """Whether what counts is the record in the run's directory."""
+        return self.outcome is not None and self.outcome is self.record
+
+    @property
+    def stale(self) -> bool:
+        """Whether its numbers, if it has any, are of older code."""
+        if self.record is not None:
+            return record.stale(self.record)
+        return self.row is not None and store.stale(self.row)
+
+    @property
+    def word(self) -> str:
+        """The state for people: that of its record; "committed" if it lies in results/ alone; "stale"; "missing"."""
+        if self.record is None and self.row is None:
+            return "missing"
+        return "stale" if self.stale else "committed" if self.record is None else self.state.value
+
+
+def look(directory: Path | None, row: Mapping[str, Any] | None = None) -> Found:
+    """What there is of a run. row: what results/ has of it. Raises ConfigError for a damaged record."""
+    return Found(record.read(directory) if directory else None, row)
+
+
+def action(run: Run, found: Found) -> Action:
+    """What to do with a run.
+
+    A SLURM job that was put back into the queue goes on with what it began itself, whatever `force` and `resume` say.
+    found: with a row only if what is committed is to be skipped (`skip=committed`).
+
+    Raises:
+        ConfigError: the directory holds the run of another configuration, or one on a part of the data while the whole
+            is asked for; or the run is interrupted, and its golden curve has changed since.
+    """
+    force, resume, saved = run.config["force"], run.config["resume"], found.record
+    if _is_requeued(saved):
+        force, resume = False, True
+    row = found.row if found.row is not None and store.counts(found.row, run.allow_partial) else None
+    if row is not None and not found.state.ended and not (store.stale(row) if force == "stale" else force):
+        return Action.SKIP
+    if record.stale(saved) if force == "stale" else force:
+        return Action.RESTART
+    if saved is not None:
+        _refuse(run, saved)
+    if found.state.ended:
+        return Action.SKIP
+    return Action.RESUME if resume else Action.RESTART
+
+
+def _is_requeued(saved: Mapping[str, Any] | None) -> bool:
+    """Whether this SLURM job began a run before it was put back into the queue."""
+    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
+    return again and saved is not None and saved.get("job") == os.environ.get("SLURM_JOB_ID", "")
+
+
+def _refuse(run: Run, saved: Mapping[str, Any]) -> None:
+    """Raise ConfigError for a record that can neither be skipped nor continued."""
+    state, missing, directory = record.state(saved), record.missing_data(saved), run.directory
+    if state is State.INTERRUPTED and record.stale(saved):
+        own = "".join(f", or the source of {name}," for name in provenance.names(saved["config"])[2:])
+        raise ConfigError(f"{directory} was begun before its numbers{own} changed: force=stale restarts it")
+    if saved["id"] != run.id:
+        raise ConfigError(
+            f"{directory} holds the run {saved['id']}, this configuration is {run.id}: "
+            "choose another run_dir, or force=true to replace it"
+        )
+    if state.ended and missing and not run.allow_partial:
+        raise ConfigError(
+            f"{directory} was trained on a part of the data ({'; '.join(missing)}): "
+            "force=true trains it on the whole, task.allow_partial=true keeps it"
+        )
