@@ -80,7 +80,7 @@ def read(arguments: Sequence[str]) -> CommandLine:
     """A command line. Raises ConfigError for one that has an error, or asks for what is not done."""
     options = _options(arguments)
     folders.use(options.config_dir)
-    if options.help or options.hydra_help or options.shell_completion or options.info is not None:
+    if options.shell_completion:  # its words are no overrides
         return CommandLine(options, [], "hydra")
     overrides = [_parsed(text) for text in options.overrides]
     table = [o for o in overrides if o.key_or_group == "table" and o.type is OverrideType.CHANGE]
@@ -91,7 +91,7 @@ def read(arguments: Sequence[str]) -> CommandLine:
     if table and options.cfg in ("job", "all"):
         text, name = text_of(table[-1]), table[-1].value()
         raise ConfigError(f"{text} has many runs, --cfg shows one: make plan TABLE={name} lists them")
-    if options.cfg:
+    if options.cfg or options.help or options.hydra_help or options.info is not None:
         return CommandLine(options, overrides, "show" if options.cfg == "job" else "hydra")
     kind = "table" if table else "sweep" if several else "run"
     return CommandLine(options, overrides, kind if own else "hydra")

@@ -55,7 +55,11 @@ class Composer:
     def hydra(self, overrides: Overrides) -> DictConfig:
         """Hydra's own part of the configuration, below the key `hydra`: of the overrides that begin with it."""
         given = [override for override in self.parse_all(overrides) if of_hydra(override)]
-        texts = [text_of(override) for override in given if chooses(override)]
+        chosen = [override for override in given if chooses(override)]
+        for override in chosen:
+            if not isinstance(override.value(), str):
+                raise ConfigError(folders.takes_a_name(override.key_or_group, text_of(override)))
+        texts = list(map(text_of, chosen))
         whole = self.loader.load_configuration("config", [*texts, *folders.searchpath()], RunMode.MULTIRUN)
         for override in given:
             if not chooses(override):
