@@ -32,6 +32,7 @@ from timescales.tasks.task import IGNORED
 from timescales.training.model import SequenceModel
 
 MANY = {"train_size": 20_000, "batch_size": 20_000}
+SIZES = ("train_size", "valid_size", "test_size", "batch_size")
 IN_PARTS = MANY | {"batch_size": 2_000}
 # Four programs of the code released with Santoro et al. 2018, of length 2 and nesting 2, with their answers.
 EXAMPLES = {
@@ -183,7 +184,7 @@ def read_and_written(task):
 def test_lengths(category, length, nesting):
     """A hundred thousand programs of the released code: the means are printed to the digits given."""
     task = Program(
-        category=category, length=length, nesting=nesting, strategy="baseline", **MANY | {"batch_size": 2_000}
+        category=category, length=length, nesting=nesting, strategy="baseline", **IN_PARTS
     )
     read, written, steps = read_and_written(task)
     mean, longest, mean_answer, longest_answer = LENGTHS[category, length, nesting]
@@ -291,9 +292,9 @@ def test_forms_literals_and_loops_are_uniform():
 
 
 def test_mix_draws_length_and_nesting_of_each_program_independently():
-    batch = next(Program(length=5, nesting=3, **MANY).batches("train"))
     seen = collections.Counter()
-    for text, _ in shown(batch):
+    batches = Program(length=5, nesting=3, **IN_PARTS).batches("train")
+    for text, _ in itertools.chain.from_iterable(map(shown, batches)):
         seen[len(re.findall(r"\d+$|\d+(?=\)*$)", text)[-1]), levels(text)] += 1
     counts = [seen[pair] for pair in itertools.product(range(1, 6), range(1, 4))]
     assert sum(counts) == 20_000
@@ -368,7 +369,7 @@ def test_combine_draws_up_to_the_level_and_naive_at_it():
 @pytest.mark.parametrize("strategy", ["mix", "baseline"])
 @pytest.mark.parametrize("category", ["copy", "reverse", "double"])
 def test_memory(category, strategy):
-    task = Program(category=category, length=55, nesting=1, strategy=strategy, train_size=300, batch_size=300)
+    task = Program(category=category, length=55, nesting=1, strategy=strategy, **dict.fromkeys(SIZES, 300))
     answers = {"copy": lambda text: text, "reverse": lambda text: text[::-1], "double": lambda text: 2 * text}
     lengths = set()
     for text, answer in shown(next(task.batches("train"))):

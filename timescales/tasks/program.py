@@ -205,7 +205,8 @@ class Program(Task):
     @functools.cached_property
     def places(self) -> tuple[Tensor, Tensor]:
         """For each place of an answer the share of each digit, (places, 10), and the share of all digits, (places,)."""
-        counts = F.one_hot(self.measured[1], BLANK + 1)[..., :10].sum(0).double()
+        answers = self.measured[1]
+        counts = torch.stack([(answers == digit).sum(0) for digit in range(10)], 1).double()
         return counts / counts.sum(1, keepdim=True), counts.sum(1) / counts.sum()
 
 
