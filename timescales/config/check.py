@@ -120,6 +120,23 @@ def _check_device(device: str) -> None:
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps; not {device}{hint}")
 
 
+def _check_schedule(loop: DictConfig) -> None:
+    """A schedule has the settings that it takes, and no others."""
+    stepwise = loop.schedule == "step"
+    if loop.warmup < 0:
+        raise ConfigError(f"loop.warmup must be at least 0: training steps; not {loop.warmup}")
+    if stepwise and (loop.step_size is None or loop.step_size < 1):
+        raise ConfigError(
+            f"loop.schedule=step takes loop.step_size=N, N at least 1: after so many training steps the learning rate "
+            f"is multiplied by loop.gamma; not {values.spell(loop.step_size)}"
+        )
+    if stepwise and not 0 < loop.gamma <= 1:
+        raise ConfigError(f"loop.gamma must be above 0 and at most 1; not {loop.gamma}")
+    for key, given in (("step_size", loop.step_size is not None), ("gamma", loop.gamma != LoopSettings.gamma)):
+        if given and not stepwise:
+            raise ConfigError(f"loop.{key} is for loop.schedule=step: leave it out, or give loop.schedule=step")
+
+
 def _check_loop(loop: DictConfig) -> None:
     """The ranges of the loop's numbers."""
     optional = ("max_steps", "eval_every", "patience", "max_eval_batches", "log_one_over_e")
@@ -127,6 +144,7 @@ def _check_loop(loop: DictConfig) -> None:
         if loop[key] is not None and loop[key] < 1:
             alternative = ", or null" if key in optional else ""
             raise ConfigError(f"loop.{key} must be at least 1{alternative}; not {loop[key]}")
+    _check_schedule(loop)
     if loop.clip_norm is not None and not loop.clip_norm > 0:
         raise ConfigError(f"loop.clip_norm must be above 0, or null for no clipping; not {loop.clip_norm}")
     if not loop.checkpoint_every >= 0:

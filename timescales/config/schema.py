@@ -27,6 +27,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "force": (True, False, "stale"),
     "skip": ("local", "committed"),
     "profile": (None, "tiny"),
+    "loop.schedule": ("none", "cosine", "linear", "step"),
 }
 
 # The keys that conf/config.yaml gives to every model, with their defaults.
@@ -50,6 +51,10 @@ class LoopSettings:
     max_eval_batches: int | None = None
     log_every: int = 50
     log_one_over_e: int | None = None
+    schedule: str = "none"
+    warmup: int = 0
+    step_size: int | None = None
+    gamma: float = 0.1
 
     def last_step(self, start_of: Callable[[int], int]) -> int:
         """The step at which training ends if nothing ends it before.

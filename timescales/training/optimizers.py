@@ -1,12 +1,20 @@
-"""What the training loop does with any optimizer: scaled steps, weights to evaluate with, the validation losses."""
+"""What the training loop does with any optimizer: its learning rate, weights to evaluate with, validation losses."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import warnings
 
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
 from timescales.training.stack import StackedOptimizer
+
+# Of batched seeds the single optimizers take no step themselves, which torch's schedulers look for.
+warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler.step\(\)` before", UserWarning)
 
 
 def eval_weights(optimizer: Optimizer | StackedOptimizer) -> contextlib.AbstractContextManager[None]:
@@ -18,6 +26,35 @@ def observe(optimizer: Optimizer, loss: float) -> None:
     """Tell an optimizer that has `observe` a validation's loss."""
     if hasattr(optimizer, "observe"):
         optimizer.observe(loss)
+
+
+def schedule(optimizer: Optimizer, settings: LoopSettings, last_step: int, taken: int) -> LambdaLR | None:
+    """The scheduler of the learning rate, which is to be stepped after each training step; None for a constant one.
+
+    The rate is a function of the step alone: a resume needs the optimizer's state, which has the rate to begin with.
+
+    Args:
+        last_step: the step at which training ends.
+        taken: the steps taken so far.
+    """
+    if settings.schedule == "none" and not settings.warmup:
+        return None
+    if settings.warmup >= last_step:
+        raise ConfigError(f"loop.warmup={settings.warmup} must be below the number of training steps, {last_step}")
+
+    def factor(step: int) -> float:
+        """Of the learning rate, after so many steps."""
+        if step < settings.warmup:
+            return (step + 1) / (settings.warmup + 1)
+        done = min((step - settings.warmup) / (last_step - settings.warmup), 1.0)
+        if settings.schedule == "cosine":
+            return (1 + math.cos(math.pi * done)) / 2
+        if settings.schedule == "step":
+            assert settings.step_size is not None, "see config/check.py"
+            return settings.gamma ** ((step - settings.warmup) // settings.step_size)
+        return 1 - done if settings.schedule == "linear" else 1.0
+
+    return LambdaLR(optimizer, factor, last_epoch=taken - 1)
 
 
 def step(optimizer: Optimizer | StackedOptimizer, lr_scale: float | None = None) -> None:

@@ -69,6 +69,7 @@ class TrainingRun:
         self.error: BaseException | None = None  # what ended this run alone
         if directory is not None:
             self._resume(directory / "last.pt")
+        self.schedule = optimizers.schedule(optimizer, settings, self.last_step, self.progress.step)
         self.saved, self.saving = time.monotonic(), 0.0  # when the last checkpoint was written; how long it took
         model.train()
 
@@ -116,6 +117,10 @@ class TrainingRun:
             self.values["train/loss_nats"] = math.fsum(losses) / len(losses)
             if (bad := first_not_finite(losses, progress.step)) is not None:
                 progress.stopped, progress.diverged_at = "diverged", bad
+            if self.schedule is not None:
+                self.values["train/lr"] = self.optimizer.param_groups[0]["lr"]
+        if self.schedule is not None:
+            self.schedule.step()
 
     def validation_due(self) -> bool:
         """Whether a validation follows the step that was just taken: at the end of epochs or every so many steps."""

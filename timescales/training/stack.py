@@ -98,6 +98,7 @@ class StackedOptimizer:
 
     def step(self) -> None:
         """Update all models. Raises RuntimeError if memory runs out: some parameters may be updated, others not."""
+        self.optimizer.param_groups[0]["lr"] = self.optimizers[0].param_groups[0]["lr"]  # a schedule changes it
         try:
             self.optimizer.step()
         except torch.OutOfMemoryError as error:

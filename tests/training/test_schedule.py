@@ -1,0 +1,162 @@
+"""The learning rate by training step: `loop.schedule` and `loop.warmup`."""
+
+import math
+
+import pytest
+import torch
+import trainings
+from torch.optim import lr_scheduler
+from trainings import COPY, batched, quiet, same, same_weights, signal_at, single, small_parts
+from trainings import fit_small as fit
+
+from timescales.config import identity
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
+from timescales.tasks import Copy
+from timescales.training import checkpoint, optimizers
+
+SCHEDULES = [
+    {"schedule": "cosine"},
+    {"schedule": "linear"},
+    {"schedule": "step", "step_size": 4, "gamma": 0.5},
+    {"warmup": 4},
+    {"schedule": "cosine", "warmup": 4},
+    {"schedule": "linear", "warmup": 4},
+    {"schedule": "step", "step_size": 4, "gamma": 0.5, "warmup": 3},
+]
+IDS = [" ".join(map(str, given.values())) for given in SCHEDULES]
+
+
+def rates(steps=12, **given):
+    """The learning rate of each step, from 1."""
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    schedule = optimizers.schedule(optimizer, LoopSettings(**given), steps, 0)
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def of_torch(build, steps=12):
+    """The learning rates of one of torch's schedulers."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule, found = build(optimizer), []
+    for _ in range(steps):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    return found
+
+
+def test_the_rates_are_those_of_torchs_schedulers():
+    assert rates(schedule="cosine") == pytest.approx(of_torch(lambda o: lr_scheduler.CosineAnnealingLR(o, 12)))
+    linear = of_torch(lambda o: lr_scheduler.LinearLR(o, 1.0, 0.0, 12))
+    assert rates(schedule="linear") == pytest.approx(linear)
+    stepwise = of_torch(lambda o: lr_scheduler.StepLR(o, 5, 0.5))
+    assert rates(schedule="step", step_size=5, gamma=0.5) == pytest.approx(stepwise)
+    assert stepwise == [1.0] * 5 + [0.5] * 5 + [0.25] * 2
+
+    def warm(optimizer):
+        parts = [lr_scheduler.LinearLR(optimizer, 1 / 5, 1.0, 4), lr_scheduler.CosineAnnealingLR(optimizer, 8)]
+        return lr_scheduler.SequentialLR(optimizer, parts, [4])
+
+    assert rates(schedule="cosine", warmup=4) == pytest.approx(of_torch(warm))
+    assert rates(schedule="cosine", warmup=4)[:6] == pytest.approx(
+        [0.2, 0.4, 0.6, 0.8, 1.0, (1 + math.cos(math.pi / 8)) / 2]
+    )
+    assert rates(warmup=3, steps=6) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+
+
+def test_without_a_schedule_there_is_none():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    assert optimizers.schedule(optimizer, LoopSettings(), 10, 0) is None
+    assert "initial_lr" not in optimizer.param_groups[0]
+
+
+def test_a_warm_up_that_never_ends_is_told():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    with pytest.raises(ConfigError, match=r"loop\.warmup=10 must be below the number of training steps, 10"):
+        optimizers.schedule(optimizer, LoopSettings(warmup=10), 10, 0)
+
+
+@pytest.mark.parametrize("given", SCHEDULES, ids=IDS)
+@pytest.mark.parametrize("stop", [3, 5, 7])  # within an epoch, at its end, and where two of the schedules change
+def test_interrupted_and_resumed_is_bitwise_equal(tmp_path, given, stop):
+    settings = LoopSettings(max_epochs=3, log_every=2, **given)
+    logged, parts = [], []
+    whole = fit(tmp_path / "whole", settings, lambda v, s: logged.append((s, v)))
+
+    def log(values, step):
+        parts.append((step, values))
+        signal_at(stop)(values, step)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "parts", settings, log)
+    resumed = fit(tmp_path / "parts", settings, lambda v, s: parts.append((s, v)))
+    assert same_weights(whole.model, resumed.model)
+    assert resumed.progress.curve == whole.progress.curve
+    assert parts == logged
+    rates_logged = {step: values["train/lr"] for step, values in logged if "train/lr" in values}
+    assert list(rates_logged) == [2, 4, 6, 8, 10, 12, 14, 15]
+    expected = rates(15, **given)
+    assert rates_logged == pytest.approx({step: 1e-2 * expected[step - 1] for step in rates_logged})
+
+
+def test_a_schedule_changes_the_weights_and_nothing_is_logged_without_one(tmp_path):
+    logged = []
+    plain = fit(tmp_path / "plain", LoopSettings(max_epochs=1, log_every=1), lambda v, s: logged.append(v))
+    assert not any("train/lr" in values for values in logged)
+    other = fit(tmp_path / "other", LoopSettings(max_epochs=1, log_every=1, schedule="linear"))
+    assert not same_weights(plain.model, other.model)
+    content = checkpoint.load(tmp_path / "plain" / "last.pt")
+    assert "initial_lr" not in content["optimizer"]["param_groups"][0]  # as before there were schedules
+
+
+def test_it_works_together_with_a_tasks_scale_of_single_batches(tmp_path, monkeypatch):
+    """The rate of a step is that of the schedule times that of the batch, and the next one does not know of it."""
+    original, used = Copy.batches, []
+
+    def batches(self, split, *position):
+        for k, batch in enumerate(original(self, split, *position)):
+            yield batch._replace(lr_scale=0.5 + k) if split == "train" else batch
+
+    step = torch.optim.Adam.step
+    monkeypatch.setattr(Copy, "batches", batches)
+    model, job, optimizer = small_parts()
+    groups = optimizer.param_groups
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: used.append(groups[0]["lr"]) or step(self))
+    trainings.fit(model, job, optimizer, quiet, LoopSettings(max_epochs=1, schedule="linear"), tmp_path)
+    assert used == pytest.approx([1e-2 * scale * (0.5 + k) for k, scale in enumerate((1, 0.8, 0.6, 0.4, 0.2))])
+
+
+@pytest.mark.parametrize("given", [["loop.schedule=cosine", "loop.warmup=3"], ["loop.warmup=3"]])
+def test_batched_seeds_are_their_single_runs(tmp_path, given):
+    overrides = [*COPY, "model=gru", "loop.max_epochs=2", "loop.log_every=1", *given]
+    ones = single(overrides, tmp_path / "single", (0, 1, 2))
+    both = batched(overrides, tmp_path / "stacked", (0, 1, 2))
+    same(ones, both)
+    plain = single([*COPY, "model=gru", "loop.max_epochs=2"], tmp_path / "plain", (0,))
+    assert not same_weights(plain[0].model, both[0].model)
+
+
+def test_batched_seeds_are_trained_without_a_word_of_torchs(train_process):
+    """Its schedulers warn where the optimizer that they know takes no step itself."""
+    sizes = ["task.T=3", "task.train_size=16", "task.valid_size=8", "task.test_size=8", "task.batch_size=8"]
+    more = ["model.hidden_size=4", "engine=eager", "device=cpu", "logger=csv", "loop.max_epochs=2", "loop.warmup=1"]
+    process = train_process("model=gru", "task=copy", "seeds=2", *sizes, *more)
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert said.count("finished: ") == 2
+    assert "one after another" not in said
+    assert "arn" not in said.replace("learn", ""), said
+
+
+def test_ids_of_runs_without_a_schedule_stay():
+    old = {"task": {}, "loop": {"max_epochs": 3}, "seed": 0}
+    defaults = {"schedule": "none", "warmup": 0, "step_size": None, "gamma": 0.1}
+    assert identity.identity(old | {"loop": old["loop"] | defaults}) == identity.identity(old)
+    for given in SCHEDULES:
+        assert identity.identity(old | {"loop": old["loop"] | given}) != identity.identity(old)
