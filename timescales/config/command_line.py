@@ -68,6 +68,11 @@ class CommandLine:
         """The overrides of the runs' settings."""
         return [override for override in self.overrides if not of_hydra(override)]
 
+    @property
+    def extends(self) -> bool:
+        """Whether a run is asked for that continues another."""
+        return self.value("extend") is not None
+
     def continuing(self) -> str:
         """In words, how a command that was interrupted is continued."""
         restarting = [t for t in self.texts if t.lstrip("+").lower() in ("force=true", "resume=false")]
@@ -93,8 +98,11 @@ def read(arguments: Sequence[str]) -> CommandLine:
         raise ConfigError(f"{text} has many runs, --cfg shows one: make plan TABLE={name} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:
         return CommandLine(options, overrides, "show" if options.cfg == "job" else "hydra")
-    kind = "table" if table else "sweep" if several else "run"
-    return CommandLine(options, overrides, kind if own else "hydra")
+    kind = "hydra" if not own else "table" if table else "sweep" if several else "run"
+    asked = CommandLine(options, overrides, kind)
+    if asked.extends and kind != "run":
+        raise ConfigError(f"extend={asked.value('extend')} continues one run: leave out -m, table= and hydra/sweeper=")
+    return asked
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

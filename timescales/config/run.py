@@ -29,6 +29,7 @@ class Run:
     axes: Mapping[str, Any] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     note: str = ""
+    origin: Path | None = None  # the directory of the run that it continues (extend=RUN_DIR)
     seeds: int = 1  # how many runs that differ in their seed alone may be trained together
 
     @property

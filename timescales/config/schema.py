@@ -86,6 +86,7 @@ class BaseConfig:
     resume: bool = True
     force: Any = False
     skip: str = "local"
+    extend: str | None = None
     table: Any = None
     profile: str | None = None
 

@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from timescales.config import schema
 from timescales.config.run import Run, each_seed
 from timescales.errors import ConfigError
+from timescales.experiment import extend
 from timescales.files import append
 from timescales.runs import found, lock, metrics, record
 from timescales.runs.found import Action
@@ -104,6 +105,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     loggers.check(config, model.rnn)
     if start_late:
         saved = record.start(directory, run, restart)
+    extend.begin(run, task.partial)
     settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
     saved |= {
         "config": config,

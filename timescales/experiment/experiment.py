@@ -12,7 +12,7 @@ from timescales.config import check, hydra_internals, messages
 from timescales.config.command_line import CommandLine, narrows
 from timescales.config.compose import Composer, composing, text_of
 from timescales.errors import ConfigError
-from timescales.experiment import execute, plan
+from timescales.experiment import execute, extend, plan
 from timescales.experiment.plan import Plan
 from timescales.experiment.queue import Launcher, Queue, outcomes
 from timescales.papers import load
@@ -39,7 +39,7 @@ def do(asked: CommandLine, main: Callable[[], object]) -> None:
 
 def show(asked: CommandLine, composer: Composer) -> None:
     """Print a configuration as Hydra does (--cfg job), or a part of it (--package)."""
-    cfg: Any = composer(asked.of_runs)
+    cfg: Any = extend.configuration(asked.of_runs, composer) if asked.extends else composer(asked.of_runs)
     package = asked.options.package
     if package and package != "_global_":
         cfg = OmegaConf.select(cfg, package)
@@ -55,7 +55,8 @@ def one_run(asked: CommandLine, composer: Composer) -> None:
     """Train one run, or the seeds of one configuration."""
     if asked.of_hydra:
         composer.hydra(asked.of_hydra)
-    execute.execute(plan.single(asked.of_runs, composer))
+    runs = [extend.run(asked.of_runs, composer)] if asked.extends else plan.single(asked.of_runs, composer)
+    execute.execute(runs)
 
 
 def sweep(asked: CommandLine, composer: Composer) -> None:

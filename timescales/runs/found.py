@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import enum
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from timescales import paths
 from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.runs import provenance, record, store
@@ -64,6 +66,18 @@ class Found:
         if self.record is None and self.row is None:
             return "missing"
         return "stale" if self.stale else "committed" if self.record is None else self.state.value
+
+
+def find(word: str) -> Path | None:
+    """The directory of a run that has a record: by its path, or its name or id in runs/ or results/archived."""
+    kept = (paths.RUNS, paths.RESULTS / "archived")
+    by_id = [path for folder in kept for path in sorted(folder.glob(f"*-{word}"))] if is_id(word) else []
+    return next((p for p in [Path(word), *(f / word for f in kept), *by_id] if (p / "record.json").is_file()), None)
+
+
+def is_id(word: str) -> bool:
+    """Whether a word can be a run's id."""
+    return re.fullmatch("[0-9a-f]{12}", word) is not None
 
 
 def look(directory: Path | None, row: Mapping[str, Any] | None = None) -> Found:

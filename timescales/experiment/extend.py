@@ -1,0 +1,133 @@
+"""A finished run, continued with more steps as a run of its own: `extend=RUN_DIR loop.max_epochs=200`.
+
+Imports no torch before the run begins.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from timescales.config import identity, schema
+from timescales.config.compose import Composer, chooses, set_value, text_of
+from timescales.config.run import Run, run_of
+from timescales.errors import ConfigError
+from timescales.runs import found, record
+from timescales.runs.record import State
+
+LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
+OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force")  # not taken from the origin
+FOR_SEVERAL = ("seeds", "table", "profile", "skip")
+
+
+def run(overrides: Sequence[Override], composer: Composer) -> Run:
+    """The run that continues another. Raises ConfigError if that one cannot be continued so."""
+    cfg, origin, saved = _continued(overrides, composer)
+    made = run_of(cfg)
+    _check(cfg, origin, saved)
+    if made.directory.resolve() == origin.resolve():
+        raise ConfigError(f"run_dir={cfg.run_dir} holds the run that is continued: leave it out, or give another one")
+    return replace(made, command=tuple(map(text_of, overrides)), origin=origin)
+
+
+def configuration(overrides: Sequence[Override], composer: Composer) -> DictConfig:
+    """The configuration of the run that continues another."""
+    return _continued(overrides, composer)[0]
+
+
+def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictConfig, Path, dict[str, Any]]:
+    """The configuration of the run that continues another, the directory of that one, and its record.
+
+    Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.
+    """
+    word = [text_of(o).partition("=")[2].strip("'\"") for o in overrides if o.key_or_group == "extend"][-1]
+    origin = found.find(word)
+    saved = None if origin is None else record.read(origin)
+    if origin is None or saved is None or "config" not in saved:
+        raise ConfigError(f"extend={word}: no such run: give the directory of one that has finished, runs/<its name>")
+    cfg, own = composer([]), saved["config"]
+    with open_dict(cfg):
+        for key, value in own.items():
+            if key not in (*OF_THIS_COMMAND, "loop"):
+                cfg[key] = value
+        cfg.loop = OmegaConf.structured(schema.LoopSettings(**own["loop"]))
+        for override in overrides:
+            _apply(cfg, override, composer)
+        cfg.extend = saved["id"]
+    return cfg, origin, saved
+
+
+def _apply(cfg: DictConfig, override: Override, composer: Composer) -> None:
+    """Set what an override may change of a run that continues another. Raises ConfigError for all else."""
+    key = override.key_or_group
+    if key == "extend":
+        return
+    if (identity.is_of_identity(key) and key not in LONGER) or key in FOR_SEVERAL or override.is_delete():
+        raise ConfigError(
+            f"{text_of(override)}: a run that is continued keeps its settings: leave it out; {', '.join(LONGER)} "
+            "say how long it trains"
+        )
+    if chooses(override):
+        cfg[key] = composer([override])[key]
+    else:
+        set_value(cfg, override)
+
+
+def _check(cfg: DictConfig, origin: Path, saved: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless a run can be continued, and the new settings train it longer."""
+    state, stopped, loop = record.state(saved), saved["stopped"], cfg.loop
+    if state is State.DIVERGED:
+        raise ConfigError(f"extend={origin}: it has diverged, and cannot be continued: give another run")
+    if state is not State.FINISHED:
+        raise ConfigError(f"extend={origin}: it has not finished: its own command continues it")
+    if record.stale(saved):
+        raise ConfigError(
+            f"extend={origin}: {record.what_changed(saved)} since: its own command with force=stale first"
+        )
+    if not (origin / "last.pt").is_file():
+        raise ConfigError(f"extend={origin}: its last.pt is not there: its own command with force=true trains it again")
+    if stopped not in ("max_epochs", "max_steps", "patience"):
+        raise ConfigError(
+            f"extend={origin}: its task ended it ({stopped}), however long it may train: give another run"
+        )
+    before, steps = saved["config"]["loop"], saved["curve"][-1]["step"]
+    if stopped == "patience" and loop.patience is not None and loop.patience <= before["patience"]:
+        raise ConfigError(f"extend={origin}: loop.patience={before['patience']} ended it: give more, or null")
+    if loop.max_epochs <= saved["curve"][-1].get("epoch", before["max_epochs"]):
+        raise ConfigError(
+            f"extend={origin}: give loop.max_epochs above {loop.max_epochs}, which it has trained already"
+        )
+    if loop.max_steps is not None and loop.max_steps <= steps:
+        raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
+
+
+def begin(run: Run, partial: Sequence[str]) -> None:
+    """Put the checkpoint and the curve of a run's origin into its directory, unless it has begun already.
+
+    partial: what its data lack (`Task.partial`). Raises ConfigError if those of the origin lacked something else.
+    """
+    from timescales.training import checkpoint
+    from timescales.training.run import KEYS
+
+    if run.origin is None or (run.directory / "last.pt").is_file():
+        return
+    path = run.origin / "last.pt"
+    try:
+        content = checkpoint.load(path, KEYS)
+    except ConfigError as error:
+        again = "its own command with force=true trains it again"
+        raise ConfigError(f"extend={run.origin}: {path} is damaged: {again}") from error
+    if content is None:
+        raise ConfigError(f"extend={run.origin}: its last.pt is not there any more")
+    if content.get("lacks", []) != list(partial):
+        raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
+    content["progress"]["stopped"] = None
+    if (run.origin / "curve.csv").is_file():
+        shutil.copyfile(run.origin / "curve.csv", run.directory / "curve.csv")
+    checkpoint.save(run.directory / "last.pt", content)
