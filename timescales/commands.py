@@ -27,7 +27,8 @@ written again from runs and from the runs.csv that is there already. --config-di
 for tables of your own."""
 
 STATUS = """\
-What is done of each table and what the rest costs. --list lists the runs of one table: settings, seed, state,
+What is done of each table and what the rest costs. With a run's id, name or directory instead of tables: how it was
+made, and the command that makes it again. --list lists the runs of one table: settings, seed, state,
 directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile tiny lists those of the small-scale version.
 --config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
 else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
@@ -141,7 +142,7 @@ def _publish(found: Report, composer: Composer) -> None:
 def show_status() -> None:
     """Print what is done and what is left: the command `timescales-status`."""
     parser = argparse.ArgumentParser(description=STATUS, allow_abbrev=False)
-    parser.add_argument("table", nargs="*", help="names of tables (none: all); with --list also settings, seed=0")
+    parser.add_argument("table", nargs="*", help="names of tables (none: all), or one run; with --list also settings")
     parser.add_argument(
         "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
     )
@@ -150,7 +151,11 @@ def show_status() -> None:
     add_folders(parser)
     options = parser.parse_intermixed_args()  # settings may follow --list
     with tables(options) as found:
-        if options.list:
+        if len(found.named) == 1 and found.named[0] not in found.known and status.is_run(found.named[0]):
+            if options.list or options.measure or options.profile:
+                raise ConfigError("--list, --measure and --profile are for tables: leave them out")
+            print(status.how_it_was_made(found.named[0], found.composer, found.results))
+        elif options.list:
             _plan(found, [word for word in options.table if "=" in word], options.profile)
         elif options.profile:
             raise ConfigError("--profile is for --list: add --list, or leave it out")

@@ -1,21 +1,25 @@
-"""What is done of each table, what the rest costs, and which runs there are. Imports no torch."""
+"""What is done of each table, what the rest costs, which runs there are, and how one was made. Imports no torch."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from timescales import paths
+from timescales.config import identity
 from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest
-from timescales.experiment import plan
+from timescales.experiment import command, plan
 from timescales.papers import load
 from timescales.papers.table import SIZES, Table, Where, matches, varying
 from timescales.reports.markdown import say
-from timescales.runs import cost, found, store
+from timescales.runs import cost, found, record, store
 from timescales.runs.found import Found
 
 HEAD = ("table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
@@ -108,6 +112,94 @@ def status(
         if far.todo and (missing := [name for name in table.needs if name in absent]):
             far.why.append(f"python scripts/fetch_data.py {' '.join(missing)}")
         yield far
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+def is_run(word: str) -> bool:
+    """Whether a word names a run rather than a table: an id, a name that ends with one, or a run's directory."""
+    return "/" in word or id_in(word) is not None or found.find(word) is not None
+
+
+def id_in(word: str) -> str | None:
+    """The id that a word is or ends with; None if there is none."""
+    last = word.rstrip("/").rpartition("-")[2]
+    return last if re.fullmatch("[0-9a-f]{12}", last) else None
+
+
+def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
+    """What there is of one run, how it was made, and the command that makes it again.
+
+    word: the run's id, its name or its directory. Raises ConfigError for a run that is not here.
+    """
+    directory, run_id = found.find(word), id_in(word)
+    if directory is None and run_id is not None:
+        directory = found.find(run_id)
+    saved = None if directory is None else record.read(directory)
+    run_id = run_id if saved is None else saved["id"]
+    rows = list(_committed(run_id, results_dir)) if run_id else []
+    if saved is None and not rows:
+        place = f"{paths.RUNS}/ or {results_dir.name}/"
+        raise ConfigError(f"{word}: no such run in {place}: timescales-status TABLE --list names a table's runs")
+    row = store.committed(results_dir)[str(run_id)] if rows else None
+    there = found.Found(saved, row)
+    outcome: Any = row if saved is None else saved
+    config = saved["config"] if saved is not None else _config_of(*rows[0], composer)
+    places = [_from_here(directory)] if directory else []
+    places += [f"{results_dir.name}/{name} ({SIZE_WORDS[row['profile']]})" for name, row in rows]
+    lines = [
+        ("run", identity.slug(config, str(run_id))),
+        ("state", there.word),
+        ("lies in", ", ".join(places)),
+        *([("continues", config["extend"])] if config.get("extend") else []),
+        ("commit", outcome.get("commit")),
+        ("machine", f"{outcome.get('machine')}, {outcome.get('device')}, threads: {outcome.get('threads')}"),
+        ("seconds", f"{outcome['seconds']:.0f}"),
+        ("steps", outcome.get("steps")),
+        ("lacks", outcome["partial"] if saved is None else "; ".join(saved["partial"])),
+        *_metrics(outcome),
+        ("again", _again(config, str(run_id), composer)),
+    ]
+    return table_text([(name, value) for name, value in lines if value not in (None, "")])
+
+
+def _from_here(path: Path) -> str:
+    """A path, relative to the working directory if it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+SIZE_WORDS = {"paper": "paper size", "tiny": "small scale"}
+
+
+def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tables that have a run committed, each with its row."""
+    for path in sorted(results_dir.glob("*/runs.csv")):
+        if run_id in path.read_text():
+            yield from ((path.parent.name, row) for row in store.read_rows(path) if row["id"] == run_id)
+
+
+def _config_of(name: str, row: Mapping[str, Any], composer: Composer) -> dict[str, Any]:
+    """The configuration of a committed run: that of its settings in the table."""
+    axes = json.loads(row["axes"]) | {"seed": row["seed"]}
+    return identity.resolved(composer(load.request(load.table(name), axes)))
+
+
+def _metrics(outcome: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The metrics of a record or a row, without those of analyses."""
+    values = outcome.get("metrics", {k: v for k, v in outcome.items() if k not in store.COLUMNS})
+    for name, value in values.items():
+        if value is not None and not name.startswith("probe/"):
+            yield name, f"{value:.4f}" if isinstance(value, float) else value
+
+
+def _again(config: Mapping[str, Any], run_id: str, composer: Composer) -> str:
+    """The command that makes a run again, or why there is none."""
+    try:
+        return command.command(config, run_id, composer)
+    except ConfigError as error:
+        return str(error)
 
 
 def table_text(rows: Sequence[Sequence[Any]]) -> str:

@@ -1,0 +1,127 @@
+"""`timescales-status RUN`: how one run was made, and the command that makes it again."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from quick import QUICK
+
+from timescales import commands, paths
+from timescales.config import compose, identity
+from timescales.experiment import command
+from timescales.runs import store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def status(monkeypatch, capsys):
+    """Call `timescales-status ...`: what it prints, by the first word of each line, or its error."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["timescales-status", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            commands.show_status()
+        except SystemExit as leaving:
+            return leaving.code
+        return dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+
+    return call
+
+
+def again(told):
+    """The overrides of the command that was printed."""
+    python, script, *overrides = shlex.split(told["again"])
+    assert (python, script) == ("python", "train.py")
+    return overrides
+
+
+def id_of(overrides):
+    with compose.composing() as composer:
+        return identity.identity(identity.resolved(composer(overrides)))
+
+
+def test_a_fresh_run_and_its_command(train, status, tmp_path):
+    more = ["model=chrono", "optimizer=sgd", "+model.head_size=3", "seed=2", "logger=none", "model.num_layers=2"]
+    assert train(*QUICK, *more).status == 0
+    (directory,) = (tmp_path / "runs").iterdir()
+    saved = json.loads((directory / "record.json").read_text())
+    assert isinstance(saved["config"]["model"]["T_max"], int)  # the id has "auto"
+    for word in (saved["id"], directory.name, f"runs/{directory.name}", directory):
+        told = {key: value.strip() for key, value in status(word).items()}
+        assert (told["run"], told["state"], told["lies in"]) == (directory.name, "finished", f"runs/{directory.name}")
+        assert (told["commit"], told["steps"]) == (saved["commit"], "2")
+        assert told["test/loss"] == f"{saved['metrics']['test/loss']:.4f}"
+        overrides = again(told)
+        assert set(overrides) == {*QUICK, *more} - {"task=copy", "logger=none"}  # which the files have anyway
+    assert "finished, skipped" in train(*overrides, "logger=none").out
+
+
+def test_an_extended_run_and_its_command(train, status, tmp_path):
+    assert train(*QUICK, "logger=none").status == 0
+    (origin,) = (tmp_path / "runs").iterdir()
+    assert train(f"extend={origin}", "loop.max_steps=3").status == 0
+    (longer,) = [path for path in (tmp_path / "runs").iterdir() if path != origin]
+    told = status(longer.name)
+    assert told["continues"].strip() == origin.name[-12:]
+    assert again(told) == [f"extend={origin.name[-12:]}", "loop.max_steps=3"]
+    assert "finished, skipped" in train(*again(told)).out
+    (origin / "record.json").unlink()
+    assert "continues the run" in status(longer.name)["again"]
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [("chien_table3", 0), ("chien_table1", -1), ("gu_figure14", 0), ("mahto_table2", 0), ("ours_block", 60)],
+)
+def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, row):
+    monkeypatch.chdir(tmp_path)
+    line = store.read_rows(ROOT / "results" / table / "runs.csv")[row]
+    told = status(line["id"])
+    assert told["run"].strip().endswith(f"-s{line['seed']}-{line['id']}")
+    assert f"results/{table} ({'paper size' if line['profile'] == 'paper' else 'small scale'})" in told["lies in"]
+    assert told["commit"].strip() == line["commit"]
+    assert told["seconds"].strip() == f"{line['seconds']:.0f}"
+    overrides = again(told)
+    assert id_of(overrides) == line["id"]
+    for k, override in enumerate(overrides):  # none of them may be left out
+        if "=" in override and not override.startswith(("model=", "task=", "optimizer=", "paper=")):
+            assert id_of(overrides[:k] + overrides[k + 1 :]) != line["id"], override
+
+
+@pytest.mark.full
+def test_committed_runs_have_a_command():
+    with compose.composing() as composer:
+        from timescales.papers import load
+
+        for path in sorted(paths.RESULTS.glob("*/runs.csv")):
+            table = load.table(path.parent.name)
+            for row in store.read_rows(path)[::5]:
+                axes = json.loads(row["axes"]) | {"seed": row["seed"]}
+                config = identity.resolved(composer(load.request(table, axes)))
+                assert command.command(config, row["id"], composer).startswith("python train.py"), (path, row["id"])
+
+
+def test_an_archived_run_is_found(status, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    told = status("9c298cf93abf")
+    assert again(told) == ["model=chrono", "task.T=500"]
+    assert told["state"].strip() == "interrupted"
+
+
+def test_a_configuration_that_cannot_be_composed_any_more_has_no_command(status):
+    assert "no command makes it again" in status("ptb_word-mts-s0-f90dcae5f8a5")["again"]
+
+
+def test_what_is_no_run_is_one_line(status, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for word in ("0123456789ab", "copy-lstm-s0-0123456789ab", "runs/nope"):
+        told = status(word)
+        assert told == (
+            f"error: {word}: no such run in runs/ or results/: timescales-status TABLE --list names a table's runs"
+        )
+    assert "no such table" in status("nope")
+    assert "are for tables: leave them out" in status("0123456789ab", "--measure")
