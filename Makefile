@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 tiny plan status report report-check gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,11 +43,13 @@ reproduce: .venv/installed ## run a table at the paper's size and write its repo
 	$(PY) train.py table=$(REQUIRED_TABLE) $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-tiny: .venv/installed ## run the small-scale version of a table on a CPU and write its report: TABLE=chien_table3
-	$(PY) train.py table=$(REQUIRED_TABLE) profile=tiny $(ARGS)
+small: .venv/installed ## run the small-scale version of a table on a CPU and write its report: TABLE=chien_table3
+	$(PY) train.py table=$(REQUIRED_TABLE) profile=small $(ARGS)
 	$(PY) scripts/report.py $(TABLE)
 
-plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--profile tiny seed=0")
+tiny: small ## the same as `make small`, by its older name
+
+plan: .venv/installed ## list the runs of a table with their state: TABLE=chien_table3 (ARGS="--profile small seed=0")
 	$(PY) scripts/status.py $(REQUIRED_TABLE) --list $(ARGS)
 
 status: .venv/installed ## show which runs of each table are done and what the rest costs (TABLE=... MEASURE=1)

@@ -1,7 +1,7 @@
 """Build the project's views at W&B: a front page and one for each table: `python scripts/dashboard.py [TABLE ...]`.
 
 A table's view shows its runs by their group (configuration without seed), whichever sweep trained them: at paper size,
-or with --profile tiny those of its small-scale version. Each call makes new views: remove older ones at W&B.
+or with --profile small those of its small-scale version. Each call makes new views: remove older ones at W&B.
 Needs a key (`wandb login`) and `pip install -e ".[dashboard]"`; --out DIR writes what would be sent, and needs no key.
 """
 
@@ -25,7 +25,7 @@ from wandb_workspaces.expr import And, Config, Metric  # noqa: E402
 from timescales import errors, files, paths, plotting  # noqa: E402
 from timescales.config import compose, folders, identity  # noqa: E402
 from timescales.papers import load  # noqa: E402
-from timescales.papers.table import Table, expand, group, varying  # noqa: E402
+from timescales.papers.table import Table, expand, group, profile_of, varying  # noqa: E402
 from timescales.reports import markdown, report  # noqa: E402
 from timescales.reports.report import Report  # noqa: E402
 
@@ -160,7 +160,9 @@ def table_sections(found: Report, table: Table) -> list[views.Section]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="*", help="names of tables; none: the front page and all tables")
-    parser.add_argument("--profile", choices=["tiny"], help="the runs of the tables' small-scale versions")
+    parser.add_argument(
+        "--profile", type=profile_of, choices=["small"], help="the runs of the tables' small-scale versions"
+    )
     parser.add_argument("--project", help="at W&B; default: as in conf/logger/wandb.yaml")
     parser.add_argument("--entity", help="at W&B; default: your own, or WANDB_ENTITY")
     parser.add_argument("--out", type=Path, help="write the views here as JSON, and send nothing")

@@ -15,7 +15,7 @@ from timescales import paths
 from timescales.config import compose, folders, identity, messages
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
-from timescales.papers.table import SIZES
+from timescales.papers.table import SIZES, profile_of
 from timescales.reports import markdown, status, verdicts, write
 from timescales.reports import report as reports
 from timescales.reports.report import Report
@@ -29,7 +29,7 @@ for tables of your own."""
 STATUS = """\
 What is done of each table and what the rest costs. With a run's id, name or directory instead of tables: how it was
 made, and the command that makes it again. --list lists the runs of one table: settings, seed, state,
-directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile tiny lists those of the small-scale version.
+directory. Settings narrow the list: seed=0 model=lstm,plstm. --profile small lists those of the small-scale version.
 --config-dir FOLDER, as for timescales-train, is for tables of your own. Hours are from finished runs of the same kind,
 else from a few steps timed with --measure (results/speed.csv). They are an upper bound where a task may stop before its
 last epoch."""
@@ -147,7 +147,9 @@ def show_status() -> None:
         "--measure", action="store_true", help="time a few steps of every kind of run whose cost is not known"
     )
     parser.add_argument("--list", action="store_true", help="list the runs of a table; trains and measures nothing")
-    parser.add_argument("--profile", choices=["tiny"], help="with --list: the runs of the small-scale version")
+    parser.add_argument(
+        "--profile", type=profile_of, choices=["small"], help="with --list: the runs of the small-scale version"
+    )
     add_folders(parser)
     options = parser.parse_intermixed_args()  # settings may follow --list
     with tables(options) as found:

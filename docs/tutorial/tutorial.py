@@ -96,7 +96,7 @@ shell(f"python train.py --config-dir {FOLDER} task=frequency model=decay {SMALL}
 # %% [markdown]
 # ## A table of your own
 #
-# One run says little. A table is one yaml: the runs, and the order that they should have. `profile=tiny` takes the
+# One run says little. A table is one yaml: the runs, and the order that they should have. `profile=small` takes the
 # settings below `tiny`; without it the runs have the paper's size.
 
 # %%
@@ -106,7 +106,7 @@ print((FOLDER / "table" / "decay_waves.yaml").read_text())
 # The two runs above are among the four of the table and are not trained again.
 
 # %%
-shell(f"python train.py --config-dir {FOLDER} table=decay_waves profile=tiny logger=csv device=cpu")
+shell(f"python train.py --config-dir {FOLDER} table=decay_waves profile=small logger=csv device=cpu")
 shell(f"python scripts/report.py --config-dir {FOLDER} decay_waves")
 
 # %% [markdown]
@@ -118,6 +118,6 @@ report = (FOLDER / "results" / "decay_waves" / "table.md").read_text()
 print(report[report.index("## Small-scale version") :])
 
 # %% [markdown]
-# Two seeds of a small network are an indication, not more. Without `profile=tiny` the table has three seeds at the
+# Two seeds of a small network are an indication, not more. Without `profile=small` the table has three seeds at the
 # paper's size. Where to go from here: `python scripts/analyse.py RUN_DIR` draws what a run has learned, `-m` sweeps
 # over any settings, and CONTRIBUTING.md says how a model, a task or a table becomes part of the package.

@@ -46,9 +46,10 @@ def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
     assert "runs that fill no cell of quick: 1 of 2" in some.out
 
 
-def test_tiny_is_another_set_of_runs(train, quick):
-    outcome = train("table=quick", "profile=tiny", "logger=none")
+def test_small_scale_is_another_set_of_runs(train, quick):
+    outcome = train("table=quick", "profile=small", "logger=none")
     assert "2 runs: 0 finished, skipped; 2 to run" in outcome.out
+    assert "2 runs: 2 finished, skipped" in train("table=quick", "profile=tiny", "logger=none").out  # the older word
     configs = [json.loads(p.read_text())["config"] for p in quick.glob("runs/*/record.json")]
     assert {c["task"]["T"] for c in configs} == {2}
 
@@ -115,7 +116,7 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
         (["table=quick", "task.TT=3"], "task.TT: no such key; did you mean task.T?"),
         (["table=quick", "model=lstn"], "model=lstn: no such model; did you mean lstm?"),
         (["table=quick", "model=lstm,plstn"], "model=plstn: no such model; did you mean plstm?"),
-        (["table=quick", "profile=tny"], "profile must be one of null, tiny; not tny; did you mean tiny?"),
+        (["table=quick", "profile=tny"], "profile must be one of null, small, tiny; not tny; did you mean tiny?"),
         (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
         (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
         (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),

@@ -36,7 +36,8 @@ def test_a_table_is_the_union_of_its_grids():
 
 
 def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_them():
-    tiny = expand(TABLE, "tiny")
+    tiny = expand(TABLE, "small")
+    assert expand(TABLE, "tiny") == tiny  # the older word
     assert [(r["task"], r["model"], r["task.T"], r["seed"]) for r in tiny] == [
         ("copy", "lstm", 3, 0),
         ("copy", "lstm", 4, 0),
@@ -49,8 +50,8 @@ def test_tiny_values_replace_those_of_every_grid_and_the_command_line_replaces_t
     both = {"set": [{"model": "lstm", "model.hidden_size": 6}, {"model": "plstm", "model.hidden_size": [7, 8]}]}
     pairs = [(r["model"], r["model.hidden_size"]) for r in expand(parse({**NODE, "tiny": both}), "tiny")]
     assert dict.fromkeys(pairs) == dict.fromkeys([("lstm", 6), ("plstm", 7), ("plstm", 8)])
-    with pytest.raises(errors.ConfigError, match="profile=small"):
-        expand(TABLE, "small")
+    with pytest.raises(errors.ConfigError, match="profile=smal: there is small, and null for the paper's size"):
+        expand(TABLE, "smal")
 
 
 @pytest.mark.parametrize(

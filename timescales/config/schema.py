@@ -26,7 +26,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "logger.name": ("wandb", "tensorboard", "trackio", "csv", "none"),
     "force": (True, False, "stale"),
     "skip": ("local", "committed"),
-    "profile": (None, "tiny"),
+    "profile": (None, "small", "tiny"),  # tiny: the older word for small
     "loop.schedule": ("none", "cosine", "linear", "step"),
 }
 

@@ -29,7 +29,7 @@ Where = Mapping[str, Any]  # which runs: settings, each with its value or a list
 # - "axes": as a dict, with the seed; "stale": whether its numbers are of older code;
 # - "curve": a list of points, if the run lies in runs/; "blocks": the text of its blocks.csv, or None.
 Row = Mapping[str, Any]
-SIZES = {"paper": None, "tiny": "tiny"}  # a table's sizes (tiny: its small-scale version), each with its profile=
+SIZES = {"paper": None, "tiny": "small"}  # a table's sizes (tiny: its small-scale version), each with its profile=
 WITHIN = ("~", ">=")  # the signs that go by the tolerance
 FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about the success of one side
 OFTENER = "fails more often than"  # the sign of one about that of two
@@ -300,7 +300,7 @@ class Table(Measure):
         default=(), metadata={"yaml": list}
     )  # analyses that are measured for each finished run
     figure: tuple[Figure, ...] = field(default=(), metadata={"yaml": dict | list})
-    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=tiny
+    tiny: SmallTable | None = field(default=None, metadata={"yaml": dict})  # profile=small
     # What the paper says of its data: values and claims of metrics "data/..." that need no model (see reanalysed.py).
     data: tuple[Cell | Claim, ...] = field(default=(), metadata={"yaml": list})
 
@@ -354,6 +354,11 @@ def columns(table: Table) -> list[str]:
     return list(names)
 
 
+def profile_of(word: str | None) -> str | None:
+    """The profile that a word means: tiny is the older word for small."""
+    return "small" if word == "tiny" else word
+
+
 def expand(
     table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
@@ -364,11 +369,11 @@ def expand(
     beyond the table.
 
     Args:
-        profile: None for the paper's size, "tiny" for the small-scale version (no runs if there is none).
+        profile: None for the paper's size, "small" for the small-scale version (no runs if there is none).
         narrow: keys with the only values wanted.
     """
-    if profile not in SIZES.values():
-        raise ConfigError(f"profile={profile}: there is tiny, and null for the paper's size")
+    if profile_of(profile) not in SIZES.values():
+        raise ConfigError(f"profile={profile}: there is small, and null for the paper's size")
     part = table if profile is None else table.tiny
     grids = [grid.values() for grid in part.runs] if part else []
     for key, wanted in (narrow or {}).items():

@@ -228,7 +228,7 @@ def commands(report: Report) -> list[str]:
         command = f"{program} --config-dir FOLDER table={name}" if report.own else f"{program} table={name}"
         where = f"; FOLDER has table/{name}.yaml" if report.own else ""
         paper = f"{command}                 # paper size{where}"
-        small = f"{command} profile=tiny    # small-scale version"
+        small = f"{command} profile=small    # small-scale version"
     return [paper, small] if report.table.tiny else [paper]
 
 

@@ -53,7 +53,7 @@ class Status:
         counts = [count[word] for word in STATES]
         bad = count["diverged"] + count["failed"]
         why = "; ".join(dict.fromkeys(self.why))
-        return [self.table.name, self.size, *counts, bad, self._left(), why]
+        return [self.table.name, SIZES[self.size] or self.size, *counts, bad, self._left(), why]
 
     def _left(self) -> str:
         unknown = sum(run.cost_key not in self.seconds for run in self.todo)
