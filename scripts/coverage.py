@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -106,9 +105,9 @@ def counts(items: Sequence[Item]) -> list[str]:
 
 @functools.cache
 def table_of(name: str) -> tuple[Table, list[Row]]:
-    """A table, and its committed runs that have ended, with their settings as "axes"."""
-    rows = [row for row in store.read_rows(paths.RESULTS / name / "runs.csv") if row["status"] in record.ENDED]
-    return load.table(name), [row | {"axes": json.loads(row["axes"]) | {"seed": row["seed"]}} for row in rows]
+    """A table, and its committed runs that have ended."""
+    rows = [row for row in store.read_rows(paths.RESULTS / name / "runs.csv") if row.status in record.ENDED]
+    return load.table(name), rows
 
 
 def judged(item: Item) -> Judged:
@@ -124,9 +123,9 @@ def judged(item: Item) -> Judged:
     wheres += [{**settings, **cell.where} for cell in cells]
     planned = [] if about_data else expand(table)
     wanted = [axes for axes in planned if any(matches(axes, where) for where in wheres)]
-    measured = [row for row in rows if _has(row, metrics) and _at(settings, row["axes"])]
-    runs = sum(row["profile"] == "paper" and row["axes"] in wanted for row in measured)
-    small = sum(row["profile"] == "tiny" for row in measured)
+    measured = [row for row in rows if _has(row, metrics) and _at(settings, row.axes)]
+    runs = sum(row.profile == "paper" and row.axes in wanted for row in measured)
+    small = sum(row.profile == "tiny" for row in measured)
     evidence = [found.item for found in reanalysed.judge(table, reanalysed.read(paths.RESULTS))]
     published = not about_data and any(item in evidence for item in (*claims, *cells))
     return Judged(claims, cells, runs, len(wanted), small, published)
@@ -146,7 +145,7 @@ def _at(settings: Mapping[str, str], where: Mapping[str, Any]) -> bool:
 def _has(row: Row, metrics: str) -> bool:
     """Whether a run has the numbers of an item. Those of an analysis are measured apart."""
     return not metrics.startswith("probe/") or any(
-        key.startswith(metrics) and value is not None for key, value in row.items()
+        key.startswith(metrics) and value is not None for key, value in row.values.items()
     )
 
 

@@ -32,6 +32,7 @@ from timescales.papers.table import Cell, Claim, Table, expand, matches  # noqa:
 from timescales.papers.verdict import CellResult, ClaimResult, Verdict, Word, judge_table  # noqa: E402
 from timescales.reports import error_rates  # noqa: E402
 from timescales.runs.metrics import Censored  # noqa: E402
+from timescales.runs.store import Row  # noqa: E402
 
 Kind = Literal["normal", "two kinds", "fallen", "times", "failures"]
 Axes = Mapping[str, Any]
@@ -92,14 +93,14 @@ def drawn(case: Case, tables: int, rng: np.random.Generator, n: int | None = Non
     return mean + sd * z
 
 
-def rows_of(case: Case, values: np.ndarray) -> list[dict[str, Any]]:
+def rows_of(case: Case, values: np.ndarray) -> list[Row]:
     """The rows of one table's runs; values: (settings, runs)."""
     found = []
     for axes, of_setting in zip(case.settings, values.tolist(), strict=True):
         for seed, value in enumerate(of_setting):
             told = Censored(case.limit) if value > case.limit else value / case.table.scale
-            about = {"seed": seed, "status": "finished", "stale": False}
-            found.append({"axes": {**axes, "seed": seed}, **about, case.table.column: told})
+            read = {case.table.column: told}
+            found.append(Row(id="", status="finished", seed=seed, axes={**axes, "seed": seed}, values=read))
     return found
 
 
@@ -124,11 +125,10 @@ def truth_of_cell(cell: Cell, case: Case) -> str:
 
 def truth_of_claim(claim: Claim, case: Case) -> str:
     """Whether a claim is true of the settings, in all of its groups."""
-    settings = [{"axes": axes, "mean": mean} for axes, mean in zip(case.settings, case.means, strict=True)]
-    sides = [[side[0]["mean"] for side in group] for group in claim.groups(settings).values()]
+    groups = claim.groups(range(len(case.settings)), case.settings.__getitem__)
+    sides = [[case.means[side[0]] for side in group] for group in groups.values()]
     if claim.sign == "sometimes fails":  # of normal values: some are below the threshold
-        sds = {repr(axes): sd for axes, sd in zip(case.settings, case.sds, strict=True)}
-        own = [(side[0]["mean"], sds[repr(side[0]["axes"])]) for (side,) in claim.groups(settings).values()]
+        own = [(case.means[side[0]], case.sds[side[0]]) for (side,) in groups.values()]
         assert claim.success is not None
         failing = [not claim.success.reached((mean - 1.5 * sd) / case.table.scale) for mean, sd in own]
         return "true" if all(failing) else "untrue"

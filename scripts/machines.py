@@ -7,7 +7,6 @@ id have the same configuration and seed. Writes results/machines.md: both values
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from timescales.papers.table import varying  # noqa: E402
 from timescales.reports.markdown import grid, number, settings  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.runs.metrics import Censored  # noqa: E402
+from timescales.runs.store import Row  # noqa: E402
 
 HEAD = ["run", "seed", "earlier on", "earlier", "now", "difference", "steps (earlier, now)"]
 
@@ -31,27 +31,27 @@ HEAD = ["run", "seed", "earlier on", "earlier", "now", "difference", "steps (ear
 class Pair:
     """A run as it was committed earlier, and as it is committed now: rows with the same columns."""
 
-    earlier: dict[str, Any]
-    now: dict[str, Any]
+    earlier: Row
+    now: Row
     column: str  # of the table's metric
     unit: str
     scale: float
 
-    def value(self, row: dict[str, Any]) -> Any:
+    def value(self, row: Row) -> Any:
         """The table's metric in the printed unit; None without a value."""
-        value = row[self.column]
+        value = row.value(self.column)
         return value if value is None or isinstance(value, Censored) else value * self.scale
 
     @property
     def same_machine(self) -> bool:
         """Whether both were measured on the same kind of processor with as many threads."""
-        return all(self.earlier[key] == self.now[key] for key in ("machine", "threads"))
+        return all(getattr(self.earlier, key) == getattr(self.now, key) for key in ("machine", "threads"))
 
     @property
     def equal(self) -> bool:
         """Whether the outcome is the same to the last digit."""
-        keys = ("status", "steps", self.column)
-        return all(str(self.earlier[key]) == str(self.now[key]) for key in keys)  # ">1106" is not 1106
+        first, second = ((row.status, row.steps, str(row.value(self.column))) for row in (self.earlier, self.now))
+        return first == second  # ">1106" is not 1106
 
     @property
     def difference(self) -> float | None:
@@ -65,8 +65,8 @@ class Pair:
     def other_fate(self) -> bool:
         """Whether one run ended otherwise: it diverged, or never reached the threshold."""
         first, second = self.earlier, self.now
-        censored = [isinstance(row[self.column], Censored) for row in (first, second)]
-        return first["status"] != second["status"] or censored[0] != censored[1]
+        censored = [isinstance(row.value(self.column), Censored) for row in (first, second)]
+        return first.status != second.status or censored[0] != censored[1]
 
 
 def main() -> None:
@@ -76,8 +76,8 @@ def main() -> None:
     tables: dict[str, list[Pair]] = {}
     small: set[str] = set()
     for path in sorted(paths.RESULTS.glob("*/runs.csv")):
-        rows = [row for row in store.read_rows(path) if row["profile"] == "tiny"]
-        small |= {row["id"] for row in rows}
+        rows = [row for row in store.read_rows(path) if row.profile == "tiny"]
+        small |= {row.id for row in rows}
         if both := list(pairs(path.parent.name, earlier, rows)):
             tables[path.parent.name] = both
     if not tables:
@@ -89,15 +89,15 @@ def main() -> None:
     print(path)
 
 
-def pairs(name: str, earlier: Path, rows: list[dict[str, Any]]) -> Iterator[Pair]:
+def pairs(name: str, earlier: Path, rows: list[Row]) -> Iterator[Pair]:
     """The runs of a table that were trained again, if both rows have the table's metric or neither has it."""
     table = load.table(name).tiny
-    before = {row["id"]: row for row in store.read_rows(earlier / name / "runs.csv")}
+    before = {row.id: row for row in store.read_rows(earlier / name / "runs.csv")}
     for row in rows:
-        first = before.get(row["id"])
-        if table and first is not None and (first["commit"], first["seconds"]) != (row["commit"], row["seconds"]):
-            both = Pair({**dict.fromkeys(row), **first}, row, table.column, table.unit, table.scale)
-            if (both.earlier[both.column] is None) == (both.now[both.column] is None):
+        first = before.get(row.id)
+        if table and first is not None and (first.commit, first.seconds) != (row.commit, row.seconds):
+            both = Pair(first, row, table.column, table.unit, table.scale)
+            if (first.value(both.column) is None) == (row.value(both.column) is None):
                 yield both
 
 
@@ -113,11 +113,11 @@ def page(tables: dict[str, list[Pair]], small: int) -> str:
 
 
 def _introduction(every: list[Pair], small: int) -> list[str]:
-    unique = {pair.now["id"]: pair for pair in every}.values()
+    unique = {pair.now.id: pair for pair in every}.values()
     same = [pair for pair in unique if pair.same_machine]
     other = [pair for pair in unique if not pair.same_machine]
-    now = sorted({f"{pair.now['machine']}, {pair.now['threads']} thread" for pair in unique})
-    commits = sorted({pair.now["commit"] for pair in unique})
+    now = sorted({f"{pair.now.machine}, {pair.now.threads} thread" for pair in unique})
+    commits = sorted({str(pair.now.commit) for pair in unique})
     return [
         f"Written by `python scripts/machines.py EARLIER`, EARLIER the results of an earlier commit. Of the {small}",
         f"small-scale runs {len(unique)} were trained again since, with the same configuration and the same seed, on",
@@ -145,19 +145,19 @@ def _summary(name: str, both: list[Pair]) -> list[Any]:
 
 def rows(both: list[Pair]) -> list[list[Any]]:
     """A row for each run, with the settings in which the table's runs differ."""
-    axes = [json.loads(pair.earlier["axes"]) for pair in both]
+    axes = [pair.earlier.axes for pair in both]
     keys = varying(axes)
     return [_row(pair, {key: own[key] for key in keys if key in own}) for pair, own in zip(both, axes, strict=True)]
 
 
 def _row(pair: Pair, axes: dict[str, Any]) -> list[Any]:
     values = [pair.value(row) for row in (pair.earlier, pair.now)]
-    steps = [str(row["steps"]) for row in (pair.earlier, pair.now)]
+    steps = [str(row.steps) for row in (pair.earlier, pair.now)]
     difference = "0" if pair.equal else "" if pair.difference is None else f"{pair.difference:+.3g}"
     return [
         settings(axes),
-        pair.earlier["seed"],
-        f"{pair.earlier['machine']}, {pair.earlier['threads']} thread",
+        pair.earlier.seed,
+        f"{pair.earlier.machine}, {pair.earlier.threads} thread",
         *("" if value is None else number(value) for value in values),
         difference,
         steps[0] if steps[0] == steps[1] else ", ".join(steps),

@@ -7,6 +7,7 @@ is left to do, and how a report reads them. Times are CPU seconds, which do not 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import resource
@@ -16,7 +17,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -57,13 +57,13 @@ def time_composing(seeds: int) -> list[Run]:
     return runs
 
 
-def write_records(template: dict[str, Any], runs: list[Run]) -> None:
+def write_records(template: record.Record, runs: list[Run]) -> None:
     """Write a record for each run, made from the record of one real run."""
     for run in runs:
         folder = run.directory
         folder.mkdir(parents=True)
-        values = template | {"id": run.id, "seed": run.seed, "config": template["config"] | {"seed": run.seed}}
-        (folder / "record.json").write_text(json.dumps(values, indent=1))
+        own = dataclasses.replace(template, id=run.id, seed=run.seed, config=template.config | {"seed": run.seed})
+        (folder / "record.json").write_text(json.dumps(own.content(), indent=1))
         (folder / "lock").write_text("given back")
 
 
@@ -79,7 +79,7 @@ def time_reading(runs: list[Run]) -> None:
     start = cpu_seconds()
     rows = []
     for run in runs:
-        values = record.read(run.directory)
+        values = record.Record.read(run.directory)
         assert values is not None
         rows.append(store.row(values, {"seed": run.seed}, "paper", ["best test/accuracy"]))
     store.rows_text(rows)
@@ -94,7 +94,7 @@ def main() -> None:
         os.chdir(folder)
         sweep(1)  # one real run
         (path,) = Path("runs").glob("*/record.json")
-        template = record.read(path.parent)
+        template = record.Record.read(path.parent)
         assert template is not None
         shutil.rmtree("runs")
         runs = time_composing(n)

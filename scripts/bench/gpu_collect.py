@@ -74,8 +74,8 @@ def unpack(archive: Path, runs: Path) -> list[str]:
 def bring(source: Path, target: Path) -> str:
     """Bring a run's files into its directory, unless what is there is further; returns what was done, in words."""
     try:
-        new, old = (record.read(place) for place in (source, target))
-        arrived, here = (record.state(r).ended for r in (new, old))
+        new, old = (record.Record.read(place) for place in (source, target))
+        arrived, here = (r is not None and r.ended for r in (new, old))
         if here or (not arrived and old is not None and resume_step(target) >= max(1, resume_step(source))):
             return "left as it is here, which is as far or further"
     except ConfigError as error:
@@ -87,5 +87,5 @@ def bring(source: Path, target: Path) -> str:
     target.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         shutil.copy(path, target / path.name)
-    state = record.state(new).value
+    state = new.state.value
     return state if arrived else f"{state} after {resume_step(target)} steps"

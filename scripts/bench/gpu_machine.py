@@ -62,7 +62,7 @@ def main() -> None:
         options.rows.write_text(json.dumps(found))
         print("\n".join(f"{key}: {value}" for key, value in values.items()), flush=True)
 
-    note(commit=provenance.provenance("cpu")["commit"])
+    note(commit=provenance.provenance("cpu").commit)
     import torch
 
     note(torch=torch.__version__, cuda=str(torch.version.cuda))

@@ -107,8 +107,8 @@ def plan(names: Sequence[str], without: Sequence[str] = (), minutes: float = MIN
             known: dict[str, list[int]] = {}
             for run in made.runs:
                 row = committed.get(run.id)
-                if row is not None and row["status"] == "finished":
-                    known.setdefault(run.cost_key, []).append(int(row["steps"]))
+                if row is not None and row.status == "finished":
+                    known.setdefault(run.cost_key, []).append(int(row.steps or 0))
             for group in queue.groups_of(todo):
                 overrides = overrides_of(group)
                 key = group[0].cost_key

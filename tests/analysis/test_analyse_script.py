@@ -7,7 +7,8 @@ from analysed import SMALL, rows
 
 from timescales import analysis
 from timescales.analysis import characteristic_times, forgetting, study
-from timescales.runs import record, wandb_run
+from timescales.runs import wandb_run
+from timescales.runs.record import Record
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     assert answer["reset_units/units"] == 8.0
     assert 0.0 < answer["reset_units/p_mean"] < 1.0
     probe(run, "forgetting")
-    both = record.read(run)["probes"]
+    both = Record.read(run).probes
     assert set(answer) < set(both)
     assert both["forgetting/min"] <= both["forgetting/median"]
 
@@ -45,7 +46,7 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     monkeypatch.setattr(forgetting, "measure", lambda model, task: brought)
     assert analysis.measure_run(run, "forgetting") == {"x": 1.5}
     assert (run / "blocks.csv").read_text() == "a,b\n"
-    last = record.read(run)["probes"]
+    last = Record.read(run).probes
     assert [key for key in last if key.startswith("forgetting/")] == ["forgetting/x"]  # the older answer is gone
 
     assert "for language models of words, not for Copy" in probe(run, "bins")
@@ -62,7 +63,7 @@ def test_an_analysis_without_a_measure_gives_the_values_of_its_study(train, prob
     assert train(*SMALL, "model=plstm", "logger=csv", f"run_dir={run}").status == 0
     assert "decay_factors/after_mean " in probe(run, "decay_factors")
     expected = analysis.study_run(analysis.load(run), "decay_factors").values
-    probes = record.read(run)["probes"]
+    probes = Record.read(run).probes
     assert probes == {f"decay_factors/{name}": value for name, value in expected.items()}
 
 
@@ -87,7 +88,7 @@ def test_every_study_of_a_run(train, analyse, tmp_path):
     assert len(found) == 8
     times = [float(row["timescale"]) for row in found]
     assert times == sorted(times, reverse=True)
-    assert record.read(run)["probes"]["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
+    assert Record.read(run).probes["timescale_law/alpha"] == analysis.measure_run(run, "timescale_law")["alpha"]
 
 
 def test_several_runs_go_into_one_picture(train, analyse, tmp_path):

@@ -33,7 +33,7 @@ def test_characteristic_times_before_and_after(tmp_path):
     assert both.values["2/trained/median"] == math.inf
     figure = Figure()
     other = run_of_words(model, task, initial, name="lstm")
-    other.record["config"]["model"]["alpha"] = 2
+    other.record.config["model"]["alpha"] = 2
     characteristic_times.draw(figure, [run, other, run_of_words(endless, task, name="exprnn")])
     (one,) = figure.axes
     lines = {line.get_label(): line.get_linestyle() for line in one.get_lines() if line.get_label()[0] != "_"}

@@ -44,7 +44,7 @@ def test_groups_of_runs_are_those_of_their_identity():
     for run, change in zip(runs, changes * 2, strict=True):
         run.config.update(change)
     for k, run in enumerate(runs[5:]):
-        run.record["seed"] = run.config["seed"] = 1
+        run.record.seed = run.config["seed"] = 1
         run.config["task"]["allow_partial"] = k % 2 == 0
         run.config["loop"] = {**run.config["loop"], "checkpoint_every": 5}
     runs[5].config.update(precision="fp32", deterministic=False)  # as said as unsaid

@@ -31,17 +31,17 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
         more = ["loop.eval_every=1", "logger=csv", f"run_dir={run}"]
         assert train(*SMALL, f"model={run.name}", *more).status == 0
     loaded = [load(run) for run in runs]
-    whole = [dict(run.record) for run in loaded]
-    loaded[1].record |= {"status": "interrupted", "curve": []}  # it goes on: its curve.csv knows
+    whole = [replace(run.record) for run in loaded]
+    loaded[1].record.change(status="interrupted", curve=[])  # it goes on: its curve.csv knows
     found = learning_curves.compare(loaded)
     for k, (name, kept) in enumerate(zip(("lstm", "plstm"), whole, strict=True), 1):
-        curve = [(point["step"], point["valid/accuracy"], point["valid/loss"]) for point in kept["curve"]]
+        curve = [(point["step"], point["valid/accuracy"], point["valid/loss"]) for point in kept.curve]
         mine = [row for row in found.rows if row["run"] == name]
         assert [(row["step"], row["valid/accuracy"], row["valid/loss"]) for row in mine] == curve
-        assert found.values[f"{k}/best"] == pytest.approx(kept["best"]["value"])
-        assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept["best"]["step"], curve[-1][1])
-    loaded[0].record["curve"] = [*whole[0]["curve"], {"step": 5, "epoch": 2.0, "valid/loss": None}]  # it was NaN
-    loaded[0].record["curve"].append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
+        assert found.values[f"{k}/best"] == pytest.approx(kept.best.value)
+        assert (found.values[f"{k}/best_step"], found.values[f"{k}/last"]) == (kept.best.step, curve[-1][1])
+    loaded[0].record.curve = [*whole[0].curve, {"step": 5, "epoch": 2.0, "valid/loss": None}]  # it was NaN
+    loaded[0].record.curve.append({"step": 6, "epoch": 3.0, "valid/loss": math.inf, "valid/accuracy": math.nan})
     again = learning_curves.compare(loaded)
     assert again.values == found.values
     assert len(found.rows) == 8
@@ -51,7 +51,7 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     left, right = figure.axes
     assert [len(line.get_xdata()) for line in left.lines] == [4, 4]
     assert [line.get_label() for line in right.lines] == ["lstm (1 run)", "plstm (1 run)", "chance, 0.832"]
-    loaded[1].record |= {"status": "interrupted", "curve": [], "chance": 0.5}
+    loaded[1].record.change(status="interrupted", curve=[], chance=0.5)
     (runs[1] / "curve.csv").unlink()
     paper = learning_curves.Printed("test/sequence_accuracy", 0.25, "made_up")
     loaded[1].task = SimpleNamespace(spec=replace(loaded[1].task.spec, horizon=99))
@@ -86,7 +86,7 @@ def test_curves_need_no_weights(train, analyse, tmp_path):
 def test_the_best_of_a_curve_is_what_the_task_selects_by(kind, best):
     task = kind(T=4, train_size=1, valid_size=1, test_size=1)
     run = run_of_words(SequenceModel(LSTM(task.spec.width, 3), task.spec), task, name="lstm")
-    run.record["curve"] = [
+    run.record.curve = [
         {"step": step, "epoch": step / 10, "valid/accuracy": value, "valid/loss": value}
         for step, value in ((10, 0.2), (20, 0.6), (30, 0.4))
     ]

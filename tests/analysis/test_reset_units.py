@@ -8,6 +8,7 @@ import pytest
 import reference
 import torch
 from analysed import copy_task, hold, model_for, studied
+from made_up import made_row
 from scipy import stats
 
 from timescales.analysis import reference_times, reset_units
@@ -96,7 +97,8 @@ def test_fixed_powers_are_the_same_for_all_units():
 
 def units(T, seed, values):
     p = {"p_mean": float(np.mean(values)), "p_sd": float(np.std(values, ddof=1)), "units": float(len(values))}
-    return {"axes": {"task.T": T, "seed": seed}, "seed": seed} | {f"probe/reset_units/{k}": v for k, v in p.items()}
+    values = {f"probe/reset_units/{k}": v for k, v in p.items()}
+    return made_row(values, axes={"task.T": T, "seed": seed}, seed=seed)
 
 
 def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
@@ -104,7 +106,7 @@ def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
     drawn = {(T, seed): rng.beta(2, 2 + T / 100, 128) for T in (200, 500, 1000) for seed in range(4)}
     wanted = [(200, 3), (200, 2), (500, 0), (500, 2), (500, 3), (1000, 0), (1000, 1)]
     rows = [units(*key, drawn[key]) for key in wanted]
-    rows += [{"axes": {"task.T": 200, "seed": 0}, "seed": 0}]  # an LSTM's row, or a run that did not finish
+    rows += [made_row(axes={"task.T": 200, "seed": 0})]  # an LSTM's row, or a run that did not finish
     expected = stats.ttest_ind(drawn[200, 2], drawn[500, 2])
     assert expected.df == 254
     assert cells.computed("reset_units.t", rows) == pytest.approx(expected.statistic, rel=1e-12)
@@ -114,7 +116,8 @@ def test_t_and_d_are_those_of_the_units_of_one_model_a_delay():
 def test_printed_means_t_and_d_agree():
     rows = [units(T, 0, np.array([-1.0, 1.0])) for T in (200, 500)]
     for row, mean in zip(rows, (0.41, 0.19), strict=True):
-        row |= {"probe/reset_units/p_mean": mean, "probe/reset_units/p_sd": 0.253, "probe/reset_units/units": 128.0}
+        for key, value in (("p_mean", mean), ("p_sd", 0.253), ("units", 128.0)):
+            row.values[f"probe/reset_units/{key}"] = value
     assert round(reset_units.cohens_d(rows), 2) == 0.87
     assert reset_units.t(rows) == pytest.approx(6.96, abs=0.005)
 

@@ -11,6 +11,7 @@ from timescales.analysis import forgetting, study, word_ablation
 from timescales.analysis.run import load
 from timescales.errors import ConfigError
 from timescales.runs import lock, record
+from timescales.runs.record import Record
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
@@ -43,15 +44,15 @@ def test_values_of_other_weights_do_not_go_into_the_record(train, tmp_path, monk
         assert "is being run by" in analysis.study_run(loaded, "timescale_law").notes[-1]
         with pytest.raises(lock.RunningElsewhere):
             analysis.measure_run(run, "timescale_law")
-    record.update(run, seconds=loaded.record["seconds"] + 1.0)
+    record.update(run, seconds=loaded.record.seconds + 1.0)
     assert "was trained again meanwhile" in analysis.study_run(loaded, "timescale_law").notes[-1]
     with monkeypatch.context() as patched:
         patched.setattr(analysis, "load", lambda *_: loaded)
         with pytest.raises(ConfigError, match="was trained again meanwhile"):
             analysis.measure_run(run, "timescale_law")
-    assert "probes" not in record.read(run)
+    assert not Record.read(run).probes
     assert not any("record" in note for note in analysis.study_run(load(run), "timescale_law").notes)
-    assert "timescale_law/alpha" in record.read(run)["probes"]
+    assert "timescale_law/alpha" in Record.read(run).probes
 
 
 def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
@@ -85,7 +86,7 @@ def test_forgetting_is_asked_of_the_last_weights(train, tmp_path):
 def test_the_initial_model_is_the_runs(train, tmp_path):
     run = tmp_path / "run"
     assert train(*SMALL, "model=chrono", "logger=none", f"run_dir={run}").status == 0
-    started = record.read(run)["timescales"]["start"][0]
+    started = Record.read(run).timescales["start"][0]
     found = load(run).initial.rnn.timescales()[0]
     assert (float(found.min()), float(found.max())) == pytest.approx((started[0], started[-1]), rel=1e-6)
 
@@ -94,7 +95,7 @@ def test_pictures_say_which_corpus_where_the_task_does_not(root):
     task = words(root)
     run = run_of_words(language_model(task), task)
     assert run.title == "ptb_word, mts, seed 0, 10 steps"
-    run.record["config"]["task"]["corpus"] = "markov_ptb"
+    run.record.config["task"]["corpus"] = "markov_ptb"
     assert run.title == "ptb_word (markov_ptb), mts, seed 0, 10 steps"
 
 

@@ -1,6 +1,7 @@
 """What a sweeper that searches for settings is told of a run; tests/ecosystem/test_optuna.py has a real one."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -9,6 +10,8 @@ from quick import QUICK
 from timescales.errors import ConfigError
 from timescales.experiment import execute
 from timescales.runs import metrics, record
+from timescales.runs.record import Record
+from timescales.training.best import Best
 
 QUICK = [*QUICK, "logger=none"]
 
@@ -29,8 +32,8 @@ def told(monkeypatch):
 def test_another_sweeper_is_told_the_selected_metric(train, told, tmp_path):
     sweep = ["-m", "hydra/sweeper=basic", *QUICK, "seed=0,1"]
     assert train(*sweep).status == 0
-    runs = {saved["seed"]: saved for path in (tmp_path / "runs").iterdir() if (saved := record.read(path))}
-    expected = [runs[seed]["metrics"]["valid/accuracy"] for seed in (0, 1)]
+    runs = {saved.seed: saved for path in (tmp_path / "runs").iterdir() if (saved := Record.read(path))}
+    expected = [runs[seed].metrics["valid/accuracy"] for seed in (0, 1)]
     assert told == expected
     assert train(*sweep).out.count("finished, skipped") == 2
     assert told == 2 * expected  # skipped runs answer, too
@@ -43,10 +46,10 @@ def test_our_own_sweeper_and_a_single_run_need_no_number(train, told):
 
 
 def test_the_value_is_the_best_one_and_the_worst_of_a_run_that_diverged():
-    saved = {"status": "finished", "select": ["loss", "min"], "best": {"metric": "valid/loss", "value": 0.25}}
+    saved = Record(id="a", status="finished", select=["loss", "min"], best=Best("valid/loss", 0.25, 3))
     assert metrics.selected(saved) == 0.25
-    assert metrics.selected(saved | {"status": "diverged"}) == math.inf
-    assert metrics.selected(saved | {"status": "diverged", "select": ["accuracy", "max"]}) == -math.inf
+    assert metrics.selected(replace(saved, status="diverged")) == math.inf
+    assert metrics.selected(replace(saved, status="diverged", select=["accuracy", "max"])) == -math.inf
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ def test_the_direction_is_checked(direction, select, fix):
 def test_a_record_without_the_metric_asks_for_force(train, told, tmp_path):
     assert train(*QUICK).status == 0
     (directory,) = (tmp_path / "runs").iterdir()
-    record.write(directory, record.read(directory) | {"select": None})
+    record.update(directory, select=None)
     outcome = train("-m", "hydra/sweeper=basic", *QUICK)
     assert outcome.status == 1
     assert "force=true" in outcome.err

@@ -14,7 +14,7 @@ from timescales.config import compose, folders
 from timescales.errors import ConfigError
 from timescales.experiment import plan
 from timescales.papers import load
-from timescales.runs import record
+from timescales.runs.record import Record
 
 FILES = {
     "experiment/small.yaml": """
@@ -108,7 +108,7 @@ def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, fol
 def test_of_a_key_that_is_given_twice_the_last_counts_at_its_place(train, tmp_path):
     done = train("-m", *QUICK, "loop.max_steps=1", "logger=none", "model={hidden_size:3}", "model.hidden_size=5")
     assert done.status == 0, done
-    (saved,) = (record.read(path.parent) for path in tmp_path.glob("runs/*/record.json"))
+    (saved,) = (Record.read(path.parent) for path in tmp_path.glob("runs/*/record.json"))
     assert saved["config"]["model"]["hidden_size"] == 5  # QUICK has model.hidden_size=4, before both
 
 

@@ -51,9 +51,9 @@ def result(folder: Path) -> dict[str, Any]:
 def _content(path: Path, key: str) -> Any:
     """What is compared of a file; None: nothing."""
     if path.name == "record.json":
-        values = record.read(path.parent)
+        values = record.Record.read(path.parent)
         assert values is not None
-        return {name: values[name] for name in RECORD_KEYS}
+        return {name: values.content()[name] for name in RECORD_KEYS}
     if path.suffix == ".pt":
         cached = "corpora" in key
         return plain(torch.load(files.checked(path), weights_only=True) if cached else checkpoint.load(path))

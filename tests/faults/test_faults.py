@@ -21,7 +21,8 @@ from everyday import only
 
 from timescales import files
 from timescales.errors import ConfigError
-from timescales.runs import loggers, record
+from timescales.runs import loggers
+from timescales.runs.record import Record
 from timescales.training import checkpoint
 
 FOLDER = Path(__file__).resolve().parent
@@ -129,8 +130,8 @@ def test_a_full_disk_gives_one_line_and_the_same_command_continues(train, tmp_pa
     assert "Traceback" not in full.err
     assert train(*QUICK, f"run_dir={tmp_path}/continued").status == 0
     assert train(*QUICK, f"run_dir={tmp_path}/whole").status == 0
-    continued, whole = (record.read(tmp_path / name) for name in ("continued", "whole"))
-    assert continued["curve"] == whole["curve"]
+    continued, whole = (Record.read(tmp_path / name) for name in ("continued", "whole"))
+    assert continued.curve == whole.curve
     assert (tmp_path / "continued" / "curve.csv").read_text() == (tmp_path / "whole" / "curve.csv").read_text()
 
 

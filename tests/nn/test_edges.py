@@ -12,7 +12,7 @@ from trainings import fit, quiet
 from timescales import paths
 from timescales.config import folders, identity, schema
 from timescales.nn import engine
-from timescales.runs import record
+from timescales.runs.record import Record
 from timescales.tasks import Adding, Copy
 from timescales.training import build, checkpoint
 
@@ -169,6 +169,6 @@ def test_data_that_are_no_number_end_a_run_as_diverged(train, tmp_path, monkeypa
         f"run_dir={tmp_path}/mine",
     )
     assert outcome.status == 0, outcome
-    found = record.read(tmp_path / "mine")
-    assert (found["status"], found["diverged_at"]) == ("diverged", 1)
-    assert found["metrics"] == {}
+    found = Record.read(tmp_path / "mine")
+    assert (found.status, found.diverged_at) == ("diverged", 1)
+    assert found.metrics == {}

@@ -74,7 +74,7 @@ def some_run(folder, name, status="interrupted", last=0, best=0):
     """A run's directory with a record of this status and checkpoints of so many bytes."""
     place = folder / name
     place.mkdir(parents=True)
-    record.write(place, {"id": "0", "status": status, "metrics": {}, "seconds": 1.0})
+    record.Record(id="0", status=status, seconds=1.0).write(place)
     for file, size in (("last.pt", last), ("best.pt", best)):
         if size:
             (place / file).write_bytes(bytes(size))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from made_up import TABLE, judge, judged, quoted, raw, report_of, rows
+from made_up import TABLE, judge, judged, made_row, quoted, raw, report_of, rows
 from scipy import stats
 
 from timescales import errors
@@ -20,7 +20,7 @@ FASTER = {**TABLE, "metric": STEPS, "better": "lower", "unit": "steps"}
 
 
 def steps(values, model="plstm", status="finished"):
-    return [row | {STEPS: v} for row, v in zip(rows([0.9] * len(values), model, status), values, strict=True)]
+    return [made_row({STEPS: v}, row) for row, v in zip(rows([0.9] * len(values), model, status), values, strict=True)]
 
 
 def test_where_none_reaches_a_threshold_nobody_is_faster():
@@ -28,7 +28,7 @@ def test_where_none_reaches_a_threshold_nobody_is_faster():
     found = steps([metrics.Censored(900)] * 3) + steps([metrics.Censored(900)] * 3, "lstm")
     assert judge("plstm > lstm", FASTER, found).verdict == "undecided"
     assert judge("plstm ~ lstm", FASTER, found).verdict == "not shown"
-    found[0][STEPS] = 300
+    found[0].values[STEPS] = 300
     claim = judge("plstm > lstm", FASTER, found)
     assert (claim.verdict, claim.detail) == ("in order", ">900 (n=3) against >900 (n=3)")  # p = 10/20
 
@@ -94,7 +94,7 @@ def test_runs_that_diverged_are_no_hole_where_everyone_counts():
 def test_failures_are_counted_among_all_planned_runs(failed, ended, planned, fails, never_fails):
     table = {**TABLE, "success": "valid/accuracy > 0.5", "n_min": 5}
     found = rows([0.1] * failed + [0.9] * (ended - failed), "lstm")
-    there_will_be = [row["axes"] for row in rows([0.5] * planned, "lstm")]
+    there_will_be = [row.axes for row in rows([0.5] * planned, "lstm")]
     for line, word in (("lstm fails", fails), ("lstm never fails", never_fails)):
         told = judge(line, table, found, there_will_be)
         assert (told.verdict, told.p, told.value.p_against) == (word, None, None)
@@ -107,18 +107,16 @@ def test_failing_is_said_of_each_group_of_runs():
     told = judge("lstm fails", table, found)
     assert (told.verdict, told.detail) == ("reversed", "1 of 5 runs fail; the weakest of 2 groups")
     # One that was committed without the value it is judged by is neither failed nor good.
-    nobody_knows = [{k: v for k, v in row.items() if k != "last valid/accuracy"} for row in rows([0.9] * 3, "lstm")]
+    nobody_knows = [made_row({"last valid/accuracy": None}, row) for row in rows([0.9] * 3, "lstm")]
     assert judge("lstm never fails", table, nobody_knows).verdict == "not run"
-    ours = [row | {"axes": row["axes"] | {"model": "plstm"}} for row in nobody_knows]
+    ours = [made_row(like=row, axes={**row.axes, "model": "plstm"}) for row in nobody_knows]
     assert judged([*rows([0.1]), *ours], success=table["success"]).verdict == "less stable (1 of 1 failed)"
     assert judged(ours, success=table["success"]).verdict == "not run"
 
 
 def test_a_claim_says_of_how_many_of_its_groups_it_is_said():
     found = rows([0.9, 0.91], T=200) + rows([0.8, 0.81], "lstm", T=200) + rows([0.9, 0.91, 0.92], T=500)
-    planned = [
-        row["axes"] for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)
-    ]
+    planned = [row.axes for T in (200, 500, 1000) for model in ("lstm", "plstm") for row in rows([0] * 3, model, T=T)]
     assert judge("plstm > lstm", TABLE, found, planned).verdict == "in order (n=2, 1 of 3 groups)"
     found += rows([0.92], T=200)[-1:] + rows([0.82], "lstm", T=200)[-1:] + rows([0.8, 0.81, 0.82], "lstm", T=500)
     told = judge("plstm > lstm", {**TABLE, "n_min": 2}, found, planned)
@@ -191,7 +189,7 @@ def test_a_claim_must_hold_in_every_group():
 def test_a_claim_on_two_metrics_of_the_same_runs():
     found = rows([None] * 3)
     for row, near, far in zip(found, (0.10, 0.11, 0.12), (0.30, 0.31, 0.35), strict=True):
-        row |= {"probe/near": near, "probe/far": far}
+        row.values.update({"probe/near": near, "probe/far": far})
     nearer = {"claim": "plstm", "metric": "probe/near", "than": "probe/far", "better": "lower", "unit": "1"}
     told = judge(nearer, TABLE, found)
     assert told.verdict == "holds"
@@ -210,7 +208,7 @@ def test_a_claim_on_two_metrics_of_the_same_runs():
 def test_claims_on_another_metric_and_on_failing():
     slow, fast = rows([0.9] * 4, "lstm"), rows([0.9] * 4)
     for k, row in enumerate(slow + fast):
-        row["steps to valid/accuracy >= 0.9"] = 1000 + k if row["axes"]["model"] == "lstm" else 100 + k
+        row.values["steps to valid/accuracy >= 0.9"] = 1000 + k if row.axes["model"] == "lstm" else 100 + k
     faster = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
     found = judge(faster, TABLE, slow + fast)
     assert found.verdict == "holds"
@@ -234,7 +232,7 @@ def test_runs_that_fail_count_where_a_claim_says_so():
     assert judge("plstm > lstm", table, found).verdict == "cannot be decided (no run of a side succeeded)"
     assert judge({"claim": "plstm > lstm", "failures": "count"}, table, found).verdict == "holds"
     for row in found:
-        row["steps to valid/accuracy >= 0.9"] = 300 if row["axes"]["model"] == "lstm" else 100 + row["seed"]
+        row.values["steps to valid/accuracy >= 0.9"] = 300 if row.axes["model"] == "lstm" else 100 + row.seed
     steps = {"claim": "plstm > lstm", "metric": "steps to valid/accuracy >= 0.9", "better": "lower", "unit": "steps"}
     assert judge(steps, table, found).verdict == "holds"
 
@@ -256,12 +254,12 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
         sums = np.array([[25 * (n + 0.001 * k) for n in nats] for k in range(20)])
         text = bins.to_text(bins.Blocks(sums, np.full((20, 4), 25)))
         ppl = bins.named(bins.perplexities(bins.from_text(text)))
-        row = rows([0.5], model, **axes)[0] | {"blocks": text}
-        return row | {f"probe/bins/{name}": value for name, value in ppl.items()}
+        values = {f"probe/bins/{name}": value for name, value in ppl.items()}
+        return made_row(values, rows([0.5], model, **axes)[0], blocks=text)
 
     table = {**TABLE, "better": "lower", "unit": "perplexity", "n_min": 1, "tolerance": 0.01, "probe": ["bins"]}
     found = [run("lstm", [2.0, 3.0, 5.1, 7.0]), run("mts", [2.0, 3.1, 5.0, 6.9], **{"model.layer1_bias": "eq5"})]
-    assert bins.p_lower(found[1]["blocks"], found[0]["blocks"], "100_1K") == 0.0
+    assert bins.p_lower(found[1].blocks, found[0].blocks, "100_1K") == 0.0
 
     def said(text, name, **more):
         return judge({"claim": text, "metric": f"probe/bins/{name}"} | more, table, found).verdict
@@ -277,11 +275,10 @@ def test_of_single_runs_on_the_same_words_the_bootstrap_decides():
     assert difference == pytest.approx(math.exp(5.1) - math.exp(5.0), rel=0.05)  # LSTM minus MTS
     two_bins = {"claim": "lstm", "metric": "probe/bins/above_10K", "than": "probe/bins/below_100"}
     assert judge(two_bins, table, found).p is None  # of one run the blocks tell nothing
-    assert bins.p_lower(found[0]["blocks"], "\n".join(found[1]["blocks"].splitlines()[:9]) + "\n", "all") is None
+    assert bins.p_lower(found[0].blocks, "\n".join(found[1].blocks.splitlines()[:9]) + "\n", "all") is None
     none = bins.to_text(bins.Blocks(np.array([[1.0, 1.0, 0.0, 0.0]] * 20), np.array([[50, 50, 0, 0]] * 20)))
     assert bins.p_lower(none, none, "below_100") is None  # a bin without words
-    for row in found:
-        row["blocks"] = None
+    found = [made_row(like=row, blocks=None) for row in found]
     assert said("mts model.layer1_bias=eq5 > lstm", "100_1K") == "in order"
 
 
@@ -296,7 +293,7 @@ def test_single_runs_are_judged_by_the_interval_that_is_printed(monkeypatch):
         "probe": ["bins"],
     }
     both = rows([0.9]) + rows([0.8], "lstm")
-    found = [row | {"blocks": row["id"], "probe/bins/all": k} for k, row in enumerate(both)]
+    found = [made_row({"probe/bins/all": k}, row, blocks=row.id) for k, row in enumerate(both)]
     for share, word in ((0.02, "holds (n=1)"), (0.03, "in order (n=1)")):
         monkeypatch.setattr(bins, "p_lower", lambda *_, share=share: share)
         told = judge("plstm > lstm", table, found)
@@ -323,9 +320,9 @@ def test_best_values_are_compared_by_exchanging_pairs_of_one_rate_and_seed():
     near = best_of([[0.901, 0.899], [0.88, 0.87], [0.86, 0.85]])
     assert judge("plstm > lstm", table, near + others).verdict == "in order"
     # A run that diverged is the worst of its pair; one that is still to come is in no pair.
-    found[1] |= {"status": "diverged", "last test/accuracy": None}
+    found[1] = made_row({"last test/accuracy": None}, found[1], status="diverged")
     assert judge("plstm > lstm", table, found + others).p == pytest.approx(2 / 64)
-    few = judge("plstm > lstm", table, found[:4] + others, [row["axes"] for row in found + others])
+    few = judge("plstm > lstm", table, found[:4] + others, [row.axes for row in found + others])
     assert (few.verdict, few.p) == ("in order (n=4)", None)  # four pairs: no test
 
 
@@ -394,7 +391,7 @@ def test_a_difference_that_is_too_small_for_the_paper_to_have_seen(ours, theirs,
     assert raw(told.value.p_small) == pytest.approx(p, rel=1e-6)
     assert told.verdict == word
     lower = {**TABLE, "n_min": 5, "better": "lower"}
-    turned = [{**row, "last test/accuracy": -row["last test/accuracy"]} for row in found]
+    turned = [made_row({"last test/accuracy": -row.value("last test/accuracy")}, row) for row in found]
     assert judge(quoted("plstm > lstm"), lower, turned).verdict == word
     mine = judge({"claim": "plstm > lstm", "ours": "to see"}, {**TABLE, "n_min": 5}, found)
     assert mine.value.p_small is None  # what the paper has not said it cannot have seen
@@ -407,7 +404,8 @@ def test_many_runs_without_a_difference_are_too_small_for_a_paper_of_three():
     assert told.verdict == "too small"
     two = rows(values)
     for row in two:
-        row |= {"probe/a": row["last test/accuracy"], "probe/b": row["last test/accuracy"] + 1e-4 * (-1) ** row["seed"]}
+        accuracy = row.value("last test/accuracy")
+        row.values.update({"probe/a": accuracy, "probe/b": accuracy + 1e-4 * (-1) ** row.seed})
     than = {"claim": "plstm", "metric": "probe/a", "than": "probe/b", "unit": "1"}
     assert judge(quoted(than), TABLE, two).verdict == "too small"
 
@@ -428,7 +426,7 @@ def test_a_claim_may_ask_for_more_than_a_difference():
 def test_sometimes_failing_is_failing_once():
     """Chien et al.: the LSTM did not always learn, with one of the five runs at chance. The claim says below what."""
     claim = {"claim": "lstm sometimes fails", "success": "valid/accuracy > 0.55"}
-    planned = [row["axes"] for row in rows([0.5] * 5, "lstm")]
+    planned = [row.axes for row in rows([0.5] * 5, "lstm")]
     for values, word in (
         ([0.9, 0.52, 0.9, 0.9, 0.9], "holds"),
         ([0.9] * 5, "reversed"),  # of a model of which one run in five fails, none of five does once in three times
@@ -465,7 +463,7 @@ def test_a_side_of_which_all_runs_fail_is_not_lost():
     assert (told.verdict, told.detail) == ("holds", "70.75 (n=4) against 11 (n=3); 4 failed")
     told = judge(claim, table, good + rows([0.1, 0.80, 0.81], "lstm"))
     assert told.detail == "91 (n=3) against 80.5 (n=2)"
-    planned = [row["axes"] for row in good + rows([0] * 4, "lstm")]
+    planned = [row.axes for row in good + rows([0] * 4, "lstm")]
     left_out = judge("plstm > lstm", table, good + rows([0.1, 0.11, 0.12], "lstm"), planned)
     assert left_out.verdict == "not run"  # the fourth may learn
     left_out = judge("plstm > lstm", table, good + rows([0.1, 0.11, 0.12, 0.1], "lstm"), planned)
@@ -484,19 +482,19 @@ def test_a_side_of_which_all_runs_fail_is_not_lost():
     ],
 )
 def test_what_no_planned_number_of_runs_can_decide_says_so(claim, table, why):
-    planned = [row["axes"] for model in ("lstm", "plstm") for row in rows([0] * 3, model)]
+    planned = [row.axes for model in ("lstm", "plstm") for row in rows([0] * 3, model)]
     told = judge(quoted(claim), table, [], planned).value
     assert (told.word, told.why) == (("cannot be decided", why) if why else ("not run", ""))
     assert judge(claim, table, [], planned).value.word == "not run"  # what is ours decides nothing
     for row in (found := rows([0.9]) + rows([0.8], "lstm")):
-        row |= {STEPS: 100, "probe/a": 1.0, "probe/b": 2.0, "probe/bins/all": 3.0}
+        row.values.update({STEPS: 100, "probe/a": 1.0, "probe/b": 2.0, "probe/bins/all": 3.0})
     if why:
         assert judge(quoted(claim), table, found, planned).value.word == "cannot be decided"
 
 
 def test_a_conclusion_is_not_run_while_runs_or_their_values_are_missing():
     (claim,) = parse(TABLE | {"claims": [quoted("plstm > lstm")]}).claims
-    planned = [row["axes"] for model in ("lstm", "plstm") for row in rows([0] * 3, model)]
+    planned = [row.axes for model in ("lstm", "plstm") for row in rows([0] * 3, model)]
 
     def outcome(found):
         return claims.judge_claims([claim], found, planned)[0].outcome
@@ -504,9 +502,9 @@ def test_a_conclusion_is_not_run_while_runs_or_their_values_are_missing():
     near, others = rows([0.9, 0.5, 0.92]), rows([0.8, 0.3, 0.82], "lstm")
     assert outcome([]) == outcome(near[:2] + others) == "not run"
     assert outcome(near + others) == "undecided"
-    near[1]["last test/accuracy"] = None
+    near[1].values["last test/accuracy"] = None
     assert outcome(near + others) == "not run"  # it was committed without this value
-    near[1]["status"] = "diverged"
+    near[1] = made_row(like=near[1], status="diverged")
     assert outcome(near + others) == "undecided"
     assert outcome(rows([0.9, 0.91, 0.92]) + rows([0.1, 0.11, 0.12], "lstm")) == "hold"
 
@@ -525,5 +523,5 @@ def test_at_least_as_good_goes_by_the_tolerance_in_one_direction(ours, word):
     found = rows(ours) + rows([0.900, 0.901, 0.902], "lstm")
     assert judge("plstm >= lstm", TABLE, found).verdict == word
     if word != "not shown":
-        lower = [{**row, **{k: -v for k, v in row.items() if k == "last test/accuracy"}} for row in found]
+        lower = [made_row({"last test/accuracy": -row.value("last test/accuracy")}, row) for row in found]
         assert judge({"claim": "plstm >= lstm", "better": "lower"}, TABLE, lower).verdict == word

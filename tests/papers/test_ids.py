@@ -31,8 +31,8 @@ def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, compos
     table = load.table(name)
     asked = {(size, text_of(axes)): axes for size, profile in SIZES.items() for axes in expand(table, profile)}
     for row in store.read_rows(paths.RESULTS / name / "runs.csv"):
-        axes = asked[row["profile"], text_of(json.loads(row["axes"]) | {"seed": int(row["seed"])})]
-        assert run_of(composer(load.request(table, axes))).id == row["id"]
+        axes = asked[row.profile, text_of(row.axes)]
+        assert run_of(composer(load.request(table, axes))).id == row.id
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)

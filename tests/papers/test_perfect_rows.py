@@ -36,7 +36,7 @@ CALIBRATED = ("gu_forgetting",)  # three of its four conclusions were what a set
 def test_a_table_whose_runs_are_as_printed_is_reproduced(name):
     table = load.table(name)
     rows = perfect_rows(table)
-    found = report_of(table, {"paper": rows, "tiny": []}, {"paper": [row["axes"] for row in rows], "tiny": []})
+    found = report_of(table, {"paper": rows, "tiny": []}, {"paper": [row.axes for row in rows], "tiny": []})
     wrong = {f"value {c.number}": c.verdict for c in found.cells if c.verdict.word not in (Word.AGREES, Word.BLANK)}
     wrong |= {c.claim.text: c.verdict for c in found.claims if c.claim.decides and c.verdict.word != Word.HOLDS}
     said = {item: (verdict.word, verdict.why) for item, verdict in wrong.items()}

@@ -5,7 +5,7 @@ import statistics
 
 import numpy as np
 import pytest
-from made_up import TABLE, cell, judge, judged, quoted, rows
+from made_up import TABLE, cell, judge, judged, made_row, quoted, rows
 from scipy import stats
 
 from timescales.papers import cells
@@ -162,15 +162,15 @@ def test_numbers_of_a_cell():
 
 def test_a_cell_of_steps_says_which_runs_never_got_there():
     name, printed = "steps to valid/accuracy >= 0.99", {"where": {"model": "plstm"}, "value": 900.0}
-    found = [row | {name: metrics.Censored(900)} for row in rows([0.1, 0.1, 0.1])]
+    found = [made_row({name: metrics.Censored(900)}, row) for row in rows([0.1, 0.1, 0.1])]
     table = {**TABLE, "metric": name, "better": "lower", "unit": "steps"}
     assert cell(printed, table, found).verdict == "less stable (3 of 3 never reached the threshold)"
-    found[1][name] = 300
+    found[1].values[name] = 300
     result = cell(printed, table, found)
     assert result.verdict == "less stable (2 of 3 never reached the threshold)"
     assert [markdown.number(value) for _, value in result.sample.values] == [">900", "300", ">900"]
     for row in found:
-        row[name] = 300
+        row.values[name] = 300
     assert cell(printed, table, found).verdict == "cannot be decided (a time is printed without a spread)"
 
 
@@ -181,8 +181,8 @@ def test_best_stable_learning_rate():
     found += rows([None], status="diverged", **{"optimizer.lr": 1e-2})  # higher, but one run diverged
     assert judged(found, {"value": 71.0, "failed": 1}, **table).verdict == "consistent, imprecise"
     for row in found:
-        row["probe/loss"] = {1e-3: 2.0, 1e-2: 0.1}[row["axes"]["optimizer.lr"]]
-    stable = [row for row in found if row["status"] == "finished"]
+        row.values["probe/loss"] = {1e-3: 2.0, 1e-2: 0.1}[row.axes["optimizer.lr"]]
+    stable = [row for row in found if row.status == "finished"]
     loss = {"metric": "probe/loss", "unit": "nats", "value": 0.1, "tolerance": 0.01}
     assert (
         judged(stable, loss | {"better": "lower"}, **table).verdict == "agrees"
@@ -201,9 +201,9 @@ def test_a_maximum_has_the_error_of_drawing_its_runs_again_and_fails_at_the_best
     assert judged(found, {"value": 93.2, "n_min": 2}, reduce="max").verdict == "consistent, imprecise"
     # Of 12 runs at three rates three diverged, two of those at the best: all are there, and it is the paper's failures.
     found = [row for rate in (1e-3, 5e-4, 2e-4) for row in rows([0.90, 0.91, 0.92, 0.93], **{"optimizer.lr": rate})]
-    found[3]["last test/accuracy"] = 0.95
+    found[3].values["last test/accuracy"] = 0.95
     for k in (0, 1, 4):
-        found[k] |= {"status": "diverged", "last test/accuracy": None}
+        found[k] = made_row({"last test/accuracy": None}, found[k], status="diverged")
     best = judged(found, {"value": 95.0, "failed": 2, "n_min": 12}, reduce="max")
     assert (best.verdict, best.sample.failed, best.sample.of) == ("consistent, imprecise", 2, 4)
     assert judged(found, {"value": 95.0}, reduce="max").verdict.startswith("less stable (2 of 4 failed")
@@ -222,7 +222,7 @@ def test_runs_that_failed_are_computed_with_no_more_than_they_are_averaged(monke
     assert (mean.verdict, mean.sample.mean, mean.sample.n) == (once, 2.0, 2)
     told = {"compute": "x.y", "value": 2.0}
     assert judged(found, told, success="valid/accuracy > 0.5").verdict == "less stable (1 of 3 failed)"
-    apart = [row | {"axes": row["axes"] | {"T": T}} for T in (200, 500) for row in rows([0.9, 0.9])]
+    apart = [made_row(like=row, axes={**row.axes, "T": T}) for T in (200, 500) for row in rows([0.9, 0.9])]
     monkeypatch.setattr(cells, "computed", lambda name, found: 2.0)
     assert judged(apart, told).sample.n == 2  # as many of each setting
     monkeypatch.setattr(cells, "computed", lambda name, found: None)

@@ -13,7 +13,8 @@ from timescales.config import compose, folders
 from timescales.experiment import execute, queue
 from timescales.papers import load
 from timescales.reports import markdown, report, status
-from timescales.runs import provenance, record, store
+from timescales.runs import provenance, store
+from timescales.runs.record import Record
 
 
 def test_a_table_is_swept_probed_skipped_and_shared(train, quick):
@@ -98,7 +99,7 @@ def test_half_a_stale_run_is_not_continued(train, quick, monkeypatch):
 def test_skip_committed_leaves_out_what_results_hold(train, quick):
     train("table=quick", "seed=0", "logger=none")
     rows = [
-        store.row(json.loads(p.read_text()), {"model": "x"}, "paper", ["last test/accuracy"])
+        store.row(Record.read(p.parent), {"model": "x"}, "paper", ["last test/accuracy"])
         for p in quick.glob("runs/*/record.json")
     ]
     (quick / "results" / "quick").mkdir(parents=True)
@@ -198,7 +199,7 @@ def test_what_is_wrong_with_many_runs_is_said_once(quick, train, table_text):
 def test_a_key_may_be_added_to_all_runs(quick, train):
     assert train("table=quick", "logger=none", "seed=0", "model=lstm", "+model.head_size=3").status == 0
     (path,) = quick.glob("runs/*/record.json")
-    assert record.read(path.parent)["config"]["model"]["head_size"] == 3
+    assert Record.read(path.parent).config["model"]["head_size"] == 3
 
 
 def test_a_table_is_a_sweep_whatever_its_file_says(quick, train, monkeypatch, table_text):

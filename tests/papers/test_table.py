@@ -2,6 +2,7 @@
 
 import made_up
 import pytest
+from made_up import made_row
 
 from timescales import errors
 from timescales.config import compose
@@ -10,6 +11,7 @@ from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import columns, expand
 from timescales.runs import metrics
+from timescales.runs.record import Record
 
 NODE = made_up.TABLE | {
     "name": "t",
@@ -95,14 +97,11 @@ def test_runs_of_a_table_are_the_runs_of_the_plain_command():
 def test_each_sign_of_a_condition_means_itself(sign, counts):
     """Below, at and above the threshold; n: it holds there."""
     table = parse(NODE | {"success": f"valid/loss {sign} 0.5", "select": "best"})
-    found = {
-        "curve": [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}],
-        "steps": 4,
-    }
+    curve = [{"step": 1, "epoch": 1.0, "valid/accuracy": 0.25}, {"step": 2, "epoch": 2.0}]
+    found = Record(id="a", status="finished", curve=curve, steps=4)
     for value, means in zip((0.4, 0.5, 0.6), counts, strict=True):
-        row = {"status": "finished", "best valid/loss": value}
-        assert table.succeeded(row) is (means == "n")
-        found["curve"][1]["valid/loss"] = value
+        assert table.succeeded(made_row({"best valid/loss": value})) is (means == "n")
+        found.curve[1]["valid/loss"] = value
         steps = metrics.metric(found, f"steps to valid/loss {sign} 0.5")
         assert str(steps) == ("2" if means == "n" else ">4")
     for wrong in ("valid/loss", "valid/loss = 1", "valid/loss > 1.2.3", "valid/loss > 1 2"):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from made_up import made_row
 from omegaconf import OmegaConf
 
 from timescales import analysis
@@ -55,10 +56,10 @@ def test_a_table_is_whole(name):
 
 def successful(table, axes):
     """A run that meets the table's success condition, if there is one, as a row without values."""
-    row = {"axes": axes, "seed": axes["seed"], "status": "finished", "stale": False}
+    values = {}
     if table.success is not None:
-        row[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
-    return row
+        values[column(table.success.metric, table.select)] = 1.0 if table.success.reached(1.0) else 0.0
+    return made_row(values, axes=axes, seed=axes["seed"])
 
 
 @pytest.mark.parametrize(("name", "profile"), [(name, None) for name in NAMES] + [(name, "tiny") for name in SMALL])
@@ -67,9 +68,10 @@ def test_every_claim_can_be_judged(name, profile):
     table = TABLES[name].tiny if profile else TABLES[name]
     rows = []
     for k, run in enumerate(expand(table)):
-        row = dict.fromkeys(columns(TABLES[name]), 1.0) | successful(table, run)
-        apart = {key: row[key] + 1e-6 * (k + 100 * i) for i, key in enumerate(columns(TABLES[name]))}
-        rows.append(row | apart)  # a tie is no order
+        row = successful(table, run)
+        read = columns(TABLES[name])
+        apart = {key: row.values.get(key, 1.0) + 1e-6 * (k + 100 * i) for i, key in enumerate(read)}
+        rows.append(made_row(apart, row))  # a tie is no order
     assert {result.verdict.word for result in claims.judge_claims(table.claims, [])} <= {"not run"}
     for result in claims.judge_claims(table.claims, rows):
         assert result.verdict.word != "not run", result.claim.text

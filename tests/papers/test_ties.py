@@ -6,7 +6,7 @@ from math import inf, nextafter
 
 import numpy as np
 import pytest
-from made_up import TABLE, judge, judged, quoted, rows
+from made_up import TABLE, judge, judged, made_row, quoted, rows
 
 from timescales.analysis import bins
 from timescales.papers.significance import (
@@ -130,18 +130,19 @@ def test_a_conclusion_of_the_paper_about_equal_runs_is_the_same_both_ways(n, m):
 def test_a_claim_of_so_many_times_about_runs_that_are_just_that():
     steps = "steps to valid/accuracy >= 0.99"
     table = {**TABLE, "metric": steps, "better": "lower", "unit": "steps"}
-    found = [row | {steps: 1} for row in rows([0.9] * 3)] + [row | {steps: 49} for row in rows([0.9] * 5, "lstm")]
+    found = [made_row({steps: 1}, row) for row in rows([0.9] * 3)]
+    found += [made_row({steps: 49}, row) for row in rows([0.9] * 5, "lstm")]
     told = judge({"claim": "plstm > lstm", "times": 49}, table, found)
     assert (told.verdict, told.p) == ("undecided", 1.0)
     for row in found[3:]:  # never reached: surely later than at step 1
-        row[steps] = Censored(49)
+        row.values[steps] = Censored(49)
     assert judge({"claim": "plstm > lstm", "times": 49}, table, found).p == pytest.approx(1 / 56)
     found = rows([0.49] * 3) + rows([0.07] * 5, "lstm")
     assert judge({"claim": "plstm > lstm", "times": 7}, TABLE, found).verdict == "undecided"
 
 
 def test_two_metrics_of_the_same_runs_that_are_equal():
-    equal = [row | {"last valid/accuracy": nextafter(0.9903, 1.0)} for row in rows([0.9903] * 5)]
+    equal = [made_row({"last valid/accuracy": nextafter(0.9903, 1.0)}, row) for row in rows([0.9903] * 5)]
     told = judge({"claim": "plstm", "than": "valid/accuracy", "metric": "test/accuracy"}, TABLE, equal)
     assert (told.verdict, told.p) == ("undecided", 1.0)
 
@@ -158,10 +159,8 @@ def test_single_runs_of_which_one_summed_in_another_order():
 
     def run(model, sums):
         text = bins.to_text(bins.Blocks(sums, np.full((20, 4), 25)))
-        return rows([0.5], model)[0] | {
-            "blocks": text,
-            "probe/bins/all": float(bins.perplexities(bins.from_text(text))[-1]),
-        }
+        perplexity = float(bins.perplexities(bins.from_text(text))[-1])
+        return made_row({"probe/bins/all": perplexity}, rows([0.5], model)[0], blocks=text)
 
     sums = np.random.default_rng(0).uniform(50.0, 150.0, (20, 4))
     found = [run("lstm", sums), run("mts", np.nextafter(sums, 0.0))]

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from made_up import TABLE, quoted
+from made_up import TABLE, made_row, quoted
 
 from timescales.papers import verdict
 from timescales.papers.parse import parse
@@ -29,7 +29,7 @@ def claims_of(texts, claim=QUOTED):
     return found
 
 
-RUN = [{"axes": {}}]
+RUN = [made_row()]
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_the_correction_decides_the_words():
 )
 def test_the_word_of_a_small_scale_version(said, word):
     verdicts = [Verdict(Word(text)) for text in said]
-    assert verdict.judge_small(TWO, verdicts, [{}], complete=True).word == word
+    assert verdict.judge_small(TWO, verdicts, RUN, complete=True).word == word
     assert verdict.judge_small(TWO, verdicts, [], complete=True).word == "not run"
-    assert verdict.judge_small(replace(TWO, tiny=None), verdicts, [{}], complete=True).word == "no small-scale version"
-    assert verdict.judge_small(TWO, verdicts, [{}], complete=False).word in ("unfinished", "no order expected")
+    assert verdict.judge_small(replace(TWO, tiny=None), verdicts, RUN, complete=True).word == "no small-scale version"
+    assert verdict.judge_small(TWO, verdicts, RUN, complete=False).word in ("unfinished", "no order expected")
 
 
 def test_a_hypothesis_of_our_own_study_counts_like_a_conclusion():

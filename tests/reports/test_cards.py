@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from made_up import ORIGIN, TABLE, planned_run, quoted, report_of, rows
+from made_up import ORIGIN, TABLE, made_row, planned_run, quoted, report_of, rows
 
 from timescales.config import folders
 from timescales.errors import ConfigError
@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 def reports():
     """Two tables of one paper. The second one has the first one's runs of plstm, and no others."""
-    there = [row | ORIGIN | {"seconds": 3600.0} for row in rows([0.90, 0.91, 0.92]) + rows([0.6] * 3, "lstm")]
+    there = [made_row(ORIGIN, row, seconds=3600.0) for row in rows([0.90, 0.91, 0.92]) + rows([0.6] * 3, "lstm")]
     shared, other = (planned_run({"model": "gru", "seed": k}, "xy"[k]) for k in (0, 1))
     claims = [quoted("plstm > lstm"), quoted("plstm never fails"), {"claim": "lstm never fails", "ours": "to see"}]
     table = TABLE | {"claims": claims, "success": "valid/accuracy > 0.5", "figure": {"kind": "cells"}}

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_up import made_row
 from omegaconf import OmegaConf
 
 from timescales import analysis
@@ -95,10 +96,10 @@ def test_runs_count_that_have_the_numbers(coverage, monkeypatch):
     other = next(axes for axes in expand(table) if axes["model"] == "lstm")
     number = {"probe/routing/none": 1.0}
     rows = [
-        {"axes": axes[0], "profile": "paper", **number},
-        {"axes": axes[1], "profile": "paper", "probe/routing/none": None},
-        {"axes": axes[2], "profile": "tiny", **number},
-        {"axes": other, "profile": "paper", **number},
+        made_row(number, axes=axes[0]),
+        made_row({"probe/routing/none": None}, axes=axes[1]),
+        made_row(number, axes=axes[2], profile="tiny"),
+        made_row(number, axes=other),
     ]
     monkeypatch.setattr(coverage, "table_of", lambda name: (table, rows))
     item = {"table": "mahto_table2", "about": "probe/routing @ task=ptb_word"}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from made_up import TABLE, report_of, rows
+from made_up import TABLE, made_row, report_of, rows
 
 from timescales import plotting
 from timescales.papers.table import Figure as PanelOf
@@ -48,12 +48,9 @@ def test_what_is_drawn_is_what_was_found():
     from matplotlib.figure import Figure
 
     found = [*rows([0.5, 0.7], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
-    for k, row in enumerate(found):
-        row |= {
-            "curve": [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}],
-            "probe/decay/1": k + 1.0,
-            "probe/decay/10": k + 4.0,
-        }
+    curve = [{"step": 10, "valid/accuracy": 0.25}, {"step": 20, "valid/accuracy": 0.75}]
+    decays = [{"probe/decay/1": k + 1.0, "probe/decay/10": k + 4.0} for k in range(len(found))]
+    found = [made_row(values, row, curve=curve) for values, row in zip(decays, found, strict=True)]
     kinds = {
         "cells": {},
         "curves": {},
@@ -84,7 +81,7 @@ def test_a_run_that_never_reached_the_threshold_is_an_empty_dot():
 
     metric = "steps to valid/accuracy >= 0.9"
     runs = [*rows([0.9], **{"task.T": 5}), *rows([0.9], **{"task.T": 10})]
-    runs = [row | {metric: steps} for row, steps in zip(runs, (100, Censored(300)), strict=True)]
+    runs = [made_row({metric: steps}, row) for row, steps in zip(runs, (100, Censored(300)), strict=True)]
     found = report_of({**TABLE, "metric": metric, "better": "lower"}, {"paper": runs, "tiny": []})
     ax = Figure().subplots()
     figures.KINDS["line"](ax, figures.Panel(found, "paper", found.table, PanelOf(kind="line", x="task.T")))
@@ -118,7 +115,7 @@ def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, dr
     parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
     found = made(figure=parts)
     shown = list(figures._panels(found))
-    assert [{row["axes"]["model"] for row in panel.rows} for panel in shown] == [{"plstm"}, {"lstm"}] * 2
+    assert [{row.axes["model"] for row in panel.rows} for panel in shown] == [{"plstm"}, {"lstm"}] * 2
     assert figures._title(shown[1]).endswith("paper size, lstm")
     figures.draw(found)
     assert len({ax.get_ylim() for ax in drawn[-1]}) == 1
@@ -126,7 +123,7 @@ def test_panels_of_parts_show_their_runs_alone_with_one_range_of_values(made, dr
     found.rows["tiny"].clear()
     figures.draw(found)
     assert [ax.get_gridspec().get_geometry() for ax in drawn[-1]] == [(2, 2)] * 4, "four panels: two a row"
-    found.rows["paper"][:] = [row for row in found.rows["paper"] if row["axes"]["model"] == "lstm"]
+    found.rows["paper"][:] = [row for row in found.rows["paper"] if row.axes["model"] == "lstm"]
     figures.draw(found)
     assert len(drawn[-1]) == 3, "a part without runs has no panel"
 
@@ -136,9 +133,9 @@ def test_the_front_picture_is_the_cells_in_percent(monkeypatch):
 
     cells = [{"label": "power law", "where": {"model": "plstm"}, "value": None}]
     found = report_of({**TABLE, "cells": cells}, {"paper": rows([0.9, 0.94]), "tiny": []})
-    for row in found.rows["paper"]:
-        last = row["last valid/accuracy"]
-        row["curve"] = [{"epoch": 1.0, "valid/accuracy": 0.5}, {"epoch": 2.0, "valid/accuracy": last}]
+    for k, row in enumerate(found.rows["paper"]):
+        last = {"epoch": 2.0, "valid/accuracy": row.value("last valid/accuracy")}
+        found.rows["paper"][k] = made_row(like=row, curve=[{"epoch": 1.0, "valid/accuracy": 0.5}, last])
     figure = Figure()
     monkeypatch.setattr(plotting, "write", lambda fill, path, title: (fill(figure), [path])[1])
     readme.draw(found)
@@ -161,8 +158,9 @@ def test_times_of_units_beyond_the_data_end_in_an_arrow():
 
     found = [*rows([0.5], model="plstm"), *rows([0.6], model="lstm"), *rows([0.7], model="ur")]
     name = "probe/one_over_e/"
-    found[0] |= {f"{name}q10": 1.0, f"{name}median": 4.0, f"{name}q90": 20.0, f"{name}zero_input/median": 5.0}
-    found[1] |= {f"{name}q10": 2.0, f"{name}median": None, f"{name}q90": None, f"{name}zero_input/median": 90.0}
+    keys = [f"{name}{key}" for key in ("q10", "median", "q90", "zero_input/median")]
+    found[0].values.update(zip(keys, (1.0, 4.0, 20.0, 5.0), strict=True))
+    found[1].values.update(zip(keys, (2.0, None, None, 90.0), strict=True))
     of = report_of({**TABLE, "figure": {"kind": "times"}}, {"paper": found, "tiny": []})
     ax = Figure().subplots()
     figures.KINDS["times"](ax, figures.Panel(of, "paper", of.table, *of.table.figure))
@@ -177,8 +175,8 @@ def test_times_of_several_tables_share_one_range(tmp_path, drawn):
     found = []
     for k, median in enumerate((3.0, 300.0)):
         runs = rows([0.5], model="plstm")
-        runs[0] |= {f"{name}q10": median / 2, f"{name}median": median, f"{name}q90": 2 * median}
-        runs[0] |= {f"{name}zero_input/median": median}
+        runs[0].values.update({f"{name}q10": median / 2, f"{name}median": median, f"{name}q90": 2 * median})
+        runs[0].values[f"{name}zero_input/median"] = median
         found.append(report_of({**TABLE, "name": f"study_{k}"}, {"paper": runs, "tiny": []}))
     figures.draw_times(found, tmp_path / "times.png")
     assert (tmp_path / "times.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -199,11 +197,10 @@ def test_curves_show_what_simple_rules_reach(monkeypatch):
     from timescales.training import build
 
     with compose.composing() as composer:
-        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": rows([0.5]), "tiny": []})
-        (row,) = found.rows["paper"]
-        row |= {"curve": [{"step": 10, "valid/accuracy": 0.4}]}
+        row = made_row(like=rows([0.5])[0], curve=[{"step": 10, "valid/accuracy": 0.4}])
+        found = report_of({**TABLE, "figure": {"kind": "curves", "floors": True}}, {"paper": [row], "tiny": []})
         settings = ["task=delayed_match", "task.choices=4", "task.distractors=0.3", "device=cpu"]
-        found.configs[row["id"]] = composer(settings)
+        found.configs[row.id] = composer(settings)
         (panel,) = figures._panels(found)
         ax = Figure().subplots()
         figures.KINDS["curves"](ax, panel)
@@ -225,9 +222,8 @@ def test_a_gate_has_one_line_style_in_panels_of_different_runs():
     runs = [*rows([0.5], model="plstm", gate="u"), *rows([0.5], model="plstm", gate="om")]
     runs += [*rows([0.5], model="lstm", gate="om"), *rows([0.5], model="lstm", gate="u")]
     parts = [{"kind": "curves", "where": {"model": model}} for model in ("plstm", "lstm")]
+    runs = [made_row(like=row, curve=[{"step": 10, "valid/accuracy": 0.4}]) for row in runs]
     found = report_of({**TABLE, "figure": parts}, {"paper": runs, "tiny": []})
-    for row in runs:
-        row["curve"] = [{"step": 10, "valid/accuracy": 0.4}]
     looks = []
     for panel in figures._panels(found):
         ax = Figure().subplots()

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import browser
 import pytest
-from made_up import TABLE, planned_run, report_of
+from made_up import TABLE, made_row, planned_run, report_of
 from matplotlib import image
 
 from timescales import paths, plotting
@@ -61,12 +61,12 @@ def reports():
 def planned_by_axes(table, composer):
     """`gather.planned_runs` in a tenth of the time: nothing is composed."""
     rows = store.read_rows(paths.RESULTS / table.name / "runs.csv")
-    ids = {(row["profile"], row["seed"], row["axes"]): row["id"] for row in rows}
+    ids = {(row.profile, json.dumps(row.axes, sort_keys=True)): row.id for row in rows}
     planned = {}
     for size, profile in SIZES.items():
         planned[size] = []
         for k, axes in enumerate(expand(table, profile)):
-            own = ids.get((size, axes["seed"], json.dumps({k: v for k, v in axes.items() if k != "seed"})), f"open{k}")
+            own = ids.get((size, json.dumps(axes, sort_keys=True)), f"open{k}")
             planned[size].append(planned_run({"model": "run", **axes}, own))
     return planned, []
 
@@ -88,7 +88,7 @@ def test_every_table_curve_picture_and_note_of_results_is_there(pages):
         assert re.search('src="(.*?)"', html.picture(path, ""))[1] in own, path
     for path in paths.RESULTS.glob("*/runs.csv"):
         own = pages[f"{path.parent.name}.html"]
-        assert all(row["id"] in own for row in store.read_rows(path)), path
+        assert all(row.id in own for row in store.read_rows(path)), path
         if list((path.parent / "curves").glob("*.csv")):
             assert f'aria-label="{path.parent.name}, ' in own
     for title in re.findall(r"^## (.*)$", (paths.RESULTS / "LOG.md").read_text(), re.M):
@@ -181,8 +181,8 @@ def test_the_first_page_counts_what_the_verdicts_count(pages, reports):
             numbers = re.findall(rf'<td data-head="{kind} {name}"[^>]*>(\d+)</td>', front)
             assert sum(map(int, numbers)) == getattr(total, kind)[name], (kind, name)
     runs, paper, small = map(int, re.search(r"(\d+) runs,\s(\d+) at paper size and (\d+) of small", front).groups())
-    assert runs == paper + small == len({row["id"] for found in reports for row in found.all_rows})
-    assert paper == len({row["id"] for found in reports for row in found.rows["paper"]})
+    assert runs == paper + small == len({row.id for found in reports for row in found.all_rows})
+    assert paper == len({row.id for found in reports for row in found.rows["paper"]})
 
 
 def test_the_first_page_says_of_each_decided_claim_what_it_is_and_by_which_numbers(pages, reports):
@@ -288,22 +288,10 @@ def made(tmp_path):
         "tiny": {"set": {}},
         "notes": [EVIL],
     }
-    row = dict.fromkeys(store.COLUMNS) | {
-        "id": "aa",
-        "seed": 0,
-        "axes": {"model": "lstm", "task": EVIL},
-        "seconds": 60.0,
-        "stale": False,
-        "threads": 1,
-        "status": "finished",
-        "machine": EVIL,
-        "partial": EVIL,
-        "last test/accuracy": 0.9,
-        "profile": "paper",
-        "run": "copy/lstm",
-        "golden": None,
-    }
-    planned = {"paper": [row["axes"]], "tiny": []}
+    axes = {"model": "lstm", "task": EVIL}
+    about = {"seconds": 60.0, "threads": 1, "machine": EVIL, "partial": EVIL, "run": "copy/lstm", "stale": False}
+    row = made_row({"last test/accuracy": 0.9, **about}, id="aa", axes=axes)
+    planned = {"paper": [row.axes], "tiny": []}
     return report_of(table, {"paper": [row], "tiny": []}, planned, tmp_path / "results")
 
 
@@ -372,11 +360,11 @@ def test_a_curve_is_shown_as_its_run_left_it(tmp_path):
 
 def test_the_nine_gates_of_two_tasks_can_be_told_apart():
     rows = [
-        {
-            "run": f"{task}/gated",
-            "axes": {"task": task, "model": "gated", "model.gate": gate, "seed": seed},
-            "curve": [{"step": step, "valid/loss": 0.5} for step in (1, 2)],
-        }
+        made_row(
+            run=f"{task}/gated",
+            axes={"task": task, "model": "gated", "model.gate": gate, "seed": seed},
+            curve=[{"step": step, "valid/loss": 0.5} for step in (1, 2)],
+        )
         for task in ("adding", "copy")
         for gate in plotting.GATES
         for seed in (0, 1)

@@ -1,6 +1,7 @@
 """The comparison of runs that were trained twice (scripts/machines.py)."""
 
 import pytest
+from made_up import made_row
 
 from scripts import machines
 from timescales import paths
@@ -12,17 +13,18 @@ def both():
     """both(value) pairs a small-scale run of chien_copy, of 2,500 steps to 35 %, with one that has another value."""
     rows = store.read_rows(paths.RESULTS / "chien_copy" / "runs.csv")
     column = "steps to valid/accuracy >= 0.35"
-    row = next(row for row in rows if row["profile"] == "tiny") | {column: 2500, "machine": "x86_64", "threads": 1}
+    row = next(row for row in rows if row.profile == "tiny")
+    row = made_row({column: 2500}, row, machine="x86_64", threads=1)
 
     def both(value, **changes):
-        return machines.Pair(row, {**row, column: value, **changes}, column, "steps", 1.0)
+        return machines.Pair(row, made_row({column: value}, row, **changes), column, "steps", 1.0)
 
     return both
 
 
 def test_a_run_that_gives_the_same_value_is_equal(both):
     pair = both(2500)
-    assert pair.earlier["steps"] == 3000
+    assert pair.earlier.steps == 3000
     assert (pair.equal, pair.difference, pair.other_fate, pair.same_machine) == (True, 0.0, False, True)
 
 
@@ -43,6 +45,6 @@ def test_only_runs_that_were_trained_again_are_compared(tmp_path, both):
     first = both(2500).earlier
     (tmp_path / "chien_copy").mkdir()
     (tmp_path / "chien_copy" / "runs.csv").write_text(store.rows_text([first]))
-    again = {**first, "seconds": first["seconds"] + 1, "steps to valid/accuracy >= 0.35": 2700}
+    again = made_row({"steps to valid/accuracy >= 0.35": 2700}, first, seconds=first.seconds + 1)
     assert [pair.difference for pair in machines.pairs("chien_copy", tmp_path, [again])] == [200]
     assert not list(machines.pairs("chien_copy", tmp_path, [first]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, report_of, rows
+from made_up import ORIGIN, TABLE, made_row, report_of, rows
 from perfect_rows import perfect_rows
 
 from timescales.papers import load
@@ -18,7 +18,8 @@ from timescales.papers.verdict import Verdict, Word, judge_small
 from timescales.reports import markdown, write
 from timescales.reports.index import index as index_of
 from timescales.reports.markdown import text as said
-from timescales.runs import cost, metrics, record, store
+from timescales.runs import cost, metrics, store
+from timescales.runs.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_what_another_selection_would_give_stands_beside_it():
     table = {**TABLE, "assumed": {"select": {"said": "not stated", "try": ["best"]}}}
     assert columns(parse(table)) == ["last test/accuracy", "best test/accuracy"]
-    a, b = (row | ORIGIN for row in rows([0.5, 0.5]))
-    runs = {"paper": [a | {"best test/accuracy": 0.902}, b], "tiny": []}  # one was committed without it
+    a, b = (made_row(ORIGIN, row) for row in rows([0.5, 0.5]))
+    runs = {"paper": [made_row({"best test/accuracy": 0.902}, a), b], "tiny": []}  # one was committed without it
     text = markdown.table(report_of(table, runs))
     assert "| verdict | agrees to within | p different | p spread | ours if select=best | missing runs |" in text
     assert "| 0.5 | 50 (0) | 2 | 50 | 50 50 | lower (n=2) | 40 | 0 (0) |  | 90.2: undecided (n=1) |" in text
@@ -39,8 +40,8 @@ def test_what_another_selection_would_give_stands_beside_it():
 
 def test_a_table_without_printed_values_has_no_columns_that_compare():
     cells = [{"where": {"model": model}, "value": None} for model in ("plstm", "lstm")]
-    planned = {"paper": [row["axes"] for row in rows([0.5])], "tiny": []}
-    runs = {"paper": [row | ORIGIN for row in rows([0.5, 0.7])], "tiny": []}
+    planned = {"paper": [row.axes for row in rows([0.5])], "tiny": []}
+    runs = {"paper": [made_row(ORIGIN, row) for row in rows([0.5, 0.7])], "tiny": []}
     text = markdown.table(report_of({**TABLE, "cells": cells}, runs, planned))
     assert "| model | ours | n | median | every seed |\n" in text
     assert "| plstm | 60 (14) | 2 | 60 | 50 70 |\n| lstm |  |  |  |  |\n" in text
@@ -58,8 +59,8 @@ def test_a_report_says_what_holds_under_one_setting_what_is_calibrated_and_what_
     def head(name, keep):
         table = load.table(name)
         every = perfect_rows(table)
-        kept = [row for row in every if keep(row["axes"])]
-        planned = {"paper": [row["axes"] for row in every]}
+        kept = [row for row in every if keep(row.axes)]
+        planned = {"paper": [row.axes for row in every]}
         return markdown.decided(report_of(table, {"paper": kept, "tiny": []}, planned, ROOT / "results"))
 
     (_, alone) = sorted(head("chien_table3", lambda axes: axes["task.negatives"] != "uniform"))
@@ -77,12 +78,13 @@ def test_a_small_version_shows_no_order_before_all_its_runs_are_there():
     small = {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}
     planned = {"paper": [], "tiny": expand(parse({**TABLE, "tiny": small}), "tiny")}
     there = [
-        row | ORIGIN for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
+        made_row(ORIGIN, row)
+        for row in rows([0.9, 0.91, 0.92], **{"task.T": 5}) + rows([0.1] * 3, "lstm", **{"task.T": 5})
     ]
     for k, word in ((5, "unfinished"), (6, "order shown")):
         found = report_of({**TABLE, "tiny": small}, {"paper": [], "tiny": there[:k]}, planned)
         assert said(found.small_verdict) == word
-    near = [row | ORIGIN for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
+    near = [made_row(ORIGIN, row) for row in rows([0.9, 0.91, 0.915], "lstm", **{"task.T": 5})]
     turned = {**TABLE, "tiny": {**small, "claims": ["lstm > plstm"]}}
     found = report_of(turned, {"paper": [], "tiny": there[:3] + near}, planned)
     assert (said(found.small_claims[0].verdict), said(found.small_verdict)) == ("reversed", "not in order")
@@ -143,7 +145,7 @@ def test_rows_of_runs_that_cannot_be_composed_here_stay(made):
     write.write(found)
     path = found.folder / "runs.csv"
     before = path.read_text()
-    fewer = {size: [row for row in of_size if row["axes"]["model"] != "plstm"] for size, of_size in found.rows.items()}
+    fewer = {size: [row for row in of_size if row.axes["model"] != "plstm"] for size, of_size in found.rows.items()}
     write.write(replace(found, rows=fewer, missing=["model=plstm: no such model"]))
     assert sorted(path.read_text().splitlines()) == sorted(before.splitlines())
     write.write(replace(found, rows=fewer))
@@ -164,8 +166,8 @@ def test_runs_on_a_part_of_the_data_are_marked_until_the_whole_is_there(made, tm
     assert "paper: not the whole data: half of it" in markdown.table(found)
     assert said(found.claims[0].verdict) == "holds (part of the data)"
     write.write(found)
-    assert not store.counts(store.committed(found.results)[whole["id"]], allow_partial=False)
-    assert store.counts(store.committed(found.results)[whole["id"]], allow_partial=True)
+    assert not store.committed(found.results)[whole["id"]].counts(allow_partial=False)
+    assert store.committed(found.results)[whole["id"]].counts(allow_partial=True)
     path.write_text(json.dumps(whole))
     assert said(made().verdict) == "reproduced"
 
@@ -187,7 +189,7 @@ def test_a_run_that_broke_off_is_no_result_and_hides_none(made, tmp_path):
     broken = json.loads(path.read_text()) | {"status": "failed", "error": "MemoryError: no more"}
     path.write_text(json.dumps(broken))
     found = made()
-    assert [row["status"] for row in found.rows["paper"]] == ["finished"] * 6
+    assert [row.status for row in found.rows["paper"]] == ["finished"] * 6
     assert found.cells[0].sample.n == 3
     rows_file = tmp_path / "results" / "made_up" / "runs.csv"
     lines = [line for line in rows_file.read_text().splitlines() if broken["id"] not in line]
@@ -215,7 +217,7 @@ def test_a_run_that_diverged_before_its_first_validation_is_reported(made, tmp_p
     lost = {"status": "diverged", "curve": [], "steps": 7, "last": {}, "metrics": {}}
     path.write_text(json.dumps(json.loads(path.read_text()) | lost))
     assert said(made().cells[0].verdict) == "less stable (1 of 3 failed, median inside)"
-    assert metrics.metric(record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
+    assert metrics.metric(Record.read(path.parent), "steps to valid/accuracy >= 0.5") == 7
 
 
 def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monkeypatch, capsys):
@@ -240,7 +242,9 @@ def test_times_are_reported_as_medians():
     steps = {"metric": name, "better": "lower", "unit": "steps"}
     table = TABLE | steps | {"cells": [], "tiny": {"set": {"task.T": 5}, "claims": ["plstm > lstm"]}}
     values = [100, 140, metrics.Censored(412114)]
-    found = [row | ORIGIN | {name: v} for row, v in zip(rows([0.9] * 3, **{"task.T": 5}), values, strict=True)]
+    found = [
+        made_row({**ORIGIN, name: v}, row) for row, v in zip(rows([0.9] * 3, **{"task.T": 5}), values, strict=True)
+    ]
     text = markdown.table(report_of(table, {"paper": [], "tiny": found}))
     assert "| 140 | 3 | 100 140 >412114 |  | 0.1 |" in text
     assert "`>N`: a run that never reached the threshold, and took N steps." in text

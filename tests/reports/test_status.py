@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import ORIGIN, TABLE, made_record, planned_run, report_of, rows
+from made_up import ORIGIN, TABLE, made_record, made_row, planned_run, report_of, rows
 
 from timescales.config import compose
 from timescales.errors import ConfigError
@@ -34,7 +34,7 @@ def test_status_counts_what_is_committed():
     assert paper.split()[:2] == ["chien_table3", "paper"]
     finished, committed, missing, begun, stale = map(int, paper.split()[2:7])
     there = store.read_rows(ROOT / "results" / "chien_table3" / "runs.csv")
-    assert committed + stale == sum(row["profile"] == "paper" for row in there) > 0
+    assert committed + stale == sum(row.profile == "paper" for row in there) > 0
     assert (finished, begun) == (0, 0)
     assert committed + stale + missing == 140
     assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
@@ -127,9 +127,12 @@ def test_the_price_of_what_is_open(tmp_path):
     head = ",".join(cost.COLUMNS)
     slow, fast = ("u,copy/lstm,abacus,1,9,1,1,90000", "u,copy/lstm,loom,1,9,1,1,36000")
     (tmp_path / "speed.csv").write_text(f"{head}\n{fast}\n{slow}\n")
-    there = [row | ORIGIN | {"seconds": 600.0} for row in rows([0.9, 0.91])]
-    there += [{**there[0], "id": "5", "status": "failed", "seconds": 1e6}, {**there[0], "id": "4", "seconds": 3.0}]
-    there[0]["id"], there[1]["id"] = "3", "4"
+    there = [made_row(ORIGIN, row, seconds=600.0) for row in rows([0.9, 0.91])]
+    there += [
+        made_row(like=there[0], id="5", status="failed", seconds=1e6),
+        made_row(like=there[0], id="4", seconds=3.0),
+    ]
+    there[:2] = [made_row(like=row, id=run_id) for row, run_id in zip(there[:2], "34", strict=True)]
 
     def planned(kinds):
         return [planned_run(axes, str(k), kinds[axes["model"]]) for k, axes in enumerate(expand(parse(TABLE)))]
@@ -144,7 +147,7 @@ def test_the_price_of_what_is_open(tmp_path):
     assert price({"model": "plstm"}) == "1 run: 10 min"  # as long as those that have ended
     assert price({"model": "lstm"}) == "3 runs not timed"
     assert price({}) == "1 run: 10 min, 3 runs not timed"
-    old = gather.open_runs(planned(kinds), [there[0] | {"stale": True}, *there[1:]], tmp_path)
+    old = gather.open_runs(planned(kinds), [made_row(like=there[0], stale=True), *there[1:]], tmp_path)
     assert [run.axes["seed"] for run, _ in old if run.axes["model"] == "plstm"] == [0, 2]  # of older code: open again
     known = gather.open_runs(planned(kinds | {"lstm": "u"}), there, tmp_path)  # by the fastest machine
     found = report_of(TABLE, there_are, open_runs=known)

@@ -9,7 +9,7 @@ from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.runs import found, provenance, record
 from timescales.runs.found import Action
-from timescales.runs.record import State
+from timescales.runs.record import Record, State
 
 QUICK = [*QUICK, "logger=none"]
 
@@ -19,7 +19,7 @@ def write(directory, state, golden="today", partial=(), job=None):
     config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
     rest = {"metrics": {}, "seconds": 0.0, "golden": golden, "partial": list(partial), "job": job}
     if state is not State.ABSENT:
-        record.write(directory, {"id": "a", "status": state.value, "config": config, **rest})
+        Record.of({"id": "a", "status": state.value, "config": config, **rest}).write(directory)
 
 
 def decide(directory, run_id, force=False, resume=True, allow_partial=True):
@@ -37,7 +37,7 @@ def golden(monkeypatch):
 @pytest.mark.parametrize("state", State)
 def test_what_follows_from_a_state(tmp_path, state):
     write(tmp_path, state)
-    assert record.state(record.read(tmp_path)) is state
+    assert found.look(tmp_path).state is state
     assert record.has_ended(tmp_path) is state.ended is (state in (State.FINISHED, State.DIVERGED))
     assert decide(tmp_path, "a") is (Action.SKIP if state.ended else Action.RESUME)
     assert decide(tmp_path, "a", resume=False) is (Action.SKIP if state.ended else Action.RESTART)

@@ -15,6 +15,7 @@ from wandb.util import get_core_path
 
 from timescales.paths import ROOT
 from timescales.runs import dashboards, loggers, wandb_run
+from timescales.runs.record import Record
 
 QUICK = [*QUICK, "loop.max_steps=4", "loop.log_every=2"]
 
@@ -191,7 +192,12 @@ def test_wandb_takes_at_most_a_hundredth_of_the_time(monkeypatch, tmp_path):
     sink = Sink(0.0005)
     monkeypatch.setattr(wandb_run, "_open", lambda directory, saved, resume: sink)
     monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
-    log = wandb_run.Wandb(tmp_path, {"select": ("accuracy", "max")}, lambda: [torch.tensor([1.0, 10.0])], 0)
+    log = wandb_run.Wandb(
+        tmp_path,
+        Record(id="a", status="interrupted", select=("accuracy", "max")),
+        lambda: [torch.tensor([1.0, 10.0])],
+        0,
+    )
     log.log({"timescale/layer1/q50": 1.0}, 0)
     for step in range(1, 2001):
         CLOCK[0] += 0.001
@@ -210,7 +216,9 @@ def test_a_loss_that_waited_keeps_its_step(monkeypatch, tmp_path):
     sink = Sink(0.01)
     monkeypatch.setattr(wandb_run, "_open", lambda directory, saved, resume: sink)
     monkeypatch.setattr(wandb_run.time, "monotonic", lambda: CLOCK[0])
-    log = wandb_run.Wandb(tmp_path, {"select": ("accuracy", "max")}, lambda: [torch.tensor([1.0])], 0)
+    log = wandb_run.Wandb(
+        tmp_path, Record(id="a", status="interrupted", select=("accuracy", "max")), lambda: [torch.tensor([1.0])], 0
+    )
     for step in range(0, 601):
         CLOCK[0] += 0.001
         values = {"train/loss_nats": float(step)} if step % 50 == 0 else {}

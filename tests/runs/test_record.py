@@ -8,6 +8,7 @@ from quick import QUICK
 
 from timescales.errors import ConfigError
 from timescales.runs import provenance, record
+from timescales.runs.record import Record
 from timescales.tasks.copy import Copy
 
 QUICK = [*QUICK, "logger=none"]
@@ -137,7 +138,7 @@ def test_a_run_that_cannot_begin_leaves_files_that_were_there(train, tmp_path, w
 
 
 def test_clear_removes_all_files_of_a_run_but_its_log(tmp_path):
-    record.write(tmp_path, {"id": "a", "status": "finished", "metrics": {}, "seconds": 0.0})
+    Record(id="a", status="finished").write(tmp_path)
     for name in ("last.pt", "best.pt", "curve.csv", "blocks.csv", "train.log"):
         (tmp_path / name).touch()
     record.clear(tmp_path)
@@ -148,15 +149,15 @@ def test_clear_removes_all_files_of_a_run_but_its_log(tmp_path):
     ("before", "after"), [("finished", "finished"), ("diverged", "diverged"), ("interrupted", "failed")]
 )
 def test_a_later_error_keeps_the_outcome(tmp_path, before, after):
-    record.write(tmp_path, {"id": "a", "status": before, "metrics": {}, "seconds": 0.0})
+    Record(id="a", status=before).write(tmp_path)
     record.failed(tmp_path, RuntimeError("the network is away"))
-    assert record.read(tmp_path)["status"] == after
+    assert Record.read(tmp_path).status == after
 
 
 def test_a_shortened_evaluation_is_part_of_the_record():
     assert record.shortened({"loop": {"max_eval_batches": 2}}) == ["loop.max_eval_batches"]
     assert record.shortened({"loop": {"max_eval_batches": None}}) == []
-    assert record.missing_data({"partial": ["loop.max_eval_batches", "MNIST subset"]}) == ["MNIST subset"]
+    assert Record(id="a", status="finished", partial=[record.CUT, "MNIST subset"]).missing_data == ["MNIST subset"]
 
 
 def test_a_bug_in_building_is_recorded(train, tmp_path, monkeypatch):
@@ -195,17 +196,17 @@ def test_a_copy_without_history_knows_its_commit_and_whether_it_was_changed(tmp_
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(provenance.paths, "ROOT", tmp_path)
-    assert provenance.provenance("cpu")["commit"] is None
+    assert provenance.provenance("cpu").commit is None
     note = tmp_path / provenance.NOTE
     note.parent.mkdir()
     note.write_text(f"0123456789 {provenance._sources()}\n")
-    assert provenance.provenance("cpu")["commit"] == "0123456789"
+    assert provenance.provenance("cpu").commit == "0123456789"
     (tmp_path / "timescales" / "measured.csv").write_text("what a benchmark writes there decides no number")
-    assert provenance.provenance("cpu")["commit"] == "0123456789"
+    assert provenance.provenance("cpu").commit == "0123456789"
     (tmp_path / "conf" / "b.yaml").write_text("changed")
-    assert provenance.provenance("cpu")["commit"] == "0123456789+"
+    assert provenance.provenance("cpu").commit == "0123456789+"
     note.write_text("half a line")
-    assert provenance.provenance("cpu")["commit"] is None
+    assert provenance.provenance("cpu").commit is None
 
 
 def test_the_note_for_a_copy_names_a_commit_or_says_that_there_is_none(monkeypatch):

@@ -1,19 +1,21 @@
 """Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost."""
 
 import pytest
+from made_up import made_row
 
 from timescales import paths
 from timescales.reports import markdown
 from timescales.runs import cost, metrics, provenance, store
+from timescales.runs.record import Record
 
 
 def test_values_of_two_trainings_of_a_run_are_never_mixed(tmp_path):
     for name, seconds, metric in (("a", 1.0, "last x"), ("b", 2.0, "last y"), ("c", 1.0, "last z")):
         (tmp_path / name).mkdir()
-        line = dict.fromkeys(store.COLUMNS) | {"id": "1", "seed": 0, "seconds": seconds, "commit": "c", metric: 0.5}
+        line = made_row({metric: 0.5}, id="1", seconds=seconds, commit="c")
         (tmp_path / name / "runs.csv").write_text(store.rows_text([line]))
     found = store.committed(tmp_path)["1"]
-    assert (found["last x"], found["last z"], found.get("last y")) == (0.5, 0.5, None)
+    assert (found.value("last x"), found.value("last z"), found.value("last y")) == (0.5, 0.5, None)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +37,8 @@ def test_what_a_table_reads_from_a_record(name, value):
         {"step": 20, "valid/accuracy": 0.6, "valid/loss": 0.2},
         {"step": 30, "epoch": 1.0, "valid/accuracy": 0.7, "valid/loss": 0.05},
     ]
-    record = {
-        "metrics": {"test/accuracy": 0.9},
-        "last": {"test/accuracy": 0.8},
-        "curve": curve,
-        "steps": 40,
-        "probes": {"a/b": 3.0},
-    }
+    record = Record(id="a", status="finished", curve=curve, steps=40, probes={"a/b": 3.0})
+    record.change(metrics={"test/accuracy": 0.9}, last={"test/accuracy": 0.8})
     found = metrics.metric(record, name)
     assert (found, type(found)) == (value, type(value))
 
@@ -65,40 +62,40 @@ def test_a_median_of_times_says_where_it_may_be_larger(values, median):
 
 def test_the_lstm_that_stopped_early_is_censored_where_it_stopped():
     """The copy task ended it as failed after 412,114 of 782,000 steps."""
-    row = store.committed()["8c702aa0450c"]
-    assert row["steps"] == 412114
-    assert str(row["steps to valid/accuracy >= 0.99"]) == ">412114"
+    found = store.committed()["8c702aa0450c"]
+    assert found.steps == 412114
+    assert str(found.value("steps to valid/accuracy >= 0.99")) == ">412114"
 
 
 def test_no_committed_run_is_censored_later_than_it_stopped():
-    for row in store.committed().values():
-        never = {key: value for key, value in row.items() if isinstance(value, metrics.Censored)}
-        assert set(never.values()) <= {row["steps"]}, row["id"]
+    for found in store.committed().values():
+        never = {key: value for key, value in found.values.items() if isinstance(value, metrics.Censored)}
+        assert set(never.values()) <= {found.steps}, found.id
 
 
 def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
     """A number for what computes, ">90" for what reads."""
     name = "steps to valid/accuracy >= 0.99"
     (tmp_path / "runs.csv").write_text(
-        store.rows_text([{"id": "a", name: metrics.Censored(90)}, {"id": "b", name: 90}])
+        store.rows_text([made_row({name: metrics.Censored(90)}, id="a"), made_row({name: 90}, id="b")])
     )
     assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
-    first, second = (row[name] for row in store.read_rows(tmp_path / "runs.csv"))
+    first, second = (found.value(name) for found in store.read_rows(tmp_path / "runs.csv"))
     assert (first, type(first), markdown.number(first)) == (90, metrics.Censored, ">90")
     assert (second, type(second), markdown.number(second)) == (90, int, "90")
 
 
 def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
-    rows = [{"status": state, "partial": part} for part in ("", "a part") for state in ("diverged", "failed")]
-    assert [store.counts(row, allow_partial=False) for row in rows] == [True, False, False, False]
-    assert [store.counts(row, allow_partial=True) for row in rows] == [True, False, True, False]
+    rows = [made_row(status=state, partial=part) for part in ("", "a part") for state in ("diverged", "failed")]
+    assert [found.counts(allow_partial=False) for found in rows] == [True, False, False, False]
+    assert [found.counts(allow_partial=True) for found in rows] == [True, False, True, False]
 
 
 def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path)
-    row = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
-    cost.write([row])
-    cost.write([row | {"machine": "loom"}, row | {"seconds": 80}])
+    timed = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
+    cost.write([timed])
+    cost.write([timed | {"machine": "loom"}, timed | {"seconds": 80}])
     assert [(row["machine"], row["seconds"]) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
     for here, seconds in (("abacus", 80.0), ("loom", 90.0)):
         monkeypatch.setattr(provenance, "processor", lambda here=here: here)
@@ -107,12 +104,11 @@ def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
 
 def test_the_longest_whole_run_of_a_kind_is_its_price(monkeypatch):
     monkeypatch.setattr(cost, "rows", lambda *_: [])
-    row = {"status": "finished", "partial": "", "seconds": 30.0}
-    others = [("b", row | {"partial": "MNIST subset"}), ("c", row | {"status": "diverged"})]
-    assert cost.prices([("a", row), ("a", row | {"seconds": 20.0}), *others]) == {"a": 30.0}
+    others = [("b", made_row(seconds=30.0, partial="MNIST subset")), ("c", made_row(seconds=30.0, status="diverged"))]
+    assert cost.prices([("a", made_row(seconds=30.0)), ("a", made_row(seconds=20.0)), *others]) == {"a": 30.0}
 
 
 def test_what_no_run_has_a_value_of_makes_no_column():
-    rows = [{"id": "a", "best test/loss": 1.0, "probe/x": None}, {"id": "b", "probe/x": None}]
+    rows = [made_row({"best test/loss": 1.0, "probe/x": None}), made_row({"probe/x": None}, id="b")]
     head = store.rows_text(rows).splitlines()[0].split(",")
     assert head == [*store.COLUMNS, "best test/loss"]

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from quick import QUICK
 
 from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import found, provenance, record, source, store
+from timescales.runs import found, provenance, source, store
+from timescales.runs.record import Record
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
 DECAY = ["--config-dir", str(TUTORIAL), *QUICK, "model=decay", "logger=csv"]
@@ -82,11 +84,11 @@ def test_rows_and_older_records(folder):
     assert today != provenance.golden("adding", *names[1:]) is not None
     (folder / "gate.py").write_text("x = 2\n")
     assert provenance.golden(*names) != today
-    row = {"golden": today, "run": "copy/gate/gate.Mine"}
-    assert store.stale(row)
-    assert not store.stale(row | {"golden": provenance.golden(*names)})
-    assert not store.stale({"golden": None, "run": "copy/gate"})  # from before sources were hashed
-    assert not record.stale({"golden": None, "config": config})
+    row = store.Row(id="a", status="finished", seed=0, axes={}, golden=today, run="copy/gate/gate.Mine")
+    assert row.stale
+    assert not replace(row, golden=provenance.golden(*names)).stale
+    assert not replace(row, golden=None, run="copy/gate").stale  # from before sources were hashed
+    assert not Record(id="a", status="finished", config=config).stale
     assert provenance.names({"task": {"name": "copy"}, "model": {"name": "lstm", "_target_": "timescales.LSTM"}}) == [
         "copy",
         "lstm",
@@ -96,6 +98,6 @@ def test_rows_and_older_records(folder):
 def test_a_word_of_the_source_is_said_where_there_is_one(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "golden", lambda task, model: "today")
     config = {"task": {"name": "copy"}, "model": {"name": "lstm"}}
-    record.write(tmp_path, {"id": "a", "status": "interrupted", "metrics": {}, "seconds": 0.0, "config": config})
+    Record(id="a", status="interrupted", config=config).write(tmp_path)
     with pytest.raises(ConfigError, match="was begun before its numbers changed: force=stale restarts it"):
         found.action(Run({"force": False, "resume": True, "task": {}}, "a", tmp_path), found.look(tmp_path))

@@ -10,7 +10,8 @@ import pytest
 import torch
 from quick import QUICK
 
-from timescales.runs import dashboards, loggers, record, tensorboard_run
+from timescales.runs import dashboards, loggers, tensorboard_run
+from timescales.runs.record import Record
 
 QUICK = [*QUICK, "model=plstm", "loop.max_steps=4", "loop.log_every=2"]
 
@@ -90,13 +91,13 @@ def begin(directory):
     """The record of a run that begins, with the least that a logger reads of it."""
     words = {part: {"name": part} for part in ("task", "model", "paper", "logger")}
     settings = {"id": "a1", "seed": 0, "group": "task-model-a1", "config": {**words, "loop": {}, "seed": 0}}
-    record.write(directory, {**settings, "status": "interrupted", "metrics": {}, "seconds": 0.0})
+    Record(**settings, status="interrupted").write(directory)
 
 
 def test_histograms_have_the_counts_in_their_bins(tmp_path):
     begin(tmp_path)
     log = tensorboard_run.TensorBoard(
-        tmp_path, record.read(tmp_path), lambda: [torch.tensor([1.0, 12.5, 99.9, 1e7])], 0
+        tmp_path, Record.read(tmp_path), lambda: [torch.tensor([1.0, 12.5, 99.9, 1e7])], 0
     )
     log.log({"valid/loss": 1.0}, 5)
     log.finish(None)
@@ -110,16 +111,16 @@ def test_histograms_have_the_counts_in_their_bins(tmp_path):
 
 def test_what_came_after_the_checkpoint_is_dropped_and_nothing_before_it(tmp_path):
     begin(tmp_path)
-    killed = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 0)
+    killed = tensorboard_run.TensorBoard(tmp_path, Record.read(tmp_path), lambda: [], 0)
     for step in range(0, 11, 2):
         killed.log({"train/loss_nats": float(step)}, step)  # and no `finish`: the process was killed
-    resumed = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 6)
+    resumed = tensorboard_run.TensorBoard(tmp_path, Record.read(tmp_path), lambda: [], 6)
     for step in range(8, 15, 2):
         resumed.log({"train/loss_nats": -float(step)}, step)
     resumed.finish(None)
     assert scalars(tmp_path)["train/loss_nats"] == {0: 0, 2: 2, 4: 4, 6: 6, 8: -8, 10: -10, 12: -12, 14: -14}
     assert hparams(tmp_path)[1] is None  # interrupted: it may continue
-    restarted = tensorboard_run.TensorBoard(tmp_path, record.read(tmp_path), lambda: [], 0)  # no checkpoint was there
+    restarted = tensorboard_run.TensorBoard(tmp_path, Record.read(tmp_path), lambda: [], 0)  # no checkpoint was there
     restarted.log({"train/loss_nats": 1.0}, 2)
     restarted.finish(None)
     assert scalars(tmp_path)["train/loss_nats"] == {2: 1.0}
@@ -214,9 +215,6 @@ def test_settings_are_numbers_booleans_and_text():
 
 
 def test_outcomes_without_a_value_are_left_out():
-    saved = {
-        "metrics": {"test/loss": None, "test/accuracy": 0.5, "valid/loss": 1.0},
-        "last": {"valid/loss": 2.0},
-        "best": None,
-    }
+    metrics = {"test/loss": None, "test/accuracy": 0.5, "valid/loss": 1.0}
+    saved = Record(id="a", status="finished", metrics=metrics, last={"valid/loss": 2.0})
     assert dashboards.outcome(saved) == {"test/accuracy": 0.5, "last/valid/loss": 2.0}

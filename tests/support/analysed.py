@@ -9,6 +9,7 @@ import torch
 from timescales import LSTM, PLSTM, URLSTM, plotting
 from timescales.analysis import study
 from timescales.analysis.run import Run
+from timescales.runs.record import Record
 from timescales.tasks import Copy, Dyck2, Frequency, VariableCopy, Words
 from timescales.training.awd import AWDModel
 from timescales.training.model import SequenceModel
@@ -57,16 +58,12 @@ DIRECTORIES = itertools.count()
 def run_of(model, task, initial=None, seed=0, directory=None, **settings):
     """A run that lies on no disk."""
     name = {PLSTM: "plstm", LSTM: "lstm", URLSTM: "ur"}.get(type(model.rnn), "gated")
-    found = {
-        "config": {
-            "task": {"name": "copy", "T": getattr(task, "T", None)},
-            "model": {"name": name, **settings},
-            "loop": {},
-        },
-        "seed": seed,
-        "steps": 10,
-        "status": "finished",
+    config = {
+        "task": {"name": "copy", "T": getattr(task, "T", None)},
+        "model": {"name": name, **settings},
+        "loop": {},
     }
+    found = Record(id="a", status="finished", config=config, seed=seed, steps=10)
     return Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 

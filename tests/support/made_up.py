@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from timescales.papers.table import Measure, Table, Threshold, expand
 from timescales.reports import markdown
 from timescales.reports.report import Report
 from timescales.runs.metrics import threshold
+from timescales.runs.store import Row
 
 TABLE = {
     "name": "made_up",
@@ -41,18 +43,28 @@ def quoted(claim: str | dict[str, Any]) -> dict[str, Any]:
     return {"quote": "One is better.", "at": "nobody 2021, section 1", **node}
 
 
+def made_row(told: Mapping[str, Any] | None = None, like: Row | None = None, **more: Any) -> Row:
+    """A row of a run, like another one where nothing else is told. What is no field of `Row` is a metric's value."""
+    given = {**(told or {}), **more}
+    like = like or Row(id="a", status="finished", seed=0, axes={})
+    stale = given.pop("stale", like.stale)
+    own = {each.name: given.pop(each.name) for each in fields(Row) if each.name in given}
+    made = replace(like, values={**like.values, **given}, **own)
+    vars(made)["stale"] = stale  # else its golden curve says so
+    return made
+
+
 def rows(values, model="plstm", status="finished", stale=False, **axes):
     """Rows of runs.csv with these accuracies (fractions), seeds from 0 on."""
     return [
-        {
-            "id": f"{model}{k}{axes}",
-            "axes": {"task": "copy", "model": model, "seed": k, **axes},
-            "seed": k,
-            "stale": stale,
-            "status": status,
-            "last test/accuracy": value,
-            "last valid/accuracy": value,
-        }
+        made_row(
+            {"last test/accuracy": value, "last valid/accuracy": value},
+            id=f"{model}{k}{axes}",
+            axes={"task": "copy", "model": model, "seed": k, **axes},
+            seed=k,
+            stale=stale,
+            status=status,
+        )
         for k, value in enumerate(values)
     ]
 

@@ -10,17 +10,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from made_up import made_row
 
 from timescales.analysis import bins
 from timescales.papers.table import FAILING, OFTENER, Claim, Table, Threshold, column, expand, matches
 from timescales.runs.metrics import Censored, is_steps
+from timescales.runs.store import Row
 
 Axes = Mapping[str, Any]
 Node = tuple[str, str]  # a column of runs.csv, and the settings of runs but for the seed (and the learning rate)
 LIMIT = 10**6  # steps of a run that never reaches a threshold
 
 
-def perfect_rows(table: Table) -> list[dict[str, Any]]:
+def perfect_rows(table: Table) -> list[Row]:
     """A row for each run of the paper's size.
 
     A printed value is the mean of its runs, with the printed spread (a quarter of the tolerance where none is printed).
@@ -44,8 +46,8 @@ def _decisive(table: Table) -> list[Claim]:
 def _pairs(table: Table, claim: Claim, runs: list[Axes]) -> Iterator[tuple[Node, Node]]:
     """The two nodes that a claim compares, in each of its groups."""
     first, second = claim.columns
-    for sides in claim.groups([{"axes": axes} for axes in runs]).values():
-        a, *b = ([_settings(table, row["axes"]) for row in side] for side in sides)
+    for sides in claim.groups(runs, lambda axes: axes).values():
+        a, *b = ([_settings(table, axes) for axes in side] for side in sides)
         for one in dict.fromkeys(a):
             for other in dict.fromkeys(b[0]) if b and not claim.than else [one]:
                 yield (first, one), (second, other)
@@ -73,21 +75,21 @@ def _levels(table: Table, runs: list[Axes]) -> tuple[dict[Node, int], dict[str, 
     raise AssertionError(f"{table.name}: its conclusions contradict each other")
 
 
-def _row(
-    table: Table, runs: list[Axes], axes: Axes, levels: Mapping[Node, int], better: Mapping[str, str]
-) -> dict[str, Any]:
-    row = {"id": str(axes), "axes": axes, "seed": axes["seed"], "status": "finished", "stale": False, "blocks": None}
+def _row(table: Table, runs: list[Axes], axes: Axes, levels: Mapping[Node, int], better: Mapping[str, str]) -> Row:
+    values: dict[str, float] = {}
     fails = _thresholds(table, axes)
-    row |= {column(told.metric, table.select): _value_for(told, not failing) for told, failing in fails.items()}
+    values |= {column(told.metric, table.select): _value_for(told, not failing) for told, failing in fails.items()}
     for name in better:
         if (name, _settings(table, axes)) in levels:
-            row[name] = _of_level(table, name, better[name], levels[name, _settings(table, axes)], _place(runs, axes))
+            level = levels[name, _settings(table, axes)]
+            values[name] = _of_level(table, name, better[name], level, _place(runs, axes))
             if is_steps(name) and any(fails.values()):
-                row[name] = Censored(LIMIT)
+                values[name] = Censored(LIMIT)
     for cell in table.cells:
         if cell.value is not None and not cell.compute and matches(axes, cell.where):
-            row[cell.column] = (cell.value + _away(cell, runs, axes)) / cell.scale
-    return row | ({"blocks": _blocks(row)} if "bins" in table.probe else {})
+            values[cell.column] = (cell.value + _away(cell, runs, axes)) / cell.scale
+    blocks = _blocks(values) if "bins" in table.probe else None
+    return made_row(values, id=str(axes), axes=axes, seed=axes["seed"], blocks=blocks)
 
 
 def _thresholds(table: Table, axes: Axes) -> dict[Threshold, bool]:
@@ -135,7 +137,7 @@ def _away(cell: Any, runs: list[Axes], axes: Axes) -> float:
     return float(sd * places[apart.index(json.dumps(dict(axes), sort_keys=True))] / spread)
 
 
-def _blocks(row: Mapping[str, Any]) -> str:
+def _blocks(row: Mapping[str, float]) -> str:
     """Losses of 20 blocks of words that give the row's perplexities."""
     whole = row.get("probe/bins/all", 100.0)
     nats = [math.log(row.get(f"probe/bins/{name}", whole)) for name in bins.NAMES]

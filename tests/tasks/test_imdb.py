@@ -13,6 +13,7 @@ from scipy import stats
 from timescales import LSTM, PLSTM
 from timescales.config.run import Run
 from timescales.runs import record
+from timescales.runs.record import Record
 from timescales.tasks import IMDB
 from timescales.training import checkpoint
 from timescales.training.model import SequenceModel
@@ -161,7 +162,7 @@ def test_a_run_on_a_part_is_marked(films, train, tmp_path):
     small = ["task.steps=8", "task.valid_size=40", "model.hidden_size=3", "loop.max_steps=2", "logger=none"]
     done = train("task=imdb", *small, f"data_root={films}", "run_dir=here", "task.allow_partial=true")
     assert done.status == 0, done
-    said = record.read(tmp_path / "here")["partial"]
+    said = Record.read(tmp_path / "here").partial
     assert len(said) == 2
     assert "GloVe subset: 8 of 400,000 vectors" in said[1]
     refused = train("task=imdb", *small, f"data_root={films}", "run_dir=there")
@@ -195,9 +196,9 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
         f"data_root={films}",
     ]
     assert train(*words, "loop.max_steps=2").status == 0
-    found = record.read(tmp_path / "here")
+    found = Record.read(tmp_path / "here")
     last = checkpoint.load(tmp_path / "here" / "last.pt")
-    assert last["lacks"] == found["partial"]
+    assert last["lacks"] == found.partial
     checkpoint.save(tmp_path / "here" / "last.pt", last | {"lacks": []})
     record.update(tmp_path / "here", status="interrupted")
     refused = train(*words, "loop.max_steps=2")
@@ -205,10 +206,10 @@ def test_a_run_goes_on_only_with_the_data_it_was_begun_on(films, train, tmp_path
     assert "was begun on other data (the whole; now IMDB subset: 400 of" in refused.err
     # Neither a kill before the data are loaded nor a lost record makes another run of it.
     checkpoint.save(tmp_path / "here" / "last.pt", last)
-    record.start(tmp_path / "here", Run(found["config"], found["id"], tmp_path / "here"))
+    record.start(tmp_path / "here", Run(found.config, found.id, tmp_path / "here"))
     assert train(*words, "loop.max_steps=2").status == 0
-    assert record.read(tmp_path / "here")["metrics"] == found["metrics"]
+    assert Record.read(tmp_path / "here").metrics == found.metrics
     (tmp_path / "here" / "record.json").unlink()
     assert train(*words, "loop.max_steps=2").status == 0
-    again = record.read(tmp_path / "here")
-    assert (again["metrics"], again["partial"]) == (found["metrics"], found["partial"])
+    again = Record.read(tmp_path / "here")
+    assert (again.metrics, again.partial) == (found.metrics, found.partial)

@@ -1,6 +1,7 @@
 """A task that gets harder in training: N grows after solved validations, through interruptions, for each seed alone."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -137,13 +138,13 @@ def test_the_record_is_of_the_last_N_however_the_run_ends(tmp_path, overrides):
     for seed in range(4):  # of some the last validation is solved: N does not grow any more
         run = single(overrides, tmp_path, (seed,))[0]
         last = run.progress.curve[-1]
-        best = next(row for row in run.progress.curve if row["step"] == run.progress.best["step"])
+        best = next(row for row in run.progress.curve if row["step"] == run.progress.best.step)
         assert best["valid/N"] == last["valid/N"] == run.task.N
         again = single(overrides, tmp_path, (seed,))[0]  # ended, but its outcome was not written
         assert (again.progress.step, again.task.N) == (run.progress.step, run.task.N)
         found = outcome.outcome(again)
-        assert found["metrics"]["test/N"] == found["last"]["test/N"] == last["valid/N"]
-        assert found == outcome.outcome(run) | {"seconds": found["seconds"]}
+        assert found.metrics["test/N"] == found.last["test/N"] == last["valid/N"]
+        assert found == replace(outcome.outcome(run), seconds=found.seconds)
 
 
 def test_a_solved_curriculum_ends_the_run(tmp_path):

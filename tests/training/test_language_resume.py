@@ -55,8 +55,8 @@ def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(text_root, tmp_
     weights = [run.model.state_dict().values() for run in (whole, resumed)]
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
     outcomes = [outcome(whole), outcome(resumed)]
-    assert outcomes[0]["metrics"] == outcomes[1]["metrics"]
-    assert outcomes[0]["last"] == outcomes[1]["last"]
+    assert outcomes[0].metrics == outcomes[1].metrics
+    assert outcomes[0].last == outcomes[1].last
 
 
 @pytest.mark.parametrize(("name", "stops"), [("characters", (1, 3)), ("words", (2, 6))])
@@ -109,5 +109,5 @@ def test_averaged_weights_are_validated_saved_and_tested(text_root, tmp_path):
     assert not torch.equal(raw["vectors"], averages["vectors"])
     assert run.progress.curve[-1]["valid/perplexity"] == expected["valid"]["perplexity"]
     result = outcome(run)
-    assert result["metrics"]["test/perplexity"] == result["last"]["test/perplexity"] == expected["test"]["perplexity"]
+    assert result.metrics["test/perplexity"] == result.last["test/perplexity"] == expected["test"]["perplexity"]
     assert all(torch.equal(value, averages[key]) for key, value in model.state_dict().items())

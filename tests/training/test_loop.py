@@ -17,6 +17,7 @@ from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
+from timescales.training.best import Best
 from timescales.training.memory import timescale_quantiles, timescale_values
 from timescales.training.model import SequenceModel
 from timescales.training.outcome import outcome
@@ -61,15 +62,15 @@ def test_best_step_is_chosen_on_validation(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "evaluate_all", evaluate)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=4))
-    assert run.progress.best == {"metric": "valid/accuracy", "value": 0.4, "step": 10}  # the first of equals
+    assert run.progress.best == Best("valid/accuracy", 0.4, 10)  # the first of equals
     result = outcome(run)
-    assert result["metrics"]["valid/accuracy"] == 0.4
-    assert result["last"]["valid/accuracy"] == 0.2
+    assert result.metrics["valid/accuracy"] == 0.4
+    assert result.last["valid/accuracy"] == 0.2
     assert torch.equal(run.model.readout.bias, weights[2])
     kept = checkpoint.load(tmp_path / "run" / "best.pt")
     assert kept["step"] == 10
     assert torch.equal(kept["model"]["readout.bias"], weights[2])
-    assert result["metrics"]["test/loss"] != result["last"]["test/loss"]
+    assert result.metrics["test/loss"] != result.last["test/loss"]
 
 
 def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch):
@@ -84,7 +85,7 @@ def test_a_validation_that_is_not_finite_is_never_the_best(tmp_path, monkeypatch
 
     monkeypatch.setattr(loop, "evaluate_all", evaluate)
     run = fit(tmp_path / "run", LoopSettings(max_epochs=2))
-    assert (run.progress.stopped, run.progress.best["step"]) == ("diverged", 5)
+    assert (run.progress.stopped, run.progress.best.step) == ("diverged", 5)
     outcome(run)
     assert torch.equal(run.model.readout.bias, weights[0])
     assert not torch.equal(weights[0], weights[1])
@@ -168,9 +169,9 @@ def test_a_loss_that_is_not_finite_ends_the_run_as_diverged(tmp_path, monkeypatc
     assert run.progress.stopped == "diverged"
     assert (run.progress.step, run.progress.diverged_at) == (noticed, bad_step)
     result = outcome(run)
-    assert result["status"] == "diverged"
-    assert result["last"] == {}
-    assert math.isfinite(result["metrics"]["test/loss"])  # of the best weights before
+    assert result.status == "diverged"
+    assert result.last == {}
+    assert math.isfinite(result.metrics["test/loss"])  # of the best weights before
 
 
 @pytest.mark.parametrize(("bad_step", "log_every", "found"), [(8, 6, 8), (10, 6, 10), (7, 100, 7), (None, 3, 10)])
@@ -241,7 +242,7 @@ def test_seconds_are_of_the_training_without_its_checkpoints_and_times(tmp_path,
 
 
 def test_better():
-    best = {"value": 0.5}
+    best = Best("valid/accuracy", 0.5, 1)
     assert better(0.6, best, "max")
     assert not better(0.5, best, "max")
     assert better(0.4, best, "min")

@@ -11,6 +11,7 @@ from timescales.config.compose import composing
 from timescales.config.run import run_of
 from timescales.experiment import execute, queue
 from timescales.runs import cost, lock, record
+from timescales.runs.record import Record
 from timescales.training import checkpoint
 from timescales.training.run import resume_step
 
@@ -47,11 +48,11 @@ def test_every_seed_leaves_the_record_of_its_single_run(train, tmp_path):
     for seed in (1, 2, 3):
         assert train(*QUICK, f"seed={seed}", f"run_dir=single/{seed}").status == 0
         (place,) = (tmp_path / "runs").glob(f"copy-gru-s{seed}-*")
-        found, alone = (record.read(d) for d in (place, tmp_path / "single" / str(seed)))
-        close({key: found[key] for key in KEYS}, {key: alone[key] for key in KEYS}, 1e-5)
-        del found["config"]["run_dir"], alone["config"]["run_dir"]
-        assert found["config"] == alone["config"]
-        assert place.name.endswith(found["id"])
+        found, alone = (Record.read(d) for d in (place, tmp_path / "single" / str(seed)))
+        close(*({key: saved.content()[key] for key in KEYS} for saved in (found, alone)), 1e-5)
+        del found.config["run_dir"], alone.config["run_dir"]
+        assert found.config == alone.config
+        assert place.name.endswith(found.id)
         lines = [(d / "curve.csv").read_text().splitlines() for d in (place, tmp_path / "single" / str(seed))]
         assert [len(text) for text in lines] == [len(lines[0])] * 2
     again = train(*QUICK, "seed=1", "seeds=3")
@@ -99,9 +100,9 @@ def test_a_seed_that_is_run_elsewhere_is_left_alone(train, tmp_path):
         outcome = train(*QUICK, "seeds=2")
         assert outcome.status == 1
         assert "is being run by process" in outcome.err
-        assert record.read(place)["status"] == "interrupted"
+        assert Record.read(place).status == "interrupted"
     others = [d for d in (tmp_path / "runs").iterdir() if d != place]
-    assert [record.read(d)["status"] for d in others] == ["finished"]  # the rest is trained
+    assert [Record.read(d).status for d in others] == ["finished"]  # the rest is trained
 
 
 def test_the_fused_engine_takes_one_seed_at_a_time(train, tmp_path):

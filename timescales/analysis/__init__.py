@@ -30,6 +30,7 @@ from timescales.analysis.study import Study
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.files import write_atomic
 from timescales.runs import lock, record
+from timescales.runs.record import Record
 
 __all__ = [
     "ANALYSES",
@@ -94,7 +95,7 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     and task.
     """
     run = load(directory, weights_for(name))
-    if run.record["status"] not in record.ENDED:  # the values would stay when the weights have changed
+    if not run.record.ended:  # the values would stay when the weights have changed
         raise ConfigError(f"{directory} has not ended: let it finish, or continue it with resume=true, then try again")
     module = _module(name)
     with _held(run):
@@ -112,7 +113,7 @@ def study_run(run: Run, name: str) -> Study:
     """
     study = _module(name).study(run)
     notes = list(study.notes)
-    if run.record["status"] in record.ENDED:  # a run that goes on writes its record itself
+    if run.record.ended:  # a run that goes on writes its record itself
         try:
             with _held(run):
                 _keep(run.directory, name, study.values)
@@ -139,16 +140,16 @@ def _module(name: str) -> ModuleType:
 def _held(run: Run) -> Iterator[None]:
     """Hold the lock of an ended run. Raises ConfigError if another process holds it, or has trained the run again."""
     with lock.hold(run.directory):
-        now = record.read(run.directory)
+        now = Record.read(run.directory)
         same = ("status", "steps", "seconds", "commit")
-        if now is None or any(now.get(key) != run.record.get(key) for key in same):
+        if now is None or any(getattr(now, key) != getattr(run.record, key) for key in same):
             raise ConfigError(f"{run.directory} was trained again meanwhile: analyse it again")
         yield
 
 
 def _keep(directory: Path, name: str, values: Mapping[str, float]) -> None:
     """Put an analysis' values into the record of a finished run, in place of its earlier values."""
-    content = record.read(directory)
+    content = Record.read(directory)
     assert content is not None, "the run was loaded from there"
-    others = {key: value for key, value in content.get("probes", {}).items() if not key.startswith(f"{name}/")}
+    others = {key: value for key, value in content.probes.items() if not key.startswith(f"{name}/")}
     record.update(directory, probes=others | {f"{name}/{key}": value for key, value in values.items()})

@@ -95,7 +95,7 @@ def titles(runs: Sequence[Run]) -> list[str]:
     names = {}
     for group in groups(runs):
         for run in group.runs:
-            seed = f", seed {run.record['seed']}" if len(group.runs) > 1 else ""
+            seed = f", seed {run.record.seed}" if len(group.runs) > 1 else ""
             names[run.directory.resolve()] = group.name + seed
     return [names[run.directory.resolve()] for run in runs]
 

@@ -60,7 +60,7 @@ def compare(runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Seq
 
 def curve(run: Run) -> list[dict[str, float]]:
     """The validations of a run, from its record or, if it has not ended, from its curve.csv."""
-    rows = run.record["curve"] or csv_rows(run.directory / "curve.csv")
+    rows = run.record.curve or csv_rows(run.directory / "curve.csv")
     points = [{k: float(v) for k, v in row.items() if v not in ("", None) and k != Curve.CHECK} for row in rows]
     points = [point | {"step": int(point["step"])} for point in points]
     return [point for point in points if any(key.startswith("valid/") for key in point)]
@@ -114,7 +114,7 @@ def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str)
 
 
 def _draw_chance(ax: Any, runs: Sequence[Run]) -> None:
-    chances = {run.record.get("chance") for run in runs}
+    chances = {run.record.chance for run in runs}
     for chance in sorted(chance for chance in chances if chance is not None):
         ax.axhline(chance, color="#bbbbbb", ls=":", lw=1, label=f"chance, {chance:.3g}")
 

@@ -16,6 +16,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_age, needs_copy
 from timescales.analysis.run import Run
 from timescales.analysis.study import Study, by_unit
+from timescales.runs.store import Row
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
 from timescales.training.model import SequenceModel
@@ -162,32 +163,32 @@ def later_reset(model: SequenceModel, task: Copy) -> Tensor:
     return ages_before_signal(model, task) >= task.T / 2
 
 
-def t(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def t(rows: Sequence[Row]) -> float | None:
     """Student's t of the decay factors p at the shorter delay against those at the longer one (pooled variance).
 
     As the paper's numbers imply (t = d sqrt(128 / 2)), the test is over the units of one model per delay: the models
     with the smallest seed that both delays have. The delays are T = 200 and 500 or, if these are missing, the shortest
     and the longest one. None without such a pair.
 
-    rows: of several runs, as tables compute from them, with "axes", "seed" and the values of `measure`.
+    rows: of several runs, as tables compute from them, with the values of `measure`.
     """
     pair = _pair(rows)
     return None if pair is None else _two_samples(*pair)["t"]
 
 
-def cohens_d(rows: Sequence[Mapping[str, Any]]) -> float | None:
+def cohens_d(rows: Sequence[Row]) -> float | None:
     """Cohen's d of the same comparison: the difference of means over the pooled standard deviation."""
     pair = _pair(rows)
     return None if pair is None else _two_samples(*pair)["cohens_d"]
 
 
-def _pair(rows: Sequence[Mapping[str, Any]]) -> tuple[Units, Units] | None:
+def _pair(rows: Sequence[Row]) -> tuple[Units, Units] | None:
     """The units at the shorter and at the longer delay, of one seed."""
     by_delay: dict[int, dict[int, Units]] = {}
     for row in rows:
-        mean, sd, n = (row.get(f"probe/reset_units/{key}") for key in ("p_mean", "p_sd", "units"))
-        if mean is not None and sd is not None and n is not None and "task.T" in row["axes"]:
-            by_delay.setdefault(row["axes"]["task.T"], {})[row["seed"]] = Units(mean, sd, n)
+        mean, sd, n = (row.value(f"probe/reset_units/{key}") for key in ("p_mean", "p_sd", "units"))
+        if mean is not None and sd is not None and n is not None and "task.T" in row.axes:
+            by_delay.setdefault(row.axes["task.T"], {})[row.seed] = Units(mean, sd, n)
     if len(by_delay) < 2:
         return None
     short, long = PRINTED if set(PRINTED) <= set(by_delay) else (min(by_delay), max(by_delay))

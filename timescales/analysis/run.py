@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from timescales.errors import ConfigError
 from timescales.files import csv_rows
-from timescales.runs import record
+from timescales.runs.record import Record
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ class Run:
     """
 
     directory: Path
-    record: dict[str, Any]
+    record: Record
     model: SequenceModel
     initial: SequenceModel
     task: Task
@@ -38,7 +38,7 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The configuration of the run."""
-        return self.record["config"]
+        return self.record.config
 
     @functools.cached_property
     def forget(self) -> list[Tensor]:
@@ -73,10 +73,10 @@ class Run:
     @property
     def title(self) -> str:
         """Task, model, seed and steps, for the titles of pictures."""
-        steps, task = self.record.get("steps"), self.config["task"]
+        steps, task = self.record.steps, self.config["task"]
         corpus = task.get("corpus")
         task_name = task["name"] if corpus is None or task["name"].startswith(corpus) else f"{task['name']} ({corpus})"
-        title = f"{task_name}, {self.config['model']['name']}, seed {self.record['seed']}"
+        title = f"{task_name}, {self.config['model']['name']}, seed {self.record.seed}"
         return title + (f", {steps:,} steps" if steps else "")
 
 
@@ -102,17 +102,17 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
     from timescales.training import build
 
     directory = Path(directory)
-    found = record.read(directory)
+    found = Record.read(directory)
     if found is None:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")
-    config: dict[str, Any] = {**found["config"], "engine": "auto", "device": "auto"}
+    config: dict[str, Any] = {**found.config, "engine": "auto", "device": "auto"}
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
     initial = copy.deepcopy(model)
     if weights is not None:
-        content = _load_weights(model, directory, weights, record.state(found).ended)
-        trained = content.get("progress") or {"curve": found["curve"], "step": found["steps"]}
+        content = _load_weights(model, directory, weights, found.ended)
+        trained = content.get("progress") or {"curve": found.curve, "step": found.steps}
         task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])  # as when training ended
     return Run(directory, found, model.eval(), initial.eval(), task)
 

@@ -25,6 +25,7 @@ from timescales.config.compose import composing
 from timescales.errors import ConfigError
 from timescales.nn.inits import timescale_of_gate
 from timescales.nn.rnn import TORCH_WEIGHTS
+from timescales.runs.record import Record
 
 # The analyses of a file: those that need no weights from before the training.
 ANALYSES = ("timescale_law", "routing", "word_ablation")
@@ -226,7 +227,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
                 f"{path}: its {what} is {sizes}: choose the text that it was trained on, by task or data_root"
             )
     model.load_state_dict(own | wanted)
-    found = {"config": config, "seed": config["seed"], "status": "a file of weights"}
+    found = Record(id="", status="a file of weights", config=config, seed=config["seed"])
     run = OfFile(path, found, model.eval(), model, task)
     return run, [] if weights.readout is None else _remarks(run)
 

@@ -13,6 +13,8 @@ from omegaconf import DictConfig
 from timescales import paths
 from timescales.config import check, identity
 
+Axes = Mapping[str, Any]  # settings by which a run is asked for, in a sweep or a table
+
 
 @dataclass(frozen=True)
 class Run:
@@ -26,7 +28,7 @@ class Run:
     config: dict[str, Any]
     id: str
     directory: Path
-    axes: Mapping[str, Any] = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
     command: tuple[str, ...] = ()
     note: str = ""
     origin: Path | None = None  # the directory of the run that it continues (extend=RUN_DIR)

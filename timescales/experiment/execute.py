@@ -27,6 +27,7 @@ from timescales.experiment import extend
 from timescales.files import append
 from timescales.runs import found, lock, metrics, record
 from timescales.runs.found import Action
+from timescales.runs.record import Record
 
 if TYPE_CHECKING:  # torch is imported when a run is known to be needed
     from timescales.runs.loggers import Loggers
@@ -70,8 +71,9 @@ def unfinished(run: Run) -> Action | None:
     if action is not Action.SKIP:
         return action
     saved = there.record
-    again = f"stale: {record.what_changed(saved)} since; force=stale" if there.stale else "force=true"
-    print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {record.summary(saved)}")
+    assert saved is not None
+    again = f"stale: {saved.what_changed} since; force=stale" if saved.stale else "force=true"
+    print(f"finished, skipped: {run.directory} ({again} runs it again)\n  {saved.summary}")
     return None
 
 
@@ -107,16 +109,16 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         saved = record.start(directory, run, restart)
     extend.begin(run, task.partial)
     settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
-    saved |= {
-        "config": config,
-        "device": config["device"],
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "chance": task.chance(),
-        "select": task.spec.select,
-        "timescales": {"start": memory.timescale_quantiles(model)},
-        "partial": record.shortened(config) + task.partial,
-    }
-    record.write(directory, saved)
+    saved.change(
+        config=config,
+        device=config["device"],
+        parameters=sum(p.numel() for p in model.parameters()),
+        chance=task.chance(),
+        select=task.spec.select,
+        timescales={"start": memory.timescale_quantiles(model)},
+        partial=record.shortened(config) + task.partial,
+    )
+    saved.write(directory)
     log = loggers.open_all(saved, directory, step, settings, task, model.rnn.timescales, held.check)
     try:
         if step == 0:
@@ -131,17 +133,19 @@ def end(run: TrainingRun) -> str:
     """Test a trained model, write the outcome into its record and close the loggers; returns the status."""
     from timescales.training import memory, outcome
 
+    saved = run.record
     assert run.directory is not None
+    assert saved is not None
     quantiles = memory.timescale_quantiles(run.model)
     run.log(memory.timescale_values(quantiles), run.progress.step)
     result = outcome.outcome(run)
     log = cast("Loggers", run.log)
     log.check()
-    run.record |= {"timescales": run.record["timescales"] | {"end": quantiles}, **result}
-    record.write(run.directory, run.record)
-    log.finish(run.record)
-    print(f"{run.directory}\n  {record.summary(run.record)}")
-    return str(run.record["status"])
+    saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
+    saved.write(run.directory)
+    log.finish(saved)
+    print(f"{run.directory}\n  {saved.summary}")
+    return saved.status
 
 
 def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
@@ -154,7 +158,7 @@ def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
         with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
             append(run.directory / "train.log", "".join(traceback.format_exception(error)))
     if training is not None:
-        cast("Loggers", training.log).finish(record.read(run.directory))
+        cast("Loggers", training.log).finish(Record.read(run.directory))
 
 
 # --- a sweeper that searches, such as Optuna's ------------------------------------------------------------------------
@@ -195,8 +199,8 @@ def value_of(runs: Sequence[Run]) -> float:
     """What a sweeper that searches is told of runs that differ in their seeds: the mean of their best validations."""
     values = []
     for run in runs:
-        saved = record.read(run.directory)
-        if saved is None or saved.get("select") is None:
+        saved = Record.read(run.directory)
+        if saved is None or saved.select is None:
             raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
         values.append(metrics.selected(saved))
     return statistics.fmean(values)

@@ -58,7 +58,7 @@ class Queue:
 
     def _seconds(self, run: Run) -> float | None:
         outcome = self.plan.found[run.directory].outcome
-        return None if outcome is None else outcome["seconds"]
+        return None if outcome is None else outcome.seconds
 
     def ended(self, run: Run) -> bool:
         """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
@@ -286,10 +286,10 @@ def deadline(minutes: float | None) -> Iterator[Callable[[], bool]]:
 
 def missing_analyses(directory: Path, names: Sequence[str]) -> list[str]:
     """Which of a table's analyses have no result in the record of a finished run."""
-    saved = record.read(directory)
-    if saved is None or record.state(saved) is not record.State.FINISHED:
+    saved = record.Record.read(directory)
+    if saved is None or saved.state is not record.State.FINISHED:
         return []
-    done = {key.partition("/")[0] for key in saved.get("probes", {})}
+    done = {key.partition("/")[0] for key in saved.probes}
     return [name for name in names if name not in done]
 
 
@@ -300,15 +300,15 @@ def outcomes(queue: Queue) -> list[str]:
     """
     runs = queue.plan.runs
     differ = [key for key in varying([run.axes for run in runs]) if key not in NO_SETTING]
-    finished: dict[str, list[dict[str, float]]] = {}
+    finished: dict[str, list[dict[str, float | None]]] = {}
     requested: Counter[str] = Counter()
     for run in runs:
         setting = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
         metrics = finished.setdefault(setting, [])
         requested[setting] += 1
-        saved = record.read(run.directory) if queue.ended(run) else None
-        if saved is not None and record.state(saved) is record.State.FINISHED:
-            metrics.append(saved["metrics"])
+        saved = record.Record.read(run.directory) if queue.ended(run) else None
+        if saved is not None and saved.state is record.State.FINISHED:
+            metrics.append(saved.metrics)
     return [f"{setting or 'all'}: {_outcome(metrics, requested[setting])}" for setting, metrics in finished.items()]
 
 

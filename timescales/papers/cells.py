@@ -69,7 +69,7 @@ def judge_selection(results: Sequence[CellResult], select: Select, rows: Sequenc
 
 
 def _own(cell: Cell, rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if matches(row["axes"], cell.where)]
+    return [row for row in rows if matches(row.axes, cell.where)]
 
 
 def _sample_of(cell: Cell, own: Sequence[Row]) -> Sample:
@@ -88,9 +88,9 @@ def _computed_sample(cell: Cell, own: Sequence[Row]) -> Sample:
 def _sample(cell: Cell, own: Sequence[Row]) -> Sample:
     """The mean (or the best) of runs; of learning rates with reduce: best_lr those at the best one alone."""
     values = sorted(
-        (row["seed"], in_unit(cell, row[cell.column]))
+        (row.seed, in_unit(cell, value))
         for row in own
-        if cell.succeeded(row) and row.get(cell.column) is not None
+        if cell.succeeded(row) and (value := row.value(cell.column)) is not None
     )
     numbers = [value for _, value in values]
     sample = Sample(values, n=len(values))
@@ -128,7 +128,7 @@ def _with_failures(cell: Cell, sample: Sample, own: Sequence[Row], rated: Sequen
 
 def fewest(rows: Sequence[Row]) -> int:
     """How many runs the setting has that has the fewest; 0 without any runs."""
-    return min(Counter(group(row["axes"]) for row in rows).values(), default=0)
+    return min(Counter(group(row.axes) for row in rows).values(), default=0)
 
 
 def _gap(cell: Cell, sample: Sample, own: Sequence[Row]) -> Gap | None:
@@ -157,7 +157,7 @@ def _errors(cell: Cell, value: float, sample: Sample, own: Sequence[Row]) -> tup
     if cell.reduce == "max":
         rates: dict[Any, list[float]] = {}
         for row in own:
-            rates.setdefault(row["axes"].get("optimizer.lr"), []).extend(_values(cell, [row]))
+            rates.setdefault(row.axes.get("optimizer.lr"), []).extend(_values(cell, [row]))
         best = error_of_best([[cell.scale * x for x in values] for values in rates.values() if values], cell.higher)
         return None if best is None else (both := Error(best.se * math.sqrt(2), best.df), both, both)
     ours = _moments(sample)
@@ -204,7 +204,7 @@ def _verdict(
     """What a cell's runs say; own: all of them."""
     if cell.value is None:
         return Verdict(Word.BLANK)
-    if any(row["stale"] for row in own):
+    if any(row.stale for row in own):
         return Verdict(Word.STALE)
     why = out_of_reach(cell)
     kind = Word.CANNOT if why else Word.NOT_RUN
@@ -256,7 +256,7 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
         return list(rows)
     rates: dict[Any, list[Row]] = {}
     for row in rows:
-        rates.setdefault(row["axes"]["optimizer.lr"], []).append(row)
+        rates.setdefault(row.axes["optimizer.lr"], []).append(row)
     means = {}
     for rate, at_rate in rates.items():
         values = _values(measure, at_rate)
@@ -271,16 +271,16 @@ def at_best_rate(measure: Measure, rows: Sequence[Row]) -> list[Row]:
 def _values(measure: Measure, rows: Sequence[Row]) -> list[float]:
     """The values of the runs that succeeded, in a record's unit."""
     column = measure.column
-    return [row[column] for row in rows if measure.succeeded(row) and row.get(column) is not None]
+    return [value for row in rows if measure.succeeded(row) and (value := row.value(column)) is not None]
 
 
 def _at_rate_of_best(measure: Measure, rows: Sequence[Row]) -> Sequence[Row]:
     """With reduce: max the runs at the learning rate of the best value (papers count its failures); otherwise all."""
-    good = [row for row in rows if measure.succeeded(row) and row.get(measure.column) is not None]
-    if measure.reduce != "max" or not good or "optimizer.lr" not in good[0]["axes"]:
+    good = [row for row in rows if measure.succeeded(row) and row.value(measure.column) is not None]
+    if measure.reduce != "max" or not good or "optimizer.lr" not in good[0].axes:
         return rows
-    best = measure.best(good, key=lambda row: row[measure.column])
-    return [row for row in rows if row["axes"]["optimizer.lr"] == best["axes"]["optimizer.lr"]]
+    best = measure.best(good, key=lambda row: row.values[measure.column])
+    return [row for row in rows if row.axes["optimizer.lr"] == best.axes["optimizer.lr"]]
 
 
 def computed(name: str, rows: Sequence[Row]) -> float | None:

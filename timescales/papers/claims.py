@@ -29,7 +29,7 @@ decide, or of which a side has no run that succeeded, cannot be decided.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ from timescales.papers.significance import (
     two_one_sided,
     welch,
 )
-from timescales.papers.table import FAILING, OFTENER, WITHIN, Claim, Row
+from timescales.papers.table import FAILING, OFTENER, WITHIN, Axes, Claim, Row
 from timescales.papers.verdict import (
     ALPHA,
     ClaimResult,
@@ -113,13 +113,13 @@ class Values:
 
 
 def judge_claims(
-    claims: Sequence[Claim], rows: Sequence[Row], planned: Iterable[Mapping[str, Any]] | None = None
+    claims: Sequence[Claim], rows: Sequence[Row], planned: Sequence[Axes] | None = None
 ) -> list[ClaimResult]:
     """Judge all claims of a table by the runs that have ended.
 
     planned: the axes of all runs that there will be (None: no more).
     """
-    expected = None if planned is None else [{"axes": axes} for axes in planned]
+    expected = [row.axes for row in rows] if planned is None else planned
     found = [_finding(claim, rows, expected) for claim in claims]
     verdicts: dict[int, Verdict] = {}
     for decides in (True, False):  # what we only look at must not change what is said of the table
@@ -128,14 +128,14 @@ def judge_claims(
     return [ClaimResult(claim, verdicts[k], found[k][1]) for k, claim in enumerate(claims)]
 
 
-def _finding(claim: Claim, rows: Sequence[Row], planned: Sequence[Row] | None) -> tuple[Finding, Numbers | None]:
+def _finding(claim: Claim, rows: Sequence[Row], planned: Sequence[Axes]) -> tuple[Finding, Numbers | None]:
     """What runs say of a claim, and the numbers of the group that supports it least."""
-    groups = claim.groups(rows)
-    wanted = groups if planned is None else claim.groups(planned)
+    groups = claim.groups(rows, lambda row: row.axes)
+    wanted = claim.groups(planned, lambda axes: axes)
     own = [row for sides in groups.values() for side in sides for row in side]
     about = Verdict(Word.NOT_RUN, why=out_of_reach(claim, wanted), missing=True)
     about = replace(about, calibrated=claim.calibrated, under=claim.under)
-    if any(row["stale"] for row in own):
+    if any(row.stale for row in own):
         return Finding(replace(about, word=Word.STALE, why="")), None
     rule = _oftener if claim.sign == OFTENER else _failures if claim.sign in FAILING else _compare
     each = [rule(claim, sides, wanted.get(shared, sides)) for shared, sides in groups.items()]
@@ -157,14 +157,14 @@ def _finding(claim: Claim, rows: Sequence[Row], planned: Sequence[Row] | None) -
     return Finding(about, *_over_groups(rulings, len(wanted))), weakest.numbers
 
 
-def out_of_reach(claim: Claim, wanted: Mapping[str, Sequence[Sequence[Row]]]) -> str:
+def out_of_reach(claim: Claim, wanted: Mapping[str, Sequence[Sequence[Axes]]]) -> str:
     """Why no planned number of runs can decide a conclusion; "" if one can. wanted: all planned runs by group."""
     if not claim.decides or claim.sign in (*FAILING, OFTENER):
         return ""
     for sides in wanted.values():
         sizes = [len(side) for side in sides]
         if claim.reduce == "max":
-            pairs = min(len({_key(row) for row in side}) for side in sides)
+            pairs = min(len({_key(axes) for axes in side}) for side in sides)
             return f"a test of best values needs {MIN_PAIRS} pairs of runs" if pairs < MIN_PAIRS else ""
         if is_steps(claim.column) and 1 / math.comb(sum(sizes), sizes[0]) >= ALPHA:
             return "no order of so few times is significant"
@@ -200,7 +200,7 @@ def _of_one(ps: Sequence[float | None], groups: int) -> float | None:
     return min(1.0, groups * min(found)) if found else None
 
 
-def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
+def _failures(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Any]]) -> Ruling | None:
     """How many of these runs failed, and what that says of "fails", "never fails" or "sometimes fails"."""
     numbers = _failed(claim, sides[0])
     if not numbers.ended:
@@ -214,7 +214,7 @@ def _failed(claim: Claim, rows: Sequence[Row]) -> Failures:
     return Failures(known.count(False), len(known))
 
 
-def _oftener(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
+def _oftener(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Any]]) -> Ruling | None:
     """Whether more of the first side's runs failed than of the second's."""
     first, second = (_failed(claim, side) for side in sides)
     n = min(first.ended, second.ended)
@@ -249,7 +249,7 @@ def _sometimes_fails(found: Failures, _: int) -> Word:
     return Word.HOLDS if found.failed else Word.REVERSED
 
 
-def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Row]]) -> Ruling | None:
+def _compare(claim: Claim, sides: Sequence[Sequence[Row]], wanted: Sequence[Sequence[Any]]) -> Ruling | None:
     """Whether the runs of the first side are better than, or no different from, those of the second."""
     everyone = claim.failures == "count" or is_steps(claim.column)
     if claim.failures == "count if all fail":
@@ -285,14 +285,15 @@ def _values(claim: Claim, rows: Sequence[Row], k: int, everyone: bool) -> Values
     it took, censored.)
     """
     counted = [row for row in at_best_rate(claim, rows) if everyone or claim.succeeded(row)]
-    kept = [row for row in counted if None not in map(row.get, claim.columns)]
+    kept = [row for row in counted if None not in map(row.value, claim.columns)]
     if not kept:
         return None
-    diverged = sum(row["status"] != "finished" and row not in kept for row in counted)
+    diverged = sum(row.status != "finished" and row not in kept for row in counted)
     factor = 1.0
     if k == 1:  # the first side must be better than this many times the second
         factor = claim.times if claim.higher else 1.0 / claim.times
-    values = [_scaled(row[claim.columns[k]], claim.scale * factor) for row in kept]
+    given = [value for row in kept if (value := row.value(claim.columns[k])) is not None]
+    values = [_scaled(value, claim.scale * factor) for value in given]
     return Values(
         ended=rows,
         rows=kept,
@@ -379,14 +380,14 @@ def _test_of_best(claim: Claim, first: Values, second: Values) -> Test:
     """
     every = [*first.values, *second.values]
     lost = min(every) if claim.higher else max(every)
-    runs = sorted({_key(row) for row in first.ended} & {_key(row) for row in second.ended}, key=str)
-    values = [dict(zip(map(_key, side.rows), side.values, strict=True)) for side in (first, second)]
+    runs = sorted({_key(row.axes) for row in first.ended} & {_key(row.axes) for row in second.ended}, key=str)
+    values = [dict(zip([_key(row.axes) for row in side.rows], side.values, strict=True)) for side in (first, second)]
     pairs = [[of_side.get(run, lost) for run in runs] for of_side in values]
     return paired_best(pairs[0], pairs[1], largest=claim.higher)
 
 
-def _key(row: Row) -> tuple[Any, Any]:
-    return row["axes"].get("optimizer.lr"), row["axes"]["seed"]
+def _key(axes: Axes) -> tuple[Any, Any]:
+    return axes.get("optimizer.lr"), axes["seed"]
 
 
 def _has_blocks(claim: Claim) -> bool:
@@ -404,7 +405,7 @@ def _bootstrap(claim: Claim, first: Values, second: Values) -> Test | None:
     name = claim.column
     if not _has_blocks(claim):
         return None
-    blocks = [side.rows[0].get("blocks", "") for side in (first, second)]
+    blocks = [side.rows[0].blocks or "" for side in (first, second)]
     if not all(blocks):
         return None
     from timescales.analysis import bins

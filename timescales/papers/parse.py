@@ -31,7 +31,6 @@ from timescales.papers.table import (
     Grid,
     Measure,
     Number,
-    Row,
     SmallTable,
     Table,
     Threshold,
@@ -209,14 +208,12 @@ def _planned(table: Table, runs: Sequence[Where]) -> tuple[Cell, ...]:
     """The cells with their numbers of runs, and with the smallest gap by which the paper calls one value better."""
     of_cells = [[axes for axes in runs if matches(axes, cell.where)] for cell in table.cells]
     axes = [own[0] for own in of_cells]
-    printed: list[Row] = [
-        {"axes": of_cell, "k": k} for k, of_cell in enumerate(axes) if table.cells[k].value is not None
-    ]
+    printed = [k for k, cell in enumerate(table.cells) if cell.value is not None]
     gaps: dict[int, list[float]] = {}
     for claim in (claim for claim in table.claims if claim.quote and claim.sign == ">" and not claim.than):
-        own = [row for row in printed if table.cells[row["k"]].column == claim.column]
-        for sides in claim.groups(own).values():
-            for first, second in itertools.product(*([row["k"] for row in side] for side in sides)):
+        own = [k for k in printed if table.cells[k].column == claim.column]
+        for sides in claim.groups(own, axes.__getitem__).values():
+            for first, second in itertools.product(*sides):
                 gap = abs((table.cells[first].value or 0.0) - (table.cells[second].value or 0.0))
                 for k in (first, second):
                     gaps.setdefault(k, []).append(gap)
@@ -292,9 +289,9 @@ def _check_runs(file: str, table: Table) -> None:
 def _check_claims(file: str, table: Table) -> None:
     """Raise ConfigError for a claim that no run can decide, or, at paper size, one without a source."""
     for size, part in table.by_size.items():
-        runs = [{"axes": axes} for axes in expand(table, SIZES[size])]
+        runs = expand(table, SIZES[size])
         for claim in part.claims:
-            if not claim.groups(runs):
+            if not claim.groups(runs, lambda axes: axes):
                 text = f"no runs decide the claim {claim.claim!r}: name all that sets its sides apart"
                 raise ConfigError(f"{file}: {text}")
             if part is table and not (claim.decides or claim.ours):

@@ -118,10 +118,10 @@ def _value(cell: Cell, source: Source) -> Evidence:
 def _claim(claim: Claim, sources: Sequence[Source]) -> list[Evidence]:
     """A claim by each group of sources that share what its sides do not name."""
     first, second = claim.columns
-    rows = [{"axes": source.axes, "source": source} for source in sources if {first, second} <= source.values.keys()]
+    complete = [source for source in sources if {first, second} <= source.values.keys()]
     found = []
-    for sides in claim.groups(rows).values():
-        pair = [sides[0][0]["source"], sides[-1][0]["source"]]
+    for sides in claim.groups(complete, lambda source: source.axes).values():
+        pair = [sides[0][0], sides[-1][0]]
         numbers = tuple(source.values[name] * claim.scale for source, name in zip(pair, claim.columns, strict=True))
         of = dict.fromkeys(source.of for source in pair)
         found.append(Evidence(claim, _word(_in_order(claim, *numbers)), " against ".join(of), numbers))

@@ -13,22 +13,20 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
 
+from timescales.config.run import Axes
 from timescales.errors import ConfigError
 from timescales.runs.metrics import is_steps
+from timescales.runs.store import Row
 
+Item = TypeVar("Item")
 Number = float | int
 Select = Literal["best", "last"]
 Better = Literal["higher", "lower"]
 SELECTS = get_args(Select)
 Scale = Literal["linear", "log"]
-Where = Mapping[str, Any]  # which runs: settings, each with its value or a list of values
-# What reports know of a run that has ended. Its keys:
-# - the columns of runs.csv: `store.COLUMNS`, and for each metric that the table reads its value, or None;
-# - "axes": as a dict, with the seed; "stale": whether its numbers are of older code;
-# - "curve": a list of points, if the run lies in runs/; "blocks": the text of its blocks.csv, or None.
-Row = Mapping[str, Any]
+Where = Axes  # which runs: settings, each with its value or a list of values
 SIZES = {"paper": None, "tiny": "small"}  # a table's sizes (tiny: its small-scale version), each with its profile=
 WITHIN = ("~", ">=")  # the signs that go by the tolerance
 FAILING = ("fails", "never fails", "sometimes fails")  # the signs of a claim about the success of one side
@@ -46,7 +44,7 @@ class Threshold(NamedTuple):
 class Grid:
     """Settings, each with its value or a list of values; every combination is a run."""
 
-    settings: Mapping[str, Any]
+    settings: Axes
 
     def values(self) -> dict[str, list[Any]]:
         """Each setting with the list of its values."""
@@ -103,7 +101,7 @@ class Measure:
 
     def succeeded(self, row: Row) -> bool | None:
         """Whether a run finished and reached `success`, if there is one; None if its value is unknown."""
-        if row["status"] != "finished":
+        if row.status != "finished":
             return False
         if self.success is None:
             return True
@@ -114,7 +112,7 @@ class Measure:
         return bool(self.chance and self.succeeded(row) and self._meets(self.chance, row))
 
     def _meets(self, threshold: Threshold, row: Row) -> bool | None:
-        value = row.get(column(threshold.metric, self.select))
+        value = row.value(column(threshold.metric, self.select))
         return None if value is None else threshold.reached(value)
 
 
@@ -214,18 +212,20 @@ class Claim(Measure):
         """The columns of runs.csv that are compared, one a side."""
         return self.column, column(self.than, self.select) if self.than else self.column
 
-    def groups(self, rows: Iterable[Row]) -> dict[str, list[list[Row]]]:
+    def groups(self, runs: Iterable[Item], axes_of: Callable[[Item], Axes]) -> dict[str, list[list[Item]]]:
         """Groups of runs that share all settings but the seed and what the sides name; in each the runs by side.
 
         Args:
-            rows: all with "axes". Those beyond the claim's view, and a group in which a side has no runs, are left out.
+            runs: those beyond the claim's view, and a group in which a side has no runs, are left out.
+            axes_of: gives the settings of a run.
         """
         named = {"seed", *self.view}.union(*self.sides) | ({"optimizer.lr"} if self.reduce != "mean" else set())
-        groups: dict[str, list[list[Row]]] = {}
-        for row in (row for row in rows if matches(row["axes"], self.place) and agrees(row["axes"], self.view)):
-            for k in (k for k, side in enumerate(self.sides) if matches(row["axes"], side)):
-                shared = json.dumps({key: v for key, v in row["axes"].items() if key not in named}, sort_keys=True)
-                groups.setdefault(shared, [[] for _ in self.sides])[k].append(row)
+        groups: dict[str, list[list[Item]]] = {}
+        for run in (run for run in runs if matches(axes_of(run), self.place) and agrees(axes_of(run), self.view)):
+            axes = axes_of(run)
+            for k in (k for k, side in enumerate(self.sides) if matches(axes, side)):
+                shared = json.dumps({key: v for key, v in axes.items() if key not in named}, sort_keys=True)
+                groups.setdefault(shared, [[] for _ in self.sides])[k].append(run)
         return {shared: sides for shared, sides in groups.items() if all(sides)}
 
 
@@ -359,9 +359,7 @@ def profile_of(word: str | None) -> str | None:
     return "small" if word == "tiny" else word
 
 
-def expand(
-    table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None
-) -> list[dict[str, Any]]:
+def expand(table: Table, profile: str | None = None, narrow: Mapping[str, Sequence[Any]] | None = None) -> list[Axes]:
     """The runs of a table, each once, by their settings (the seed too).
 
     A grid that knows a narrowed key keeps those of its values that are wanted, and is dropped if it has none. Wanted
@@ -378,7 +376,7 @@ def expand(
     grids = [grid.values() for grid in part.runs] if part else []
     for key, wanted in (narrow or {}).items():
         grids = _narrowed(grids, key, wanted)
-    runs: dict[str, dict[str, Any]] = {}
+    runs: dict[str, Axes] = {}
     for grid in grids:
         for values in itertools.product(*grid.values()):
             axes = dict(zip(grid, values, strict=True))
@@ -392,18 +390,18 @@ def _narrowed(grids: list[dict[str, list[Any]]], key: str, wanted: Sequence[Any]
     return [grid for grid in known if grid[key]] or [grid | {key: beyond} for grid in grids]
 
 
-def group(axes: Mapping[str, Any]) -> str:
+def group(axes: Axes) -> str:
     """A text that is the same for runs that differ in the seed alone."""
     return json.dumps({k: v for k, v in axes.items() if k != "seed"}, sort_keys=True)
 
 
-def varying(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def varying(runs: Sequence[Axes]) -> list[str]:
     """The settings, except the seed, in which runs differ; runs: the axes of each."""
     keys = dict.fromkeys(key for axes in runs for key in axes if key != "seed")
     return [key for key in keys if len({json.dumps(axes.get(key)) for axes in runs}) > 1]
 
 
-def matches(axes: Mapping[str, Any], where: Where) -> bool:
+def matches(axes: Axes, where: Where) -> bool:
     """Whether a run has all the settings that a cell or a claim names; a list means any of its values."""
     return all(
         key in axes and (axes[key] in value if isinstance(value, list) else axes[key] == value)
@@ -411,6 +409,6 @@ def matches(axes: Mapping[str, Any], where: Where) -> bool:
     )
 
 
-def agrees(axes: Mapping[str, Any], view: Where) -> bool:
+def agrees(axes: Axes, view: Where) -> bool:
     """Whether a run has the values of a view in those of its settings that the run has."""
     return all(axes.get(key, value) == value for key, value in view.items())

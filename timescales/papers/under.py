@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from timescales.papers.table import Assumption, Cell, Claim, Grid, Table, Where, agrees, expand, matches
-
-Axes = Mapping[str, Any]
+from timescales.papers.table import Assumption, Axes, Cell, Claim, Grid, Table, Where, agrees, expand, matches
 
 
 def views(assumed: Mapping[str, Assumption]) -> list[Where]:
@@ -44,14 +42,13 @@ def claims(claims: Sequence[Claim], assumed: Mapping[str, Assumption], runs: Seq
 
 
 def _claims(claim: Claim, assumed: Mapping[str, Assumption], runs: Sequence[Axes]) -> Iterator[Claim]:
-    rows = [{"axes": axes} for axes in runs]
-    first = replace(claim, view=views(assumed)[0]).groups(rows)
+    first = replace(claim, view=views(assumed)[0]).groups(runs, lambda axes: axes)
 
     def deciding(view: Where) -> list[Axes]:
-        groups = replace(claim, view=view).groups(rows)
+        groups = replace(claim, view=view).groups(runs, lambda axes: axes)
         if groups.keys() < first.keys():
             return []
-        return [row["axes"] for sides in groups.values() for side in sides for row in side]
+        return [axes for sides in groups.values() for side in sides for axes in side]
 
     for view, words in _different(assumed, deciding) or [({}, {})]:
         yield replace(claim, view=view, under=", ".join(words.values()))

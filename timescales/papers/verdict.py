@@ -287,7 +287,7 @@ Result = TypeVar("Result", CellResult, ClaimResult)
 
 def partial(rows: Sequence[Row]) -> bool:
     """Whether some of these runs had only a part of the data."""
-    return any(row.get("partial") for row in rows)
+    return any(row.partial for row in rows)
 
 
 def judge_table(

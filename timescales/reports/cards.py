@@ -156,7 +156,7 @@ def _counts(reports: Sequence[Report]) -> str:
 
 def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
     """The seconds of each run that has ended, by id."""
-    return {row["id"]: row["seconds"] for report in reports for row in report.rows[size]}
+    return {row.id: row.seconds for report in reports for row in report.rows[size]}
 
 
 def _open_runs(reports: Sequence[Report]) -> dict[str, float | None]:
@@ -190,7 +190,7 @@ def _link(report: Report) -> str:
 
 
 def _table_row(report: Report) -> list[str]:
-    ended = {row["id"]: row["seconds"] for row in report.rows["paper"]}
+    ended = {row.id: row.seconds for row in report.rows["paper"]}
     words = [markdown.text(report.verdict), markdown.counts(report.verdict.counts), markdown.text(report.small_verdict)]
     runs = f"{len(ended)} of {len(report.planned['paper'])}"
     return [_link(report), report.table.title, *words, runs, _hours(ended), markdown.price(report.price_of({}))]

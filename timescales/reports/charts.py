@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from timescales import plotting
 from timescales.papers.table import Row, varying
 from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
+from timescales.runs.record import Record
 
 POINTS = 120  # of a drawn curve
 
@@ -47,20 +47,20 @@ def of_table(report: Report) -> str:
 
 def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:
     """The curves of runs: colours tell models and gates apart, dashes the rest."""
-    keys = [key for key in varying([row["axes"] for row in rows]) if key != "model"]
-    rest = [", ".join(markdown.say(row["axes"].get(k)) for k in keys if k != "model.gate") for row in rows]
+    keys = [key for key in varying([row.axes for row in rows]) if key != "model"]
+    rest = [", ".join(markdown.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in rows]
     order = list(dict.fromkeys(rest))
     for row, other in zip(rows, rest, strict=True):
-        axes = row["axes"]
-        model = str(axes.get("model", row["run"].split("/")[1]))
+        axes = row.axes
+        model = str(axes.get("model", row.run.split("/")[1]))
         settings = ", ".join(f"{k.split('.')[-1]}={markdown.say(axes.get(k))}" for k in keys)
         colour = plotting.shade({**axes, "model": model})
         yield Line(", ".join(filter(None, [model, settings])), colour, report.curve(row), order.index(other))
 
 
-def of_run(name: str, label: str, run: Mapping[str, Any] | None, points: Sequence[Mapping[str, float]]) -> str:
+def of_run(name: str, label: str, run: Record | None, points: Sequence[Mapping[str, float]]) -> str:
     """A curve by itself, in its model's colour where its record is known."""
-    model = run["config"]["model"] if run else {}
+    model = run.config["model"] if run else {}
     colour = plotting.shade({"model": model.get("name"), "model.gate": model.get("gate")})
     return _charts(name, [Line(label, colour, points)])
 

@@ -6,6 +6,7 @@ import re
 import statistics
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class Panel(NamedTuple):
     @property
     def rows(self) -> Sequence[Row]:
         """The runs that the panel shows."""
-        return [row for row in self.report.rows[self.size] if matches(row["axes"], self.figure.where)]
+        return [row for row in self.report.rows[self.size] if matches(row.axes, self.figure.where)]
 
 
 def draw(report: Report) -> Path | None:
@@ -87,7 +88,7 @@ def _panels(report: Report) -> Iterator[Panel]:
 def _height(report: Report, shown: Sequence[Panel]) -> float:
     """Of a panel, in inches; it depends on how many lines of text stand beside it."""
     sizes = {panel.size for panel in shown if panel.figure.kind in ("cells", "times")}
-    lines = [len({group(row["axes"]) for row in report.rows[size]}) for size in sizes | {"tiny"}]
+    lines = [len({group(row.axes) for row in report.rows[size]}) for size in sizes | {"tiny"}]
     if any(panel.size == "paper" and panel.figure.kind == "cells" for panel in shown):
         lines.append(len(_shown_cells(report)))
     return 0.26 * max(lines) + 1.8 if sizes else 4.2
@@ -112,7 +113,7 @@ def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 def _varying(rows: Sequence[Row]) -> list[str]:
     """The settings in which runs differ, without those that follow from one of the others, as a size from the model."""
-    axes = [row["axes"] for row in rows]
+    axes = [row.axes for row in rows]
     keys = varying(axes)
     kept: list[str] = []
     for key in sorted(keys, key=lambda key: key != "model"):
@@ -131,7 +132,7 @@ def _by_name(rows: Sequence[Row], keys: Sequence[str]) -> dict[str, list[Row]]:
     """Runs by their settings of these keys, in words."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(_name(row["axes"], keys), []).append(row)
+        groups.setdefault(_name(row.axes, keys), []).append(row)
     return groups
 
 
@@ -142,7 +143,7 @@ def _style(rows: Sequence[Row], every: Sequence[Row] = ()) -> Callable[[Row], st
     """
     keys = [k for k in _varying(rows) if k != "model"]
     names = list(_by_name(every or rows, keys))
-    return lambda row: STYLES[names.index(_name(row["axes"], keys)) % len(STYLES)]
+    return lambda row: STYLES[names.index(_name(row.axes, keys)) % len(STYLES)]
 
 
 def _legend(ax: Any) -> None:
@@ -203,8 +204,8 @@ def _lines_of_cells(report: Report) -> Iterator[Line]:
 def _lines_of_runs(panel: Panel) -> Iterator[Line]:
     table = panel.table
     for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
-        values = [in_unit(table, row[table.column]) for row in rows if row.get(table.column) is not None]
-        yield Line(label, rows[0]["axes"], values)
+        values = [in_unit(table, value) for row in rows if (value := row.value(table.column)) is not None]
+        yield Line(label, rows[0].axes, values)
 
 
 def _filled(value: float) -> str:
@@ -220,7 +221,7 @@ def _curves(ax: Any, panel: Panel) -> None:
         for k, row in enumerate(rows):
             points = [point for point in panel.report.curve(row) if point.get(metric) is not None]
             steps, values = [point["step"] for point in points], [point[metric] for point in points]
-            look: dict[str, Any] = {"color": colour(row["axes"]), "lw": 1.5, "alpha": 0.8}
+            look: dict[str, Any] = {"color": colour(row.axes), "lw": 1.5, "alpha": 0.8}
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
@@ -238,27 +239,27 @@ def _line(ax: Any, panel: Panel) -> None:
     name = column(figure.metric or table.metric, table.select)
     scaled = name == table.column
     keys = [k for k in _varying(panel.rows) if k != figure.x] or ["model"]
-    style = _style([{**row, "axes": {k: v for k, v in row["axes"].items() if k != figure.x}} for row in panel.rows])
+    style = _style([replace(row, axes={k: v for k, v in row.axes.items() if k != figure.x}) for row in panel.rows])
     for label, rows in _by_name(panel.rows, keys).items():
         points = [
-            (row["axes"][figure.x], in_unit(table, row[name]) if scaled else row[name])
+            (row.axes[figure.x], in_unit(table, value) if scaled else value)
             for row in rows
-            if row.get(name) is not None and figure.x in row["axes"]
+            if (value := row.value(name)) is not None and figure.x in row.axes
         ]
         if not points:
             continue
         xs = sorted({x for x, _ in points})
         average = metrics.median if is_steps(name) else statistics.fmean
         means = [average([y for x, y in points if x == place]) for place in xs]
-        shade = colour(rows[0]["axes"])
+        shade = colour(rows[0].axes)
         ax.plot(xs, means, style(rows[0]), color=shade, lw=1.5, label=label)
         for filled in sorted({_filled(y) for _, y in points}):
             dots = [(x, y) for x, y in points if _filled(y) == filled]
             ax.plot(*zip(*dots, strict=True), "o", fillstyle=filled, color=shade, ms=4, alpha=0.6)
-    below = f"\n{EMPTY}" if any(isinstance(row.get(name), Censored) for row in panel.rows) else ""
+    below = f"\n{EMPTY}" if any(isinstance(row.value(name), Censored) for row in panel.rows) else ""
     ax.set(xlabel=(figure.xlabel or figure.x) + below, ylabel=name, xscale=figure.xscale, yscale=figure.yscale)
     if figure.xscale == "log":
-        places = sorted({row["axes"][figure.x] for row in panel.rows if figure.x in row["axes"]})
+        places = sorted({row.axes[figure.x] for row in panel.rows if figure.x in row.axes})
         ax.set_xticks(places, [f"{place:g}" for place in places])
         ax.set_xticks([], minor=True)
     _legend(ax)
@@ -269,15 +270,16 @@ def _probe(ax: Any, panel: Panel) -> None:
     prefix = f"probe/{panel.figure.probe}/"
     keys, style = _varying(panel.rows), _style(panel.rows)
     for label, rows in _by_name(panel.rows, keys).items():
-        names = {k.removeprefix(prefix) for r in rows for k in r if k.startswith(prefix) and r[k] is not None}
+        known = {key for row in rows for key, value in row.values.items() if value is not None}
+        names = {key.removeprefix(prefix) for key in known if key.startswith(prefix)}
         xs = sorted(float(x) for x in names if x.replace(".", "", 1).isdigit())  # a curve's "mean" is no place on it
         if not xs:
             continue
-        values = [[row[f"{prefix}{x:g}"] for row in rows if row.get(f"{prefix}{x:g}") is not None] for x in xs]
+        values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
         look: dict[str, Any] = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
-        band(ax, xs, means, errors, colour(rows[0]["axes"]), **look)
+        band(ax, xs, means, errors, colour(rows[0].axes), **look)
     ax.set(xlabel=panel.figure.xlabel, ylabel=panel.figure.ylabel, xscale=panel.figure.xscale)
     _legend(ax)
 
@@ -287,13 +289,13 @@ def _times(ax: Any, panel: Panel) -> None:
     prefix = "probe/one_over_e/"
     labels: list[str] = []
     for label, rows in _by_name(panel.rows, _varying(panel.rows)).items():
-        measured = [row for row in rows if row.get(f"{prefix}zero_input/median") is not None]
+        measured = [row for row in rows if row.value(f"{prefix}zero_input/median") is not None]
         if not measured:
             continue
         for k, row in enumerate(measured):
             y = len(labels) + 0.6 * ((k + 0.5) / len(measured) - 0.5)
-            shade = colour(row["axes"])
-            low, median, high = (row.get(f"{prefix}{name}") for name in ("q10", "median", "q90"))
+            shade = colour(row.axes)
+            low, median, high = (row.value(f"{prefix}{name}") for name in ("q10", "median", "q90"))
             # A quantile beyond the longest lag in the data is not in the record: the line ends in an arrow.
             known = [value for value in (low, median, high) if value is not None]
             ax.plot([*known[:1], *known[-1:]], [y] * min(2, 2 * len(known)), "-", color=shade, lw=1.5)
@@ -301,7 +303,7 @@ def _times(ax: Any, panel: Panel) -> None:
                 ax.plot(known[-1], y, ">", color=shade, ms=5)
             if median is not None:
                 ax.plot(median, y, "o", color=shade, ms=4)
-            ax.plot(row[f"{prefix}zero_input/median"], y, "d", mfc="white", color=shade, ms=4, zorder=3)
+            ax.plot(row.value(f"{prefix}zero_input/median"), y, "d", mfc="white", color=shade, ms=4, zorder=3)
         labels.append(label)
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
     ax.set(xscale="log", ylim=(len(labels) - 0.4, -0.6))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +50,7 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     return Results(pandas.DataFrame(rows), pandas.DataFrame(judged))
 
 
-def _row(table: str, row: dict[str, Any]) -> dict[str, Any]:
+def _row(table: str, row: store.Row) -> dict[str, Any]:
     """A row of runs.csv with its table, and its settings as columns."""
-    settings = json.loads(row.pop("axes"))
-    return {"table": table, "size": row.pop("profile"), **row, **settings}
+    columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "profile")}
+    return {"table": table, "size": row.profile, **columns, **row.values, **row.axes}

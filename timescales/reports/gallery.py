@@ -20,7 +20,7 @@ from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, items
 from timescales.reports import charts, markdown, table_page
 from timescales.reports.html import PICTURES, Site, anchor, badge, chip, chips, grid, html, picture, thumbnail
 from timescales.reports.report import Report, by_paper, name_of
-from timescales.runs import record
+from timescales.runs.record import Record
 
 HERE = Path(__file__).parent
 ROWS = 60  # of a CSV that is shown as a table
@@ -172,7 +172,7 @@ def _front(
 
 def _runs(reports: Sequence[Report], *sizes: str) -> int:
     """How many runs of these sizes have ended; one that several tables share is counted once."""
-    return len({row["id"] for report in reports for size in sizes for row in report.rows[size]})
+    return len({row.id for report in reports for size in sizes for row in report.rows[size]})
 
 
 def _findings(log: Sequence[Entry]) -> str:
@@ -329,9 +329,9 @@ def _folder(folder: Path, site: Site) -> Entry:
 
 def _run(directory: Path, site: Site) -> Entry:
     """A trained run: its outcome, its curve, and what its analyses have drawn."""
-    found = record.read(directory)
-    curve = charts.of_run(directory.name, "this run", found, found["curve"] if found else [])
-    body = f"<p>{escape(record.summary(found))}</p>{curve}{_files(directory / 'analysis', site)}"
+    found = Record.read(directory)
+    curve = charts.of_run(directory.name, "this run", found, found.curve if found else [])
+    body = f"<p>{escape(found.summary if found else 'no record')}</p>{curve}{_files(directory / 'analysis', site)}"
     return Entry(f"run-{anchor(directory.name)}.html", directory.name, body)
 
 
@@ -387,6 +387,6 @@ def _csv(path: Path, name: str) -> str:
 
         lines = [dict(zip(head, line, strict=False)) for line in body]
         points = [{k: float(v) for k, v in line.items() if v and k != Curve.CHECK} for line in lines]
-        return charts.of_run(path.parent.name, path.parent.name, record.read(path.parent), points)
+        return charts.of_run(path.parent.name, path.parent.name, Record.read(path.parent), points)
     more = f", the first {ROWS} of {len(body)} rows" if len(body) > ROWS else ""
     return f"<details><summary>{escape(name)}{more}</summary>{grid(head, body[:ROWS])}</details>"

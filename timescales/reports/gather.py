@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.experiment import plan
 from timescales.files import csv_rows
-from timescales.papers.table import SIZES, Row, Table, columns, expand
-from timescales.runs import cost, found, record, store
+from timescales.papers.table import SIZES, Table, columns, expand
+from timescales.runs import cost, found, store
 from timescales.runs.metrics import STEPS_TO
+from timescales.runs.record import ENDED, Record
+from timescales.runs.store import Row
 
 
 def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]], list[str]]:
@@ -28,38 +31,39 @@ def planned_runs(table: Table, composer: Composer) -> tuple[dict[str, list[Run]]
 
 def gather(
     table: Table, planned: Mapping[str, Sequence[Run]], results_dir: Path, runs_dir: Path | None
-) -> tuple[dict[str, list[dict[str, Any]]], int]:
+) -> tuple[dict[str, list[Row]], int]:
     """The rows of those runs that have ended, by size, and how many committed ones are not the table's.
 
     A run counts by its id: as it lies in `runs_dir` (None: nowhere), else as it was committed under `results_dir`. A
     run that goes on, or broke off with an error, has no result yet: it is open.
     """
-    own = {row["id"]: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
+    own = {row.id: row for row in store.read_rows(results_dir / table.name / "runs.csv")}
     committed = store.committed(results_dir) | own
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Row]] = {}
     for size, of_size in planned.items():
         rows[size] = []
         for run in of_size:
             there = found.look(runs_dir / run.name if runs_dir else None, committed.get(run.id))
-            if there.outcome is not None:
-                row = _local_row if there.local else _committed_row
-                made = row(table, run, there.outcome, size, runs_dir if there.local else results_dir)
-                rows[size].append(made | {"axes": run.axes, "profile": size, "stale": store.stale(made)})
+            if isinstance(there.outcome, Record) and runs_dir:
+                rows[size].append(_local_row(table, run, there.outcome, size, runs_dir))
+            elif isinstance(there.outcome, Row):
+                row = _committed_row(table, there.outcome, results_dir)
+                rows[size].append(replace(row, axes=run.axes, profile=size))
     return rows, len(set(own) - {run.id for of_size in planned.values() for run in of_size})
 
 
-def _local_row(table: Table, run: Run, saved: Mapping[str, Any], size: str, runs_dir: Any) -> dict[str, Any]:
+def _local_row(table: Table, run: Run, saved: Record, size: str, runs_dir: Path) -> Row:
     """The row of a record."""
-    further = [f"probe/{key}" for key in saved.get("probes", {}) if f"probe/{key}".startswith(_prefixes(table))]
+    further = [f"probe/{key}" for key in saved.probes if f"probe/{key}".startswith(_prefixes(table))]
     row = store.row(saved, run.axes, size, dict.fromkeys([*columns(table), *further]))
-    return row | {"curve": saved["curve"], "blocks": _text(runs_dir / run.name / "blocks.csv")}
+    return replace(row, curve=saved.curve, blocks=_text(runs_dir / run.name / "blocks.csv"))
 
 
-def _committed_row(table: Table, run: Run, committed: Row, size: str, results_dir: Any) -> dict[str, Any]:
+def _committed_row(table: Table, committed: Row, results_dir: Path) -> Row:
     """The row of a run as it was committed: the values that this table reads, and no others."""
-    further = [key for key in committed if key.startswith(_prefixes(table))]
-    row = {key: committed.get(key) for key in dict.fromkeys([*store.COLUMNS, *columns(table), *further])}
-    return row | {"blocks": _text(results_dir / table.name / "blocks" / f"{run.id}.csv")}
+    further = [key for key in committed.values if key.startswith(_prefixes(table))]
+    values = {key: committed.value(key) for key in [*columns(table), *further]}
+    return replace(committed, values=values, blocks=_text(results_dir / table.name / "blocks" / f"{committed.id}.csv"))
 
 
 def _prefixes(table: Table) -> tuple[str, ...]:
@@ -78,8 +82,8 @@ def open_runs(planned: Sequence[Run], rows: Sequence[Row], results_dir: Path) ->
         rows: of those that have ended.
     """
     keys = {run.id: run.cost_key for run in planned}
-    ended = {row["id"] for row in rows if row["status"] in record.ENDED and not row["stale"]}
-    seconds = cost.prices(((keys[row["id"]], row) for row in rows), results_dir)
+    ended = {row.id for row in rows if row.status in ENDED and not row.stale}
+    seconds = cost.prices(((keys[row.id], row) for row in rows), results_dir)
     return [(run, seconds.get(run.cost_key)) for run in planned if run.id not in ended]
 
 
@@ -90,14 +94,16 @@ def unread(table: Table, planned: Mapping[str, Sequence[Run]], runs_dir: Path) -
     """
     lines: dict[str, None] = {}
     for size, part in table.by_size.items():
-        records = [saved for run in planned[size] if (saved := record.read(runs_dir / run.name))]
+        records = [saved for run in planned[size] if (saved := Record.read(runs_dir / run.name))]
         complete = len(records) == len(expand(table, SIZES[size]))
         lines |= dict.fromkeys(_unread(part, records) if complete and records else [])
     return list(lines)
 
 
-def _unread(table: Table, records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    have = {key for saved in records for values in (saved["metrics"], saved["last"], *saved["curve"]) for key in values}
+def _unread(table: Table, records: Sequence[Record]) -> Iterator[str]:
+    have = {
+        key for saved in records for key in (*saved.metrics, *saved.last, *(k for point in saved.curve for k in point))
+    }
     columns_of_records = [name for name in columns(table) if not name.startswith("probe/")]
     for name in dict.fromkeys(map(_metric, columns_of_records)):
         if name not in have:
@@ -111,10 +117,10 @@ def _metric(column: str) -> str:
 
 def curve(table: Table, row: Row, results_dir: Path) -> list[dict[str, float]]:
     """A run's curve: from its record, or as committed with any table."""
-    if row.get("curve"):
-        return list(row["curve"])
-    own = results_dir / table.name / "curves" / f"{row['id']}.csv"
-    paths = [own, *sorted(results_dir.glob(f"*/curves/{row['id']}.csv"))]
+    if row.curve:
+        return [dict(point) for point in row.curve]
+    own = results_dir / table.name / "curves" / f"{row.id}.csv"
+    paths = [own, *sorted(results_dir.glob(f"*/curves/{row.id}.csv"))]
     path = next((p for p in paths if p.is_file()), own)
     return [{k: float(v) for k, v in line.items() if v} for line in csv_rows(path)]
 

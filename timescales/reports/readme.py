@@ -77,8 +77,8 @@ def draw(report: Report) -> Path:
     def fill(figure: Any) -> None:
         (ax,) = plotting.panels(figure, width=7.0, height=3.8)
         for label, result in cells(report).items():
-            rows = [row for row in report.rows["paper"] if matches(row["axes"], result.cell.where)]
-            _draw_runs(ax, label, rows[0]["axes"]["model"], [_curve(report, row) for row in rows])
+            rows = [row for row in report.rows["paper"] if matches(row.axes, result.cell.where)]
+            _draw_runs(ax, label, rows[0].axes["model"], [_curve(report, row) for row in rows])
         ax.set(xlabel="epoch (thin line: one seed)", ylabel="validation accuracy (%)", xlim=(0, None), ylim=(45, 100))
         ax.legend(frameon=False, fontsize=8, loc="center right", bbox_to_anchor=(1, 0.7))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +67,7 @@ class Origin:
     """Where the numbers of one size come from."""
 
     size: str
-    hours: Mapping[tuple[str, int], float]  # by machine and threads
+    hours: Mapping[tuple[str | None, int | None], float]  # by machine and threads
     commits: Sequence[str]
     partial: Sequence[str]  # what runs lacked of the whole data
 
@@ -164,7 +163,7 @@ class Report:
         from timescales.tasks.data.corpus import MissingData
         from timescales.training import build
 
-        config = self.configs[row["id"]]
+        config = self.configs[row.id]
         shared = {"seed": config["seed"], "device": "cpu", "data_root": config["data_root"]}
         try:
             return build.construct("task", config["task"], **shared).floors()
@@ -242,7 +241,7 @@ def settings_frame(rows: Sequence[Row]) -> pandas.DataFrame:
     """The settings of runs as text, a row for each run; where a run does not have a setting, NaN."""
     import pandas
 
-    return pandas.DataFrame([{key: str(value) for key, value in row["axes"].items()} for row in rows])
+    return pandas.DataFrame([{key: str(value) for key, value in row.axes.items()} for row in rows])
 
 
 def varying_axes(rows: Sequence[Row]) -> list[str]:
@@ -264,15 +263,15 @@ def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Set
     column = table.column
     everyone = is_steps(column)  # a run that failed has a value, too, as in claims
     counted = [row for row in rows if everyone or table.succeeded(row)]
-    values = [in_unit(table, row[column]) for row in counted if row.get(column) is not None]
+    values = [in_unit(table, value) for row in counted if (value := row.value(column)) is not None]
     return Setting(
-        axes={key: rows[0]["axes"].get(key) for key in keys},
+        axes={key: rows[0].axes.get(key) for key in keys},
         runs=len(rows),
-        values=[in_unit(table, row[column]) for row in rows if row.get(column) is not None],
+        values=[in_unit(table, value) for row in rows if (value := row.value(column)) is not None],
         mean=typical(table, values) if values else None,
         sd=spread(table, values),
         failed=len(rows) - len(counted),
-        minutes=statistics.fmean(row["seconds"] for row in rows) / 60,
+        minutes=statistics.fmean(row.seconds for row in rows) / 60,
     )
 
 
@@ -281,9 +280,9 @@ def _bootstrap(rows: Sequence[Row]) -> list[Difference]:
 
     pairs: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
     for row in rows:
-        if row.get("blocks"):
-            where = {key: value for key, value in row["axes"].items() if key.partition(".")[0] != "model"}
-            pairs.setdefault(str(where), (where, {}))[1][row["axes"]["model"]] = row["blocks"]
+        if row.blocks:
+            where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
+            pairs.setdefault(str(where), (where, {}))[1][row.axes["model"]] = row.blocks
     differences = []
     for where, texts in pairs.values():
         if {"lstm", "mts"} <= set(texts):
@@ -297,8 +296,9 @@ def _bootstrap(rows: Sequence[Row]) -> list[Difference]:
 
 
 def _origin(size: str, rows: Sequence[Row]) -> Origin:
-    hours: Counter[tuple[str, int]] = Counter()
+    hours: dict[tuple[str | None, int | None], float] = {}
     for row in rows:
-        hours[row["machine"], row["threads"]] += row["seconds"] / 3600
-    commits = sorted({str(row["commit"]) for row in rows})
-    return Origin(size, hours, commits, sorted({row["partial"] for row in rows if row["partial"]}))
+        device = row.machine, row.threads
+        hours[device] = hours.get(device, 0.0) + row.seconds / 3600
+    commits = sorted({str(row.commit) for row in rows})
+    return Origin(size, hours, commits, sorted({row.partial for row in rows if row.partial}))

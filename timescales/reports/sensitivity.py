@@ -5,21 +5,22 @@ Each assumed setting that names other values (`try`) is changed, one at a time, 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses
-from timescales.config.run import Run, run_of
+from timescales.config.run import Axes, Run, run_of
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.claims import judge_claims
-from timescales.papers.table import Grid, Row, SmallTable, columns, expand
+from timescales.papers.table import Grid, SmallTable, columns, expand
 from timescales.reports import markdown
 from timescales.runs import found, store
+from timescales.runs.record import Record
+from timescales.runs.store import Row
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ def runs_of(table: SmallTable, composer: Composer, variation: Variation) -> list
     return [_varied(table, axes, composer, variation) for axes in expand(table)]
 
 
-def _varied(table: SmallTable, axes: dict[str, Any], composer: Composer, variation: Variation) -> Run:
-    changed = axes | {variation.key: variation.value} if variation.key else axes
+def _varied(table: SmallTable, axes: Axes, composer: Composer, variation: Variation) -> Run:
+    changed = {**axes, variation.key: variation.value} if variation.key else axes
     try:
         cfg = composer(load.request(table, changed))
     except ConfigError:  # the setting is no key of its model or task
@@ -86,22 +87,21 @@ def _varied(table: SmallTable, axes: dict[str, Any], composer: Composer, variati
     return replace(run_of(cfg), axes=changed)
 
 
-def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[dict[str, Any]]]:
+def gather(table: SmallTable, composer: Composer, results_dir: Path, runs_dir: Path) -> dict[str, list[Row]]:
     """Rows of the runs under each variation, from `runs_dir` or as committed; by the variation's words."""
     kept = store.read_rows(results_dir / table.name / "sensitivity.csv")
-    committed = {row["id"]: row for row in [*store.committed(results_dir).values(), *kept]}
+    committed = {row.id: row for row in [*store.committed(results_dir).values(), *kept]}
     own = {key for axes in expand(table) for key in axes}
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Row]] = {}
     for variation in variations(table, composer):
         rows[variation.words] = []
         for run in runs_of(table, composer, variation):
             there = found.look(runs_dir / run.name, committed.get(run.id))
-            if there.outcome is not None:
-                local = there.local
-                row = store.row(there.outcome, run.axes, "tiny", columns(table)) if local else there.outcome
+            if (outcome := there.outcome) is not None:
+                row = store.row(outcome, run.axes, "tiny", columns(table)) if isinstance(outcome, Record) else outcome
                 # A setting that only one model has must not keep its runs from being compared with the others'.
                 axes = {key: value for key, value in run.axes.items() if key in own or key != variation.key}
-                rows[variation.words].append({**row, "axes": axes, "stale": store.stale(row)})
+                rows[variation.words].append(replace(row, axes=axes))
     return rows
 
 
@@ -128,12 +128,8 @@ def write(table: SmallTable, rows: Mapping[str, Sequence[Row]], results_dir: Pat
     """Write results/<table>/sensitivity.{csv,md}; returns the page."""
     folder = results_dir / table.name
     folder.mkdir(parents=True, exist_ok=True)
-    every = {row["id"]: _storable(row) for group in rows.values() for row in group}
-    write_atomic(folder / "sensitivity.csv", store.rows_text(list(every.values())).encode())
+    every = {row.id: row for group in rows.values() for row in group}
+    write_atomic(folder / "sensitivity.csv", store.rows_text(list(every.values()), seed_in_axes=True).encode())
     text = page(table, rows, own)
     write_atomic(folder / "sensitivity.md", text.encode())
     return text
-
-
-def _storable(row: Row) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "stale"} | {"axes": json.dumps(row["axes"])}

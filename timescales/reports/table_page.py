@@ -11,7 +11,6 @@ from timescales.papers.verdict import ClaimResult
 from timescales.reports import charts, markdown
 from timescales.reports.html import Site, badge, chip, chips, grid, html, picture
 from timescales.reports.report import Report
-from timescales.runs import store
 
 
 def body(report: Report, site: Site) -> str:
@@ -129,16 +128,15 @@ def _docs(report: Report, site: Site) -> list[str]:
 def _all_runs(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    axes = list(dict.fromkeys(key for row in rows for key in row["axes"] if key != "seed"))
-    known = {*store.COLUMNS, "axes", "stale", "curve", "blocks", "profile"}
-    metrics = [key for key in dict.fromkeys(k for row in rows for k in row) if key not in known and "probe/" not in key]
+    axes = list(dict.fromkeys(key for row in rows for key in row.axes if key != "seed"))
+    metrics = [key for key in dict.fromkeys(k for row in rows for k in row.values) if "probe/" not in key]
     head = ["id", "size", *axes, "seed", "status", *metrics, "minutes", "machine", "commit"]
     table = grid(head, [_run_row(row, axes, metrics) for row in rows])
     return f"<details><summary>All {len(rows)} runs</summary>{table}</details>"
 
 
 def _run_row(row: Row, axes: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    settings = [markdown.say(row["axes"].get(key, "")) for key in axes]
-    values = ["" if row.get(key) is None else markdown.number(row[key]) for key in metrics]
-    origin = [f"{row['seconds'] / 60:.1f}", str(row["machine"]), str(row["commit"])]
-    return [row["id"], row["profile"], *settings, str(row["seed"]), row["status"], *values, *origin]
+    settings = [markdown.say(row.axes.get(key, "")) for key in axes]
+    values = ["" if (value := row.value(key)) is None else markdown.number(value) for key in metrics]
+    origin = [f"{row.seconds / 60:.1f}", str(row.machine), str(row.commit)]
+    return [row.id, row.profile, *settings, str(row.seed), row.status, *values, *origin]

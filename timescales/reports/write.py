@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from timescales.files import csv_text, write_atomic
-from timescales.papers.table import Row
 from timescales.reports import markdown
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
@@ -25,24 +23,19 @@ def write(report: Report) -> list[Path]:
     folder, rows = report.folder, report.all_rows
     if not rows:
         return []
-    ids = {row["id"] for row in rows}
-    kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row["id"] not in ids]
+    ids = {row.id for row in rows}
+    kept = [row for row in store.read_rows(folder / "runs.csv") if report.missing and row.id not in ids]
     (folder / "curves").mkdir(parents=True, exist_ok=True)
     files = {
-        folder / "runs.csv": store.rows_text([_storable(row) for row in rows] + kept),
+        folder / "runs.csv": store.rows_text([*rows, *kept]),
         folder / "table.md": markdown.table(report),
     }
-    files |= {folder / "curves" / f"{row['id']}.csv": _curve(row["curve"]) for row in rows if row.get("curve")}
-    files |= {folder / "blocks" / f"{row['id']}.csv": row["blocks"] for row in rows if row.get("blocks")}
+    files |= {folder / "curves" / f"{row.id}.csv": _curve(row.curve) for row in rows if row.curve}
+    files |= {folder / "blocks" / f"{row.id}.csv": row.blocks for row in rows if row.blocks}
     for path, text in files.items():
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, text.encode())
     return list(files)
-
-
-def _storable(row: Row) -> dict[str, object]:
-    axes = json.dumps({k: v for k, v in row["axes"].items() if k != "seed"})
-    return {k: v for k, v in row.items() if k not in ("curve", "stale", "blocks")} | {"axes": axes}
 
 
 def _curve(points: Sequence[Mapping[str, float]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.runs import provenance
+from timescales.runs.record import Record
+from timescales.runs.store import Row
 
 COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
@@ -29,16 +31,16 @@ def known() -> dict[str, float]:
     return {row["kind"]: float(row["seconds"]) for row in ordered}
 
 
-def prices(runs: Iterable[tuple[str, Mapping[str, Any]]], results: Path | None = None) -> dict[str, float]:
+def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None) -> dict[str, float]:
     """Seconds that a run takes, by cost_key: of the longest of `runs` that finished on the whole data, else an upper
-    bound from a few steps on the fastest machine that was timed. runs: cost_key and row (or record) of each.
+    bound from a few steps on the fastest machine that was timed. runs: cost_key and row, or record, of each.
     """
     ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
     bounds = {row["kind"]: float(row["seconds"]) for row in ordered}
     spent: dict[str, float] = {}
-    for cost_key, row in runs:
-        if row["status"] == "finished" and not row["partial"]:
-            spent[cost_key] = max(row["seconds"], spent.get(cost_key, 0.0))
+    for cost_key, run in runs:
+        if run.status == "finished" and not run.partial:
+            spent[cost_key] = max(run.seconds, spent.get(cost_key, 0.0))
     return bounds | spent
 
 
@@ -79,8 +81,8 @@ def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": cost_key,
         "run": f"{config['task']['name']}/{config['model']['name']}",
-        "machine": origin["machine"],
-        "threads": origin["threads"],
+        "machine": origin.machine,
+        "threads": origin.threads,
         "steps": steps,
         "seconds_per_step": f"{step:.4g}",
         "seconds_per_validation": f"{validation:.4g}",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from timescales.config import check, identity
+from timescales.runs.record import Record
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
 
@@ -20,13 +21,13 @@ class Label(NamedTuple):
     tags: list[str]
 
 
-def label(saved: Mapping[str, Any]) -> Label:
+def label(saved: Record) -> Label:
     """The label of a recorded run; the table whose sweep trained it is among the tags."""
-    config = saved["config"]
+    config = saved.config
     words = [config["task"]["name"], config["model"]["name"]]
-    name = "-".join([*words, f"s{saved['seed']}", saved["id"]])
+    name = "-".join([*words, f"s{saved.seed}", saved.id])
     tags = [*words, config["paper"]["name"], *filter(None, [config["logger"].get("table")])]
-    return Label(name, saved.get("group"), tags)
+    return Label(name, saved.group, tags)
 
 
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,15 +36,15 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in found.items()}
 
 
-def outcome(record: Mapping[str, Any]) -> dict[str, float]:
+def outcome(record: Record) -> dict[str, float]:
     """The numbers of a run that has ended: test metrics at the best validation, all metrics after the last step.
 
     Keys: "test/...", "last/test/...", "last/valid/...", and "best/valid/..." for the metric that chose the checkpoint.
     """
-    values = {key: value for key, value in record["metrics"].items() if key.startswith("test/")}
-    values |= {f"last/{key}": value for key, value in record.get("last", {}).items()}
-    if record.get("best"):
-        values[f"best/{record['best']['metric']}"] = record["best"]["value"]
+    values = {key: value for key, value in record.metrics.items() if key.startswith("test/")}
+    values |= {f"last/{key}": value for key, value in record.last.items()}
+    if record.best:
+        values[f"best/{record.best.metric}"] = record.best.value
     return {key: value for key, value in values.items() if value is not None}
 
 

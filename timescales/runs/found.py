@@ -8,16 +8,15 @@ from __future__ import annotations
 import enum
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from timescales import paths
 from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.runs import provenance, record, store
-from timescales.runs.record import State
+from timescales.runs import provenance
+from timescales.runs.record import ENDED, Record, State
+from timescales.runs.store import Row
 
 
 class Action(enum.Enum):
@@ -32,19 +31,19 @@ class Action(enum.Enum):
 class Found:
     """What there is of a run: the record in its directory, and its row in results/; None for what there is not."""
 
-    record: dict[str, Any] | None
-    row: Mapping[str, Any] | None = None
+    record: Record | None
+    row: Row | None = None
 
     @property
     def state(self) -> State:
         """The state of the run in its directory."""
-        return record.state(self.record)
+        return State.ABSENT if self.record is None else self.record.state
 
     @property
-    def outcome(self) -> Mapping[str, Any] | None:
+    def outcome(self) -> Record | Row | None:
         """What counts of a run that has ended: its record, unless results/ has it on more data; else its row."""
-        row = self.row if self.row is not None and self.row["status"] in record.ENDED else None
-        if not self.state.ended or (row is not None and self.record["partial"] and not row["partial"]):  # type: ignore[index]
+        row = self.row if self.row is not None and self.row.status in ENDED else None
+        if self.record is None or not self.state.ended or (row is not None and self.record.partial and not row.partial):
             return row
         return self.record
 
@@ -57,8 +56,8 @@ class Found:
     def stale(self) -> bool:
         """Whether its numbers, if it has any, are of older code."""
         if self.record is not None:
-            return record.stale(self.record)
-        return self.row is not None and store.stale(self.row)
+            return self.record.stale
+        return self.row is not None and self.row.stale
 
     @property
     def word(self) -> str:
@@ -80,9 +79,9 @@ def is_id(word: str) -> bool:
     return re.fullmatch("[0-9a-f]{12}", word) is not None
 
 
-def look(directory: Path | None, row: Mapping[str, Any] | None = None) -> Found:
+def look(directory: Path | None, row: Row | None = None) -> Found:
     """What there is of a run. row: what results/ has of it. Raises ConfigError for a damaged record."""
-    return Found(record.read(directory) if directory else None, row)
+    return Found(Record.read(directory) if directory else None, row)
 
 
 def action(run: Run, found: Found) -> Action:
@@ -98,10 +97,10 @@ def action(run: Run, found: Found) -> Action:
     force, resume, saved = run.config["force"], run.config["resume"], found.record
     if _is_requeued(saved):
         force, resume = False, True
-    row = found.row if found.row is not None and store.counts(found.row, run.allow_partial) else None
-    if row is not None and not found.state.ended and not (store.stale(row) if force == "stale" else force):
+    row = found.row if found.row is not None and found.row.counts(run.allow_partial) else None
+    if row is not None and not found.state.ended and not (row.stale if force == "stale" else force):
         return Action.SKIP
-    if record.stale(saved) if force == "stale" else force:
+    if saved is not None and saved.stale if force == "stale" else force:
         return Action.RESTART
     if saved is not None:
         _refuse(run, saved)
@@ -110,21 +109,21 @@ def action(run: Run, found: Found) -> Action:
     return Action.RESUME if resume else Action.RESTART
 
 
-def _is_requeued(saved: Mapping[str, Any] | None) -> bool:
+def _is_requeued(saved: Record | None) -> bool:
     """Whether this SLURM job began a run before it was put back into the queue."""
     again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) > 0
-    return again and saved is not None and saved.get("job") == os.environ.get("SLURM_JOB_ID", "")
+    return again and saved is not None and saved.job == os.environ.get("SLURM_JOB_ID", "")
 
 
-def _refuse(run: Run, saved: Mapping[str, Any]) -> None:
+def _refuse(run: Run, saved: Record) -> None:
     """Raise ConfigError for a record that can neither be skipped nor continued."""
-    state, missing, directory = record.state(saved), record.missing_data(saved), run.directory
-    if state is State.INTERRUPTED and record.stale(saved):
-        own = "".join(f", or the source of {name}," for name in provenance.names(saved["config"])[2:])
+    state, missing, directory = saved.state, saved.missing_data, run.directory
+    if state is State.INTERRUPTED and saved.stale:
+        own = "".join(f", or the source of {name}," for name in provenance.names(saved.config)[2:])
         raise ConfigError(f"{directory} was begun before its numbers{own} changed: force=stale restarts it")
-    if saved["id"] != run.id:
+    if saved.id != run.id:
         raise ConfigError(
-            f"{directory} holds the run {saved['id']}, this configuration is {run.id}: "
+            f"{directory} holds the run {saved.id}, this configuration is {run.id}: "
             "choose another run_dir, or force=true to replace it"
         )
     if state.ended and missing and not run.allow_partial:

@@ -7,7 +7,7 @@ import io
 import math
 import sys
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from timescales.files import append, write_atomic
 from timescales.nn.rnn import RNN
 from timescales.runs import tensorboard_run, trackio_run, wandb_run
 from timescales.runs.dashboards import Timescales
+from timescales.runs.record import Record
 from timescales.training.gates import needs_forget_gates
 
 
@@ -63,7 +64,7 @@ class Bar:
             self.bar.set_postfix(words, refresh=False)
         self.bar.update(step - self.bar.n)
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         self.bar.close()
 
 
@@ -139,7 +140,7 @@ class Curve:
         else:
             append(self.path, self._text(self.rows[-1:], header=False))
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         pass
 
 
@@ -159,7 +160,7 @@ class Loggers:
         for logger in self.all:
             logger.log(values, step)
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         for logger in self.all:
             logger.finish(record)
 
@@ -177,7 +178,7 @@ def check(config: dict[str, Any], rnn: RNN) -> None:
 
 
 def open_all(
-    saved: Mapping[str, Any],
+    saved: Record,
     directory: Path,
     step: int,
     settings: LoopSettings,
@@ -190,7 +191,7 @@ def open_all(
     saved: the run's record. check: is called before anything is logged or saved; it raises if another process has taken
     over the run.
     """
-    config, per_epoch = saved["config"], task.start_of(settings.max_epochs) / settings.max_epochs
+    config, per_epoch = saved.config, task.start_of(settings.max_epochs) / settings.max_epochs
     label = f"{config['task']['name']} {config['model']['name']} seed {config['seed']}"
     choice = config["logger"]["name"]
     curve = Curve(directory / "curve.csv", step, settings.log_every) if choice != "none" else None
@@ -205,6 +206,7 @@ def open_all(
     elif choice == "trackio":
         opened.append(trackio_run.Trackio(saved, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
+    chance = math.nan if saved.chance is None else saved.chance
     floor = max(task.floors().values(), default=math.nan)
-    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, saved["chance"], floor))
+    opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
     return Loggers(opened, check, curve)

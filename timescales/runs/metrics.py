@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+
+from timescales.runs.record import Record, State
 
 
 class Censored(int):
@@ -24,7 +25,7 @@ def is_steps(name: str) -> bool:
     return name.startswith(STEPS_TO)
 
 
-def metric(record: Mapping[str, Any], name: str) -> float | None:
+def metric(record: Record, name: str) -> float | None:
     """A record's value of "best valid/loss", "last test/accuracy", "steps to valid/accuracy >= 0.99", "probe/...".
 
     None if it has none. A run that never reaches the threshold has the last step that it took, `Censored`, also where
@@ -32,21 +33,22 @@ def metric(record: Mapping[str, Any], name: str) -> float | None:
     """
     if is_steps(name):
         key, there = threshold(name.removeprefix(STEPS_TO))
-        points = (point for point in record["curve"] if point.get(key) is not None)
+        points = (point for point in record.curve if point.get(key) is not None)
         reached = next((point["step"] for point in points if there(point[key])), None)
-        steps = record.get("steps")
+        steps = record.steps
         return reached if reached is not None or steps is None else Censored(steps)
     if name.startswith("probe/"):
-        return record.get("probes", {}).get(name.removeprefix("probe/"))
+        return record.probes.get(name.removeprefix("probe/"))
     which, key = name.split(maxsplit=1)
-    return record["metrics" if which == "best" else "last"].get(key)
+    return (record.metrics if which == "best" else record.last).get(key)
 
 
-def selected(record: Mapping[str, Any]) -> float:
+def selected(record: Record) -> float:
     """The best validation value of the metric that selects a run's weights; if it diverged the worst value there is."""
-    if record["status"] == "diverged":
-        return -math.inf if record["select"][1] == "max" else math.inf
-    return float(record["best"]["value"])
+    if record.state is State.DIVERGED:
+        return -math.inf if record.select and record.select[1] == "max" else math.inf
+    assert record.best is not None
+    return float(record.best.value)
 
 
 def median(values: Sequence[float]) -> float:

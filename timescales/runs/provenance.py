@@ -10,6 +10,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,18 @@ from timescales.runs import source
 NOTE = "gpu-pack/commit"  # in a copy of a checkout without its history: its commit and a hash of its sources
 
 
-def provenance(device: str) -> dict[str, Any]:
-    """Where numbers come from: the commit ("+" if the tree was changed), versions, threads and the device's name.
+@dataclass(frozen=True)
+class Provenance:
+    """Where numbers come from. commit: with "+" if the tree was changed. machine: the device's name."""
+
+    commit: str | None
+    versions: dict[str, str]
+    threads: int
+    machine: str
+
+
+def provenance(device: str) -> Provenance:
+    """Where numbers come from that are computed here.
 
     In a copy of a checkout without its history the commit is the one that `commit_note` left there.
     """
@@ -35,7 +46,7 @@ def provenance(device: str) -> dict[str, Any]:
     on_gpu = device.startswith(("auto", "cuda")) and torch.cuda.is_available()
     index = device if device.startswith("cuda") else None
     machine = torch.cuda.get_device_name(index) if on_gpu else processor()
-    return {"commit": _commit(), "versions": versions, "threads": torch.get_num_threads(), "machine": machine}
+    return Provenance(_commit(), versions, torch.get_num_threads(), machine)
 
 
 def processor() -> str:

@@ -9,7 +9,8 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
 from timescales.runs import lock, provenance
+from timescales.training.best import Best
 
 
 class State(enum.Enum):
@@ -39,26 +41,139 @@ FILES = ("record.json", "last.pt", "best.pt", "curve.csv", "blocks.csv")  # what
 CUT = "loop.max_eval_batches"  # what "partial" has for a shortened evaluation; its other entries are the data's
 
 
-def state(record: Mapping[str, Any] | None) -> State:
-    """The state of the run that a record, as `read` returns it, describes."""
-    return State.ABSENT if record is None else State(record["status"])
+@dataclass
+class Record:
+    """What record.json says of a run; the fields stand in the order of the file.
+
+    keys: those that the file has, in its order. It lacks what is not known yet, and what did not exist when it was
+    written. more: its other keys, of another version or of somebody else's.
+    """
+
+    id: str
+    status: str  # the value of a State
+    config: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    metrics: dict[str, float | None] = field(default_factory=dict)  # at the best validation
+    last: dict[str, float | None] = field(default_factory=dict)  # at the last step
+    best: Best | None = None
+    curve: list[dict[str, float]] = field(default_factory=list)  # a point for each validation
+    seconds: float = 0.0
+    stopped: str | None = None  # why training ended (`training.run.Progress`)
+    error: str | None = None
+    partial: list[str] = field(default_factory=list)  # CUT, and what the data do not have
+    device: str = ""
+    golden: str | None = None
+    group: str | None = None  # the same for runs that differ in their seed alone
+    parameters: int | None = None
+    chance: float | None = None  # the loss at chance
+    select: Sequence[str] | None = None  # the metric by which weights are selected, and "max" or "min"
+    timescales: dict[str, list[list[float]]] | None = None  # quantiles of each layer, at the "start" and the "end"
+    job: str | None = None  # of SLURM
+    commit: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    machine: str | None = None
+    # Of a run that has ended:
+    steps: int | None = None
+    diverged_at: int | None = None
+    probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
+    keys: list[str] = field(default_factory=lambda: [*BEGUN])
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Record:
+        """The record of what a file has. Raises KeyError, ValueError or TypeError for what is none."""
+        if missing := {"id", "status", "metrics", "seconds"} - set(content):
+            raise KeyError(", ".join(sorted(missing)))
+        State(content["status"])  # raises ValueError
+        keys = [key for key in content if key != "sha256"]
+        known = {key: content[key] for key in keys if key in KEYS}
+        if known.get("best"):
+            known["best"] = Best(**known["best"])
+        return cls(**known, keys=keys, more={key: content[key] for key in keys if key not in KEYS})
+
+    @classmethod
+    def read(cls, directory: Path) -> Record | None:
+        """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record.
+
+        Its "sha256" is compared and left out; a record from before there was one, or with null, is taken as it is.
+        """
+        path = directory / "record.json"
+        try:
+            content = json.loads(path.read_text())
+            record = cls.of(content)
+            if (digest := content.pop("sha256", None)) is not None and digest != _digest(content):
+                raise ValueError("it is not as it was written")
+            return record
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
+
+    def write(self, directory: Path) -> None:
+        """Write it as a run's record.json."""
+        plain = _without_nan(self.content())
+        text = json.dumps(plain | {"sha256": _digest(plain)}, indent=1, allow_nan=False)
+        write_atomic(directory / "record.json", f"{text}\n".encode())
+
+    def content(self) -> dict[str, Any]:
+        """What its file has, but for the checksum."""
+        values = {**self.more, **{key: getattr(self, key) for key in KEYS}, "best": self.best and asdict(self.best)}
+        return {key: values[key] for key in self.keys}
+
+    def change(self, **changes: Any) -> None:
+        """Set some of its fields."""
+        for key, value in changes.items():
+            setattr(self, key, value)
+        self.keys += [key for key in changes if key not in self.keys]
+
+    @property
+    def state(self) -> State:
+        """The state of its run."""
+        return State(self.status)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its run has its outcome and needs nothing more."""
+        return self.status in ENDED
+
+    @property
+    def missing_data(self) -> list[str]:
+        """What its data did not have of what its task's name promises."""
+        return [part for part in self.partial if part != CUT]
+
+    @property
+    def stale(self) -> bool:
+        """Whether its numbers are not today's.
+
+        That is, the golden curve of its task and model, or the source of a class of one's own, has changed since.
+        """
+        return bool(self.config) and provenance.changed(self.golden, provenance.names(self.config))
+
+    @property
+    def what_changed(self) -> str:
+        """In words, why the numbers of a stale record are not today's."""
+        own = provenance.names(self.config)[2:]
+        if not own:
+            return "its numbers have changed"
+        return f"the source of {' or '.join(own)}, or its task's data, has changed"
+
+    @property
+    def summary(self) -> str:
+        """The outcome of its run in one line."""
+        metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(self.metrics.items()) if v is not None)
+        return f"{self.status}: {metrics or self.error or 'no metrics'} ({self.seconds:.0f} s)"
 
 
-def has_ended(directory: Path) -> bool:
-    """Whether the run in a directory has its outcome."""
-    return state(read(directory)).ended
+KEYS = tuple(each.name for each in fields(Record) if each.name not in ("keys", "more"))
+BEGUN: tuple[str, ...] = tuple(
+    key for key in KEYS if key not in ("steps", "diverged_at", "probes")
+)  # what a run says from its start
 
 
-def write(directory: Path, record: dict[str, Any]) -> None:
-    """Write a run's record.json."""
-    plain = _without_nan(record)
-    text = json.dumps(plain | {"sha256": _digest(plain)}, indent=1, allow_nan=False)
-    write_atomic(directory / "record.json", f"{text}\n".encode())
-
-
-def _digest(record: dict[str, Any]) -> str:
+def _digest(content: Mapping[str, Any]) -> str:
     """The checksum of a record without its "sha256", by which damage on disk is noticed."""
-    as_read = json.loads(json.dumps(record))  # tuples are lists then, and keys are words
+    as_read = json.loads(json.dumps(content))  # tuples are lists then, and keys are words
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()
 
 
@@ -71,27 +186,13 @@ def _without_nan(value: Any) -> Any:
     return [_without_nan(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def read(directory: Path) -> dict[str, Any] | None:
-    """A run's record, or None if it has none yet. Raises ConfigError for a file that is not a record.
-
-    Its "sha256" is compared and left out; a record from before there was one, or with null, is taken as it is.
-    """
-    path = directory / "record.json"
-    try:
-        record = json.loads(path.read_text())
-        if missing := {"id", "status", "metrics", "seconds"} - set(record):
-            raise KeyError(", ".join(sorted(missing)))
-        State(record["status"])  # raises ValueError
-        if (digest := record.pop("sha256", None)) is not None and digest != _digest(record):
-            raise ValueError("it is not as it was written")
-        return record
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is damaged ({error}): delete it, and the run starts or continues") from error
+def has_ended(directory: Path) -> bool:
+    """Whether the run in a directory has its outcome."""
+    record = Record.read(directory)
+    return record is not None and record.ended
 
 
-def start(directory: Path, run: Run, restart: bool = False) -> dict[str, Any]:
+def start(directory: Path, run: Run, restart: bool = False) -> Record:
     """Write the record of a run that begins or goes on; its status is "interrupted" until it ends. Returns it.
 
     restart: what lies there is removed first.
@@ -99,40 +200,27 @@ def start(directory: Path, run: Run, restart: bool = False) -> dict[str, Any]:
     if restart:
         clear(directory)
     config = run.config
-    record = {
-        "id": run.id,
-        "status": State.INTERRUPTED.value,
-        "config": config,
-        "seed": config["seed"],
-        "metrics": {},
-        "last": {},
-        "best": None,
-        "curve": [],
-        "seconds": 0.0,
-        "stopped": None,
-        "error": None,
-        "partial": shortened(config),
-        "device": config["device"],
-        "golden": provenance.golden(*provenance.names(config)),
-        "group": run.family,
-        "parameters": None,
-        "chance": None,
-        "select": None,
-        "timescales": None,
-        "job": os.environ.get("SLURM_JOB_ID"),
-        **provenance.provenance(config["device"]),
-    }
-    write(directory, record)
+    record = Record(
+        id=run.id,
+        status=State.INTERRUPTED.value,
+        config=config,
+        seed=config["seed"],
+        partial=shortened(config),
+        device=config["device"],
+        golden=provenance.golden(*provenance.names(config)),
+        group=run.family,
+        job=os.environ.get("SLURM_JOB_ID"),
+        **vars(provenance.provenance(config["device"])),
+    )
+    record.write(directory)
     return record
 
 
-def update(directory: Path, **changes: Any) -> dict[str, Any]:
-    """Change a run's record; returns it. Writes nothing if there is none: the run failed before `start`."""
-    record = read(directory)
-    if record is None:
-        return changes
-    write(directory, record | changes)
-    return record | changes
+def update(directory: Path, **changes: Any) -> None:
+    """Change a run's record, if it has one: it has none if it failed before `start`."""
+    if (record := Record.read(directory)) is not None:
+        record.change(**changes)
+        record.write(directory)
 
 
 def failed(directory: Path, error: Exception) -> None:
@@ -145,27 +233,6 @@ def failed(directory: Path, error: Exception) -> None:
 def shortened(config: dict[str, Any]) -> list[str]:
     """[CUT] if the configuration shortens evaluations, for the record's "partial"; else []."""
     return [CUT] if config["loop"]["max_eval_batches"] is not None else []
-
-
-def missing_data(record: Mapping[str, Any]) -> list[str]:
-    """What the data of a recorded run did not have of what its task's name promises."""
-    return [part for part in record.get("partial", []) if part != CUT]
-
-
-def stale(record: Mapping[str, Any] | None) -> bool:
-    """Whether a record's numbers are not today's.
-
-    That is, the golden curve of its task and model, or the source of a class of one's own, has changed since.
-    """
-    if record is None or "config" not in record:
-        return False
-    return provenance.changed(record.get("golden"), provenance.names(record["config"]))
-
-
-def what_changed(record: Mapping[str, Any] | None) -> str:
-    """In words, why the numbers of a stale record are not today's."""
-    own = provenance.names(record["config"])[2:] if record else []
-    return f"the source of {' or '.join(own)}, or its task's data, has changed" if own else "its numbers have changed"
 
 
 def files(directory: Path) -> dict[str, tuple[int, int]]:
@@ -184,10 +251,10 @@ def clear(directory: Path, before: Mapping[str, tuple[int, int]] | None = None) 
     before: what `files` gave earlier; only what was written since then is removed.
     """
     written = [name for name, status in files(directory).items() if status != (before or {}).get(name)]
-    if "record.json" in written and (record := read(directory)) is not None:
-        for folder in (directory / "wandb").glob(f"*run-*-{record['id']}"):  # the folder may hold other runs' too
+    if "record.json" in written and (record := Record.read(directory)) is not None:
+        for folder in (directory / "wandb").glob(f"*run-*-{record.id}"):  # the folder may hold other runs' too
             shutil.rmtree(folder, ignore_errors=True)
-        remove_events(directory, record["id"])
+        remove_events(directory, record.id)
     for name in written:
         (directory / name).unlink(missing_ok=True)
 
@@ -215,11 +282,3 @@ def discard_unless_begun(directory: Path, slug: str, before: Mapping[str, tuple[
         path.unlink(missing_ok=True)
     if directory.name == slug and not any(directory.iterdir()):
         directory.rmdir()
-
-
-def summary(record: dict[str, Any] | None) -> str:
-    """The outcome of a run in one line."""
-    if record is None:
-        return "no record"
-    metrics = ", ".join(f"{k} {v:.4f}" for k, v in sorted(record["metrics"].items()) if v is not None)
-    return f"{record['status']}: {metrics or record.get('error') or 'no metrics'} ({record['seconds']:.0f} s)"

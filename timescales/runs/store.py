@@ -2,59 +2,109 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.config.run import Axes
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text
 from timescales.runs import provenance
 from timescales.runs.metrics import Censored, is_steps, metric
-from timescales.runs.record import ENDED
+from timescales.runs.record import ENDED, Record
 
-# The columns of results/<table>/runs.csv before those of metrics; the axes are one JSON column.
-COLUMNS = (
-    *("id", "profile", "status", "seed", "axes", "steps", "diverged_at", "parameters"),
-    *("seconds", "device", "threads", "machine", "commit", "golden", "partial", "run"),
-)
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A run that has ended, as reports know it: its columns of results/<table>/runs.csv, in their order.
+
+    Then what is no column by itself. values: a column for each metric that a table reads, None without a value. curve:
+    its points, if the run lies in runs/. blocks: the text of its blocks.csv.
+    """
+
+    id: str
+    profile: str = "paper"  # or "tiny"
+    status: str
+    seed: int
+    axes: Axes  # with the seed, which stands in a column of its own in runs.csv
+    steps: int | None = None
+    diverged_at: int | None = None
+    parameters: int | None = None
+    seconds: float = 0.0
+    device: str | None = None
+    threads: int | None = None
+    machine: str | None = None
+    commit: str | None = None
+    golden: str | None = None
+    partial: str = ""
+    run: str = ""  # task/model, and classes of one's own
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    curve: Sequence[Mapping[str, float]] = ()
+    blocks: str | None = None
+
+    def value(self, column: str) -> float | None:
+        """The value of a metric; None if it has none."""
+        return self.values.get(column)
+
+    @functools.cached_property
+    def stale(self) -> bool:
+        """Whether its numbers are not today's."""
+        return bool(self.run) and provenance.changed(self.golden, self.run.split("/"))
+
+    def counts(self, allow_partial: bool) -> bool:
+        """Whether it counts as its run: it has ended, on the whole data unless a part will do."""
+        return self.status in ENDED and (allow_partial or not self.partial)
+
+
+# The columns of runs.csv before those of metrics.
+COLUMNS = tuple(each.name for each in fields(Row) if each.name not in ("values", "curve", "blocks"))
 # Columns that are the record's values.
-COPIED = ("id", "status", "seed", "parameters", "device", "threads", "machine", "commit", "golden")
+COPIED = (
+    *("id", "status", "seed", "steps", "diverged_at", "parameters"),
+    *("device", "threads", "machine", "commit", "golden"),
+)
+SAME = ("commit", "golden", "seconds", "status")  # in all rows of one training
 
 
-def row(record: Mapping[str, Any], axes: Mapping[str, Any], size: str, metrics: Iterable[str]) -> dict[str, Any]:
+def row(record: Record, axes: Axes, size: str, metrics: Iterable[str]) -> Row:
     """A record as a row of runs.csv.
 
     Args:
         size: "paper" or "tiny", the value of its column "profile".
         metrics: as a table names them; a column each.
     """
-    config = record["config"]
-    values = {key: record[key] for key in COPIED} | {
-        "profile": size,
-        "axes": json.dumps({k: v for k, v in axes.items() if k != "seed"}),
-        "steps": record.get("steps"),
-        "diverged_at": record.get("diverged_at"),
-        "seconds": round(record["seconds"], 1),
-        "partial": "; ".join(record["partial"]),
-        "run": "/".join(provenance.names(config)),
-    }
-    return {key: values[key] for key in COLUMNS} | {name: metric(record, name) for name in metrics}
+    return Row(
+        **{key: getattr(record, key) for key in COPIED},
+        profile=size,
+        axes=axes,
+        seconds=round(record.seconds, 1),
+        partial="; ".join(record.partial),
+        run="/".join(provenance.names(record.config)),
+        values={name: metric(record, name) for name in metrics},
+    )
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a runs.csv, numbers as numbers, empty fields as None; no rows if there is no file.
-
-    Raises ConfigError for another file of this name.
-    """
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a runs.csv; no rows if there is no file. Raises ConfigError for another file of this name."""
     lines = csv_rows(path)
     if lines and not lines[0].keys() >= set(COLUMNS):
         raise ConfigError(f"{path} is not a report's: choose another folder of reports, --out FOLDER")
-    return [{key: _value(key, text) for key, text in line.items()} for line in lines]
+    return [_read(line) for line in lines]
+
+
+def _read(line: Mapping[str, str]) -> Row:
+    read = {key: _value(key, text) for key, text in line.items()}
+    columns = {key: read.pop(key) for key in COLUMNS}
+    axes = {**json.loads(columns.pop("axes")), "seed": columns["seed"]}
+    return Row(**columns, axes=axes, values=read)
 
 
 def _value(key: str, text: str) -> Any:
+    """Numbers as numbers, empty fields as None."""
     if text == "":
         return None if key != "partial" else ""
     if key in ("seed", "steps", "parameters", "threads", "diverged_at") or is_steps(key):
@@ -62,30 +112,31 @@ def _value(key: str, text: str) -> Any:
     return text if key in COLUMNS and key != "seconds" else float(text)
 
 
-def rows_text(rows: list[dict[str, Any]]) -> str:
+def rows_text(rows: Sequence[Row], seed_in_axes: bool = False) -> str:
     """Rows as the text of a runs.csv. What no row has a value of makes no column."""
-    known = {key for line in rows for key, value in line.items() if value is not None}
-    names = list(COLUMNS) + sorted(known - set(COLUMNS))
-    return csv_text([{name: line.get(name) for name in names} for line in rows], names)
+    known = {name for line in rows for name, value in line.values.items() if value is not None}
+    names = sorted(known)
+    lines = []
+    for line in rows:
+        columns = {key: getattr(line, key) for key in COLUMNS}
+        axes = {key: value for key, value in line.axes.items() if key != "seed" or seed_in_axes}
+        lines.append(columns | {"axes": json.dumps(axes)} | {name: line.value(name) for name in names})
+    return csv_text(lines, [*COLUMNS, *names])
 
 
-def committed(results: Path | None = None) -> dict[str, dict[str, Any]]:
+def committed(results: Path | None = None) -> dict[str, Row]:
     """All rows under `results` (results/) by the run's id; of a run in several tables with the values of all."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Row] = {}
     for path in sorted((results or paths.RESULTS).glob("*/runs.csv")):
         for line in read_rows(path):
-            known = found.setdefault(line["id"], {})
-            if any(known.get(key, line[key]) != line[key] for key in ("commit", "golden", "seconds", "status")):
-                continue  # trained twice: values of two trainings are never mixed
-            known.update({key: value for key, value in line.items() if value is not None})
-    return {run_id: dict.fromkeys(COLUMNS) | line for run_id, line in found.items()}
+            known = found.get(line.id, line)
+            if all(getattr(known, key) in (None, getattr(line, key)) for key in SAME):
+                found[line.id] = _joined(known, line)  # else it was trained twice: their values are never mixed
+    return found
 
 
-def counts(line: Mapping[str, Any], allow_partial: bool) -> bool:
-    """Whether a committed row counts as its run: it has ended, on the whole data unless a part will do."""
-    return line["status"] in ENDED and (allow_partial or not line["partial"])
-
-
-def stale(line: Mapping[str, Any]) -> bool:
-    """Whether a committed row's numbers are not today's."""
-    return provenance.changed(line["golden"], line["run"].split("/"))
+def _joined(known: Row, line: Row) -> Row:
+    """Two rows of one training as one."""
+    columns = {key: value for key in COLUMNS if (value := getattr(line, key)) is not None}
+    values = {key: value for key, value in {**known.values, **line.values}.items() if value is not None}
+    return replace(known, **columns, values=values)

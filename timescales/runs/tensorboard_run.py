@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.runs import dashboards, record
+from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
+from timescales.runs.record import Record, State, remove_events
 
 
 class TensorBoard:
@@ -20,12 +21,12 @@ class TensorBoard:
     saved: the run's record. timescales: gives a (H,) tensor of steps for each layer.
     """
 
-    def __init__(self, directory: Path, saved: Mapping[str, Any], timescales: Timescales, step: int) -> None:
+    def __init__(self, directory: Path, saved: Record, timescales: Timescales, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         if step == 0:
-            record.remove_events(directory, saved["id"])
-        suffix = f".{saved['id']}"
+            remove_events(directory, saved.id)
+        suffix = f".{saved.id}"
         self.writer = SummaryWriter(str(directory), purge_step=step + 1 if step else None, filename_suffix=suffix)
         self.timescales = timescales
         self._add(_session_start(saved))
@@ -58,11 +59,11 @@ class TensorBoard:
         # Not `add_hparams`: it knows no groups, and makes a run of its own.
         self.writer._get_file_writer().add_summary(summary)
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         """Close the file; of a run that has ended write the outcome. An interrupted one stays open: it may continue."""
-        if record is not None and record["status"] != "interrupted":
-            self._scalars(dashboards.outcome(record), record.get("steps", 0))
-            self._add(_session_end(record["status"] == "finished"))
+        if record is not None and record.state is not State.INTERRUPTED:
+            self._scalars(dashboards.outcome(record), record.steps or 0)
+            self._add(_session_end(record.state is State.FINISHED))
         self.writer.close()
 
 
@@ -77,13 +78,13 @@ def check() -> None:
         ) from error
 
 
-def _session_start(saved: Mapping[str, Any]) -> Any:
+def _session_start(saved: Record) -> Any:
     """The HPARAMS event with a run's settings."""
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     label = dashboards.label(saved)
     start = plugin_data_pb2.SessionStartInfo(group_name=label.group or label.name)
-    for key, value in {**dashboards.settings(saved["config"]), "tags": " ".join(label.tags)}.items():
+    for key, value in {**dashboards.settings(saved.config), "tags": " ".join(label.tags)}.items():
         if isinstance(value, bool):
             start.hparams[key].bool_value = value
         elif isinstance(value, str):

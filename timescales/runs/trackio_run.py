@@ -13,6 +13,7 @@ from timescales import paths
 from timescales.errors import ConfigError
 from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
+from timescales.runs.record import Record
 
 # By these trackio sends what it is given elsewhere.
 REMOTE = ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_WEBHOOK_URL")
@@ -26,8 +27,8 @@ class Trackio:
     saved: the run's record. timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
     """
 
-    def __init__(self, saved: Mapping[str, Any], timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
-        label, config = dashboards.label(saved), saved["config"]
+    def __init__(self, saved: Record, timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
+        label, config = dashboards.label(saved), saved.config
         project = config["logger"]["project"]
         before = _remove(project, label.name)
         self.run = _init(project, label, config)
@@ -48,16 +49,16 @@ class Trackio:
             drawn = {name: trackio.Histogram(np_histogram=pair) for name, pair in counts.items()}
         self.run.log({**values, **drawn}, step=step)
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         """Write what waits, the outcome of a run that has ended, and its status as an alert."""
         import trackio
 
-        status = "interrupted" if record is None else record["status"]
+        status = "interrupted" if record is None else record.status
         with _quiet():
             if record is not None and status != "interrupted":
-                self.run.log(dict(dashboards.outcome(record)), step=record.get("steps", 0))
+                self.run.log(dict(dashboards.outcome(record)), step=record.steps or 0)
             levels = {"finished": trackio.AlertLevel.INFO, "interrupted": trackio.AlertLevel.WARN}
-            text = None if record is None else record.get("error")
+            text = None if record is None else record.error
             self.run.alert(status, text, level=levels.get(status, trackio.AlertLevel.ERROR))
             self.run.finish()
 

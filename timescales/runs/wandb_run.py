@@ -7,13 +7,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.runs import dashboards, record
+from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
+from timescales.runs.record import Record, State
 
 
 class Wandb:
@@ -26,9 +27,10 @@ class Wandb:
 
     SHARE = 0.01
 
-    def __init__(self, directory: Path, saved: Mapping[str, Any], timescales: Timescales, step: int) -> None:
+    def __init__(self, directory: Path, saved: Record, timescales: Timescales, step: int) -> None:
         self.run = _open(directory, saved, "allow" if step else None)  # None: what an earlier process sent is replaced
-        metric, direction = saved["select"]
+        assert saved.select is not None
+        metric, direction = saved.select
         self.run.define_metric(f"valid/{metric}", step_metric="global_step", summary=f"{direction},last")
         self.timescales, self.step = timescales, step
         self.waiting: dict[str, float] = {}
@@ -55,25 +57,26 @@ class Wandb:
         self.run.log({"global_step": self.step, **self.waiting, **drawn})
         self.waiting = {}
 
-    def finish(self, record: dict[str, Any] | None) -> None:
+    def finish(self, record: Record | None) -> None:
         if self.waiting:
             self._send({})
         if record is not None:
             names = ("best", "status", "stopped", "error", "seconds", "parameters", "chance")
-            kept = {key: record[key] for key in names if key in record and (key != "seconds" or record[key])}
-            last = {f"last/{name}": value for name, value in record.get("last", {}).items()}
-            self.run.summary.update({**record["metrics"], **last, **kept})
-        self.run.finish(exit_code=0 if record is not None and record["status"] == "finished" else 1)
+            said = record.content()
+            kept = {key: said[key] for key in names if key in said and (key != "seconds" or said[key])}
+            last = {f"last/{name}": value for name, value in record.last.items()}
+            self.run.summary.update({**record.metrics, **last, **kept})
+        self.run.finish(exit_code=0 if record is not None and record.state is State.FINISHED else 1)
 
 
-def _open(directory: Path, saved: Mapping[str, Any], resume: str | None = "allow") -> Any:
+def _open(directory: Path, saved: Record, resume: str | None = "allow") -> Any:
     """Begin a recorded run at W&B, or continue it: its id is the record's, so a resume finds it again."""
-    config, label = saved["config"], dashboards.label(saved)
+    config, label = saved.config, dashboards.label(saved)
     return _init(
         config["logger"],
         directory,
         resume=resume,
-        id=saved["id"],
+        id=saved.id,
         config=config,
         job_type="train",
         name=label.name,
@@ -167,8 +170,8 @@ def pictures(directory: Path) -> int:
 
     0 for a run that is not logged there.
     """
-    saved, drawn = record.read(directory), sorted((directory / "analysis").glob("*.png"))
-    if not drawn or saved is None or saved["config"]["logger"]["name"] != "wandb":
+    saved, drawn = Record.read(directory), sorted((directory / "analysis").glob("*.png"))
+    if not drawn or saved is None or saved.config["logger"]["name"] != "wandb":
         return 0
     try:
         import wandb
@@ -177,7 +180,7 @@ def pictures(directory: Path) -> int:
         return 0
     run = _open(directory, saved)
     images = {f"analysis/{path.stem}": wandb.Image(str(path), caption=path.stem) for path in drawn}
-    run.log({"global_step": saved.get("steps", 0), **images})
+    run.log({"global_step": saved.steps or 0, **images})
     for path in drawn:
         if path.with_suffix(".csv").is_file():
             run.save(str(path.with_suffix(".csv")), base_path=str(directory), policy="now")

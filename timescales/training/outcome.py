@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 from timescales.training import checkpoint, loop, optimizers
+from timescales.training.best import Best
 from timescales.training.run import TrainingRun
 
 
-def outcome(run: TrainingRun) -> dict[str, Any]:
+@dataclass
+class Outcome:
+    """Those fields of a record that a run has once it has ended."""
+
+    status: str
+    stopped: str | None
+    steps: int
+    diverged_at: int | None
+    best: Best | None
+    curve: list[dict[str, float]]
+    seconds: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+
+def outcome(run: TrainingRun) -> Outcome:
     """What the record says of a run that has ended: metrics at the best validation and, as `last`, at the last step.
 
     Leaves the model at its best weights, and writes these to best.pt.
     """
     progress, diverged = run.progress, run.progress.stopped == "diverged"
-    result: dict[str, Any] = {
-        "status": "diverged" if diverged else "finished",
-        "stopped": progress.stopped,
-        "steps": progress.step,
-        "diverged_at": progress.diverged_at,
-        "best": progress.best,
-        "curve": progress.curve,
-        "seconds": progress.seconds,
-        "metrics": {},
-        "last": {},
-    }
+    result = Outcome(
+        status="diverged" if diverged else "finished",
+        stopped=progress.stopped,
+        steps=progress.step,
+        diverged_at=progress.diverged_at,
+        best=progress.best,
+        curve=progress.curve,
+        seconds=progress.seconds,
+    )
     if not diverged:
         with optimizers.eval_weights(run.optimizer):
-            result["last"] = metrics_on_test(run, progress.curve[-1])
+            result.last = metrics_on_test(run, progress.curve[-1])
     if progress.best is not None:
         assert run.best_weights is not None
         run.model.load_state_dict(run.best_weights)
-        step = progress.best["step"]
+        step = progress.best.step
         if run.directory is not None:
             checkpoint.save(run.directory / "best.pt", {"model": run.best_weights, "step": step})
         if step == progress.step and not diverged:
-            result["metrics"] = result["last"]
+            result.metrics = result.last
         else:
-            result["metrics"] = metrics_on_test(run, next(row for row in progress.curve if row["step"] == step))
+            result.metrics = metrics_on_test(run, next(row for row in progress.curve if row["step"] == step))
     return result
 
 

@@ -16,6 +16,7 @@ from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Task
 from timescales.training import checkpoint, optimizers
+from timescales.training.best import Best
 from timescales.training.model import Output, SequenceModel, State, detached
 
 Log = Callable[[dict[str, float], int], None]
@@ -27,7 +28,7 @@ class Progress:
     """Where a run stands; with the weights, the optimizer and the random generators this is all a resume needs."""
 
     step: int = 0
-    best: dict[str, Any] | None = None  # {"metric", "value", "step"}
+    best: Best | None = None
     since_best: int = 0  # validations since then
     curve: list[dict[str, float]] = field(default_factory=list)  # one entry per validation
     seconds: float = 0.0  # its share of steps taken together with other runs; neither waiting nor checkpoints
@@ -52,11 +53,11 @@ class TrainingRun:
         log: Log,
         settings: LoopSettings,
         directory: Path | None,
-        record: dict[str, Any] | None = None,
+        record: Any = None,
     ) -> None:
         self.model, self.task, self.optimizer = model, task, optimizer
         self.log, self.settings, self.directory = log, settings, directory
-        self.record = record or {}  # as it is written in its directory
+        self.record = record  # as it is written in its directory
         self.last_step = settings.last_step(task.start_of)
         self.progress = Progress()
         self.state: State = None  # what the next batch begins with
@@ -149,7 +150,7 @@ class TrainingRun:
             bad = first_not_finite([float(loss) for loss in self.losses], progress.step)
             progress.stopped, progress.diverged_at = "diverged", progress.step if bad is None else bad
         elif better(metrics[select], progress.best, direction):
-            progress.best = {"metric": f"valid/{select}", "value": metrics[select], "step": progress.step}
+            progress.best = Best(f"valid/{select}", metrics[select], progress.step)
             progress.since_best = 0
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         else:
@@ -208,7 +209,8 @@ class TrainingRun:
         content = checkpoint.load(path, KEYS, self.device)
         if content is None:
             return
-        self.progress = Progress(**content["progress"])
+        best = content["progress"]["best"]
+        self.progress = Progress(**content["progress"] | {"best": Best(**best) if best else None})
         self.losses, self.best_weights = list(content["losses"]), content["best"]
         # As in its last step: what follows a validation after that step begins with the next one.
         self.task.follow([row for row in self.progress.curve if row["step"] < self.progress.step])
@@ -236,9 +238,9 @@ def first_not_finite(losses: Sequence[float], step: int) -> int | None:
     return next((step - len(losses) + 1 + k for k, loss in enumerate(losses) if not math.isfinite(loss)), None)
 
 
-def better(value: float, best: dict[str, Any] | None, direction: str) -> bool:
+def better(value: float, best: Best | None, direction: str) -> bool:
     """Whether a validation value beats the best so far."""
-    return best is None or (value > best["value"] if direction == "max" else value < best["value"])
+    return best is None or (value > best.value if direction == "max" else value < best.value)
 
 
 def resume_step(directory: Path, partial: list[str] | None = None) -> int:

@@ -1,0 +1,14 @@
+"""The best validation of a run. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far. metric: "valid/<name>"."""
+
+    metric: str
+    value: float
+    step: int
