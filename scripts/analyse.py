@@ -111,7 +111,7 @@ def compare(options: argparse.Namespace) -> list[str]:
     names = choose(options.only, analysis.names("compare"), "--only")
 
     @functools.cache
-    def load(weights: str | None) -> list[analysis.Run]:
+    def load(weights: str | None) -> list[analysis.Trained]:
         return [analysis.load(directory, weights) for directory in options.run_dir]
 
     load(analysis.weights_for(names[0]))

@@ -8,7 +8,7 @@ from analysed import SMALL
 from configs import config
 
 from timescales import analysis
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.config import identity
 from timescales.errors import ConfigError
 from timescales.paths import conf
@@ -29,7 +29,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
     cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}"))
     trained, task, _ = build.build(cfg)
     record = {"config": cfg, "seed": 0, "steps": 4, "status": "finished", "curve": []}
-    run = Run(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
+    run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
     results, refused = set(), {}
     for name in analysis.names("study", "measure"):
         module = importlib.import_module(f"timescales.analysis.{name}")

@@ -8,7 +8,7 @@ import torch
 
 from timescales import LSTM, PLSTM, URLSTM, plotting
 from timescales.analysis import study
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.runs.record import Record
 from timescales.tasks import Copy, Dyck2, Frequency, VariableCopy, Words
 from timescales.training.awd import AWDModel
@@ -64,7 +64,7 @@ def run_of(model, task, initial=None, seed=0, directory=None, **settings):
         "loop": {},
     }
     found = Record(id="a", status="finished", config=config, seed=seed, steps=10)
-    return Run(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
+    return Trained(Path(directory or f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def studied(module, model, task, folder, initial=None):
@@ -106,7 +106,7 @@ def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
 def run_of_words(model, task, initial=None, name="mts"):
     config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}, "loop": {}}
     found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
-    return Run(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
+    return Trained(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
 def rows(path):

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from timescales.analysis.run import Run, load
+from timescales.analysis.run import Trained, load
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.files import write_atomic
@@ -36,6 +36,7 @@ __all__ = [
     "ANALYSES",
     "NotMadeFor",
     "Run",
+    "Trained",
     "compare_runs",
     "load",
     "measurable",
@@ -44,6 +45,8 @@ __all__ = [
     "study_run",
     "weights_for",
 ]
+
+Run = Trained  # its earlier name
 
 # The functions of each module. A listing, so that names are known without importing torch; a test compares it with the
 # modules.
@@ -106,7 +109,7 @@ def measure_run(directory: Path, name: str) -> dict[str, float]:
     return values
 
 
-def study_run(run: Run, name: str) -> Study:
+def study_run(run: Trained, name: str) -> Study:
     """Study a run. If it has ended, the values are kept in its record; a note says why they could not be.
 
     Raises ConfigError if the analysis is not made for the run's model and task.
@@ -122,7 +125,7 @@ def study_run(run: Run, name: str) -> Study:
     return replace(study, title=f"{study.title}\n{run.title}", notes=notes)
 
 
-def compare_runs(runs: Sequence[Run], name: str, **options: Any) -> Study:
+def compare_runs(runs: Sequence[Trained], name: str, **options: Any) -> Study:
     """Compare several runs of one task. options: further arguments of the module's `compare`.
 
     Raises ConfigError if the analysis is not made for these runs.
@@ -137,7 +140,7 @@ def _module(name: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _held(run: Run) -> Iterator[None]:
+def _held(run: Trained) -> Iterator[None]:
     """Hold the lock of an ended run. Raises ConfigError if another process holds it, or has trained the run again."""
     with lock.hold(run.directory):
         now = Record.read(run.directory)

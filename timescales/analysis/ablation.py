@@ -17,7 +17,7 @@ from timescales.analysis.generalisation import GUESS, accuracy
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.reset_units import later_reset
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.nn.cells.plstm import PowerLawCell
@@ -76,7 +76,7 @@ def named(curves: dict[str, Tensor], hidden_size: int) -> dict[str, float]:
     return values
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Accuracy by number of silenced units.
 
     Rows: one per order and number of silenced units, with the mean accuracy, its standard error, and the accuracy of
@@ -90,7 +90,7 @@ def study(run: Run) -> Study:
     return Study(title, rows, named(accuracies, hidden_size), lambda figure: draw(figure, lines))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration: mean and standard error over its runs (of one run: over orders)."""
     rows: list[dict[str, Any]] = []
     values = {}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.nn.inits import InverseGamma, timescale_of_gate
 
@@ -21,7 +21,7 @@ TITLE = "Time scale of each unit: assigned by its initial forget bias, and -1 / 
 ALPHAS = (0.36, 0.46, 0.56, 0.66, 0.8, 1.0, 1.5)  # those of conf/table/mahto_alpha.yaml; the paper prints none
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Assigned time scales are those of the biases before training; in multi-timescale models these biases are fixed.
 
     Rows: one per unit: layer, unit, assigned and estimated time scale in steps. Values: for each layer, the rank
@@ -72,7 +72,7 @@ def correlation(a: Tensor, b: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([a, b]))[0, 1]) if len(a) > 1 else math.nan
 
 
-def draw(figure: Any, run: Run, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
+def draw(figure: Any, run: Trained, pairs: Sequence[tuple[Tensor, Tensor]], values: dict[str, float]) -> None:
     """A panel per layer, a dot per unit; for the multi-timescale model one more panel, the assignments by alpha."""
     mts = run.config["model"]["name"] == "mts"
     axes = plotting.panels(figure, len(pairs) + mts, width=4.4 * (len(pairs) + mts), height=4.4)
@@ -97,7 +97,7 @@ def _draw_layer(ax: Any, colour: str, assigned: Tensor, estimated: Tensor) -> No
     plotting.plain_ticks(ax)
 
 
-def _draw_alphas(ax: Any, run: Run, assigned: Tensor) -> None:
+def _draw_alphas(ax: Any, run: Trained, assigned: Tensor) -> None:
     """The time scales that a layer is assigned with the run's alpha, and with others."""
     settings = run.config["model"]
     options = {key: settings[key] for key in ("scale", "quantiles") if key in settings}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import groups
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.training.memory import quantiles
 from timescales.training.model import SequenceModel
@@ -22,12 +22,12 @@ from timescales.training.model import SequenceModel
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per unit: layer, unit, initial and trained time in steps. Values: quantiles of both."""
     return Study(TITLE, rows_of(run), values_of(run), lambda figure: draw(figure, [run]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs. Values: "1/trained/median" is that of the first run."""
     rows = [
         {"run": run.directory.name, "model": run.config["model"]["name"], **row} for run in runs for row in rows_of(run)
@@ -41,12 +41,12 @@ def times(model: SequenceModel) -> Tensor:
     return torch.cat([layer.cpu().double() for layer in model.rnn.timescales()])
 
 
-def rows_of(run: Run) -> list[dict[str, Any]]:
+def rows_of(run: Trained) -> list[dict[str, Any]]:
     """The rows of `study`."""
     return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
 
 
-def values_of(run: Run) -> dict[str, float]:
+def values_of(run: Trained) -> dict[str, float]:
     """The values of `study`."""
     return {
         f"{when}/{name}": value
@@ -60,7 +60,7 @@ def named_quantiles(times: Tensor) -> dict[str, float]:
     return dict(zip(("q10", "median", "q90"), quantiles(times, (0.1, 0.5, 0.9)), strict=True))
 
 
-def draw(figure: Any, runs: Sequence[Run]) -> None:
+def draw(figure: Any, runs: Sequence[Trained]) -> None:
     """Time by the share of units with a longer time: thin before training, thick after."""
     (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     for group in groups(runs):

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map_only
 from timescales import plotting
 from timescales.analysis.groups import Line, titles
 from timescales.analysis.needs import needs_softmax
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import Task
@@ -43,7 +43,7 @@ class Starts(NamedTuple):
     activity: Tensor
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows with what = "step": for each step after the start the mean losses in nats: cold (from zeros), found (from
     zeros, over the pieces that are not lost) and warm. Rows with what = "piece": the cold and warm loss of the second
     half of each piece, its `activity`, and whether it is lost.
@@ -55,7 +55,7 @@ def study(run: Run) -> Study:
     return study_of([Line("", run.colour, "", starts(run.model, run.task))])
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs."""
     return study_of(
         [Line(name, run.colour, "", starts(run.model, run.task)) for name, run in zip(titles(runs), runs, strict=True)]

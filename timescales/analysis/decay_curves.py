@@ -15,7 +15,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Copy, Task
@@ -52,7 +52,7 @@ class Fit(NamedTuple):
     power: Tensor
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """The product of each unit's forget gates over test sequences, from the first step on; in the copy tasks from the
     end of the ten symbols to the signal.
 
@@ -66,7 +66,7 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The first run of each configuration. Rows and values are those of `study`, with the configuration's name."""
     lines = [Line(g.name, g.colour, g.style, kept(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
     rows: list[dict[str, Any]] = []

@@ -17,7 +17,7 @@ from timescales import plotting
 from timescales.analysis.groups import titles
 from timescales.analysis.needs import needs_age
 from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
@@ -27,7 +27,7 @@ TITLE = "Decay factors p of the units"
 BINS = [k / 20 for k in range(21)]
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per unit: layer, unit, p before and after training, and in the copy task whether it is a later-reset
     unit (`reset_units`).
 
@@ -47,7 +47,7 @@ def study(run: Run) -> Study:
     return Study(f"{TITLE}, before and after training", rows, values, lambda f: draw(f, before, after, late, run))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The learned p of several runs.
 
     Values: "1/mean" is the mean of the first run; "1_2/t", "1_2/p_value" and "1_2/cohens_d" are those of the first
@@ -72,13 +72,13 @@ def learned(model: SequenceModel) -> Tensor:
     return factors(model)
 
 
-def rows_of(run: Run, late: Tensor | None) -> list[dict[str, Any]]:
+def rows_of(run: Trained, late: Tensor | None) -> list[dict[str, Any]]:
     """The rows of `study`. late: which units are later-reset units, (units,), or None."""
     columns = {"before": learned(run.initial).tolist(), "after": learned(run.model).tolist()}
     return by_unit(run.model, columns | ({} if late is None else {"later_reset": late.int().tolist()}))
 
 
-def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: Run) -> None:
+def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: Trained) -> None:
     """Left: both distributions. Right: each unit's p before and after."""
     left, right = plotting.panels(figure, 2, width=12.0)
     left.hist(before, BINS, color="#cccccc", label=f"before, mean {before.mean():.2f}")
@@ -102,7 +102,7 @@ def draw(figure: Any, before: Tensor, after: Tensor, late: Tensor | None, run: R
     plotting.small_legend(right)
 
 
-def draw_several(figure: Any, lines: Sequence[tuple[str, Run, Tensor]]) -> None:
+def draw_several(figure: Any, lines: Sequence[tuple[str, Trained, Tensor]]) -> None:
     """Each run's units by rank: the share of units with a larger p. lines: name, run and p (units,)."""
     (ax,) = plotting.panels(figure)
     shades = plotting.shades(len(lines))  # the runs differ in their delay; all are power-law models
@@ -117,7 +117,7 @@ def draw_several(figure: Any, lines: Sequence[tuple[str, Run, Tensor]]) -> None:
     plotting.small_legend(ax)
 
 
-def _printed_delay(run: Run) -> int | None:
+def _printed_delay(run: Trained) -> int | None:
     """The delay of a run of the copy task, if the paper prints the mean p for it."""
     task = run.config["task"]
     delay = task.get("T") if task["name"] == "copy" else None

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError, NotMadeFor
 from timescales.nn.cells.gates import refined
@@ -37,7 +37,7 @@ class Gates(NamedTuple):
     gradient: Tensor
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """The gradient of a unit's forget gate with respect to its own pre-activations (norm over the gates on which it
     depends): by formula for sigmoid and refined gates, and by autograd for the run's gates on test sequences.
 
@@ -172,7 +172,7 @@ def called(model: SequenceModel, read: Callable) -> contextlib.AbstractContextMa
     return replaced(model, reporting)
 
 
-def draw(figure: Any, gates: Gates, run: Run) -> None:
+def draw(figure: Any, gates: Gates, run: Trained) -> None:
     """Left: all activations. Right: those near 1, where memory is long, by their distance from 1."""
     left, right = plotting.panels(figure, 2, width=12.0, height=4.6)
     distances = torch.logspace(torch.tensor(NEAR).log10(), -0.0458, 300, dtype=torch.float64)  # from NEAR to .9
@@ -198,7 +198,7 @@ def _draw_formulas(ax: Any, g: Tensor, x: Tensor) -> None:
     ax.plot(x, g * (1.0 - g), color=sigmoid, lw=1.2, label="sigmoid gate, g (1 - g)")
 
 
-def _draw_gates(left: Any, right: Any, gates: Gates, run: Run) -> None:
+def _draw_gates(left: Any, right: Any, gates: Gates, run: Trained) -> None:
     """The gates of the run."""
     g, gradient = gates.gate, gates.gradient
     label = f"gates of this run ({run.config['model']['name']}), by autograd"

@@ -16,7 +16,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import titles
 from timescales.analysis.observe import mean_forget
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.nn.inits import timescale_of_gate
 
@@ -27,12 +27,12 @@ ACTIVATIONS = [k / 40 for k in range(41)]
 class Gates(NamedTuple):
     """Mean forget gates of a run before and after training: (H,) per layer."""
 
-    run: Run
+    run: Trained
     before: list[Tensor]
     after: list[Tensor]
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per unit: layer, unit, mean gate before and after training, and their time scales -1 / ln f in steps.
 
     Values: before and after training, the mean gate, the shares of units above .9 and above .99, and the smallest,
@@ -42,7 +42,7 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows_of(gates), summary(gates), lambda figure: draw(figure, [gates], [""]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """A row of panels per run.
 
     Values: "1/after/smallest" is that of the first run; `smallest_ratio` is the ratio of the largest to the smallest
@@ -58,7 +58,7 @@ def compare(runs: Sequence[Run]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, gates, names))
 
 
-def mean_gates(run: Run) -> Gates:
+def mean_gates(run: Trained) -> Gates:
     """The mean gates of a run, read from an earlier study of the same weights if there is one."""
     rows = run.earlier("gate_histograms")
     if rows is None:

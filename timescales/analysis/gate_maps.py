@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.observe import sequence
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.tasks import Task
 from timescales.training.gates import needs_forget_gates, watched
@@ -26,7 +26,7 @@ WINDOW = 5  # the authors' example: words 350 to 419 of the test text, the sixth
 NEIGHBOURS, OF = 10, 1150  # units averaged in a row if the widest layer has 1,150; in proportion for other sizes
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Forget gates over the sixth window of the test text where the state is carried, else over the first sequence.
 
     Rows: one per group of neighbouring units: layer, number of units, the median of the time scales assigned by their

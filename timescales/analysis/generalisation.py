@@ -14,7 +14,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
 from timescales.analysis.needs import needs_copy
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
@@ -37,7 +37,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return {str(T): accuracy(model, at_delay(task, T)) for T in delays(needs_copy(task).T)}
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per delay: T, accuracy, its standard error over sequences, the delay of the training.
 
     Values: those of `measure`.
@@ -51,7 +51,7 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, [line_of(run, rows)]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration: mean and standard error over its runs."""
     rows: list[dict[str, Any]] = []
     lines = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from timescales import plotting
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.config import identity, schema
 
 
@@ -21,7 +21,7 @@ class Group(NamedTuple):
     """
 
     name: str
-    runs: list[Run]
+    runs: list[Trained]
     colour: str
     style: str
 
@@ -44,17 +44,17 @@ class Line(NamedTuple):
     data: Any
 
 
-def line_of(run: Run, data: Any) -> Line:
+def line_of(run: Trained, data: Any) -> Line:
     """The line of a single run."""
     return Line(run.config["model"]["name"], run.colour, "-", data)
 
 
-def groups(runs: Sequence[Run]) -> list[Group]:
+def groups(runs: Sequence[Trained]) -> list[Group]:
     """Runs grouped by `identity.family`. A directory that is given twice counts once.
 
     The name of a group has the model and the settings in which the groups of this model differ.
     """
-    members: dict[str, list[Run]] = {}
+    members: dict[str, list[Trained]] = {}
     for run in {run.directory.resolve(): run for run in runs}.values():
         members.setdefault(identity.family(run.config), []).append(run)
     settings = {key: _settings(group[0].config) for key, group in members.items()}
@@ -90,7 +90,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in ignored}
 
 
-def titles(runs: Sequence[Run]) -> list[str]:
+def titles(runs: Sequence[Trained]) -> list[str]:
     """A name for each run: that of its group, with the seed where the group has several runs."""
     names = {}
     for group in groups(runs):

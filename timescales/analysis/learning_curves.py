@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
@@ -34,7 +34,7 @@ def nothing(config: Mapping[str, Any], horizon: int) -> list[Printed]:
     return []
 
 
-def compare(runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing) -> Study:
+def compare(runs: Sequence[Trained], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing) -> Study:
     """Rows: one per validation of a run: run, step, epoch and the metrics.
 
     Values: "1/best", "1/best_step" and "1/last" of the metric that selects the weights, of the first run and so on, and
@@ -58,7 +58,7 @@ def compare(runs: Sequence[Run], printed: Callable[[Mapping[str, Any], int], Seq
     return Study(title, rows, values, lambda figure: draw(figure, lines), notes)
 
 
-def curve(run: Run) -> list[dict[str, float]]:
+def curve(run: Trained) -> list[dict[str, float]]:
     """The validations of a run, from its record or, if it has not ended, from its curve.csv."""
     rows = run.record.curve or csv_rows(run.directory / "curve.csv")
     points = [{k: float(v) for k, v in row.items() if v not in ("", None) and k != Curve.CHECK} for row in rows]
@@ -66,7 +66,7 @@ def curve(run: Run) -> list[dict[str, float]]:
     return [point for point in points if any(key.startswith("valid/") for key in point)]
 
 
-def points(run: Run, metric: str) -> list[tuple[float, float]]:
+def points(run: Trained, metric: str) -> list[tuple[float, float]]:
     """Steps and values of a validation metric, where it is finite."""
     values = [(point["step"], point.get(f"valid/{metric}", math.nan)) for point in curve(run)]
     return [(step, value) for step, value in values if math.isfinite(value)]
@@ -113,7 +113,7 @@ def _draw_printed(ax: Any, group: Group, papers: Sequence[Printed], metric: str)
             ax.axhline(paper.value, color=group.colour, ls=(0, (6, 3)), lw=1, label=label)
 
 
-def _draw_chance(ax: Any, runs: Sequence[Run]) -> None:
+def _draw_chance(ax: Any, runs: Sequence[Trained]) -> None:
     chances = {run.record.chance for run in runs}
     for chance in sorted(chance for chance in chances if chance is not None):
         ax.axhline(chance, color="#bbbbbb", ls=":", lw=1, label=f"chance, {chance:.3g}")

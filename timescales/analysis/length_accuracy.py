@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.observe import answers
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.tasks import IMDB
@@ -25,7 +25,7 @@ LONG = 150  # words above which the paper sees the gain
 TITLE = "Test accuracy by the length of the text, mean and standard error over texts"
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per bin of lengths: above, up_to (empty: any), runs, n texts, right answers, accuracy, standard error.
 
     Values: accuracy in each bin, "101_150", "above_400", of all texts up to and above 150 tokens, and how much lower
@@ -39,7 +39,7 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows, summary(rows), lambda figure: draw(figure, [line_of(run, rows)]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration, over all texts of all its runs."""
     rows: list[dict[str, Any]] = []
     values: dict[str, float] = {}

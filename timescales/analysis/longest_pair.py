@@ -19,7 +19,7 @@ from timescales import plotting
 from timescales.analysis.groups import Line, groups
 from timescales.analysis.needs import needs_brackets
 from timescales.analysis.observe import answers
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
@@ -31,7 +31,7 @@ FIT = (4, 100)  # lengths to which the power law is fitted
 TITLE = "Strings without any error by their longest pair; lengths of all pairs in training"
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows with what = "accuracy": one per bin of longest pairs: above, up_to, n strings, and as value the share of
     strings without an error. Rows with what = "pairs": one per length of pairs: up_to, n pairs, and as value their
     share of all pairs.
@@ -42,7 +42,7 @@ def study(run: Run) -> Study:
     return _study([Line("", run.colour, "-", [right_by_pair(run.model, run.task)])], run.task)
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration: value is the mean over its runs, spread their standard deviation."""
     lines = [
         Line(g.name, g.colour, g.style, [right_by_pair(run.model, run.task) for run in g.runs]) for g in groups(runs)

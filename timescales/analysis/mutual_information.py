@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.needs import needs_words
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.tasks.task import entropy
 from timescales.training.progress import progress
@@ -25,7 +25,7 @@ SHUFFLED = 3  # texts in random order; their information is an artefact of the e
 ALPHA = 0.56  # the exponent with which the multi-timescale models are built
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: by distance the information in bits, that of the text in random order, and the difference (`rest`).
 
     Values: those of `power_law`. Raises ConfigError for a task that is not language modelling by words.
@@ -108,7 +108,7 @@ def _line(x: Tensor, y: Tensor) -> Line:
     return Line(slope, float(y.mean()) - slope * float(x.mean()), explained)
 
 
-def draw(figure: Any, run: Run, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:
+def draw(figure: Any, run: Trained, rows: Sequence[dict[str, float]], values: dict[str, float]) -> None:
     """The information above that of shuffled texts by distance, its power law, and the slope of the models' alpha."""
     (ax,) = plotting.panels(figure)
     shown = [row for row in rows if row["rest"] > 0]

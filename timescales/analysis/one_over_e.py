@@ -18,7 +18,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.tasks import Task
 from timescales.training.memory import one_over_e, share_beyond
@@ -32,14 +32,14 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return values_of(*both(model, task))
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per unit: layer, unit, time at zero input (steps), T_1/e (units of dt). Values: those of `measure`."""
     zero_input, t_1e = both(run.model, run.task)
     rows = rows_of(run, zero_input, t_1e)
     return Study(TITLE, rows, values_of(zero_input, t_1e), lambda figure: draw(figure, [run], [rows]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs. Values: "1/median" is that of the first run."""
     found = [both(run.model, run.task) for run in runs]
     of_runs = [rows_of(run, *pair) for run, pair in zip(runs, found, strict=True)]
@@ -55,7 +55,7 @@ def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
     return times(model), torch.cat(one_over_e(model, task))
 
 
-def rows_of(run: Run, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
+def rows_of(run: Trained, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
     """The rows of `study`."""
     return by_unit(run.model, {"zero_input": zero_input.tolist(), "t_1e": t_1e.tolist()})
 
@@ -66,7 +66,7 @@ def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
     return named_quantiles(t_1e) | {"beyond": share_beyond(t_1e), "zero_input/median": zero_input_median}
 
 
-def draw(figure: Any, runs: Sequence[Run], rows: Sequence[Sequence[dict[str, Any]]]) -> None:
+def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[dict[str, Any]]]) -> None:
     """Time by the share of units with a longer time: T_1/e thick, at zero input thin. Longer ones are not drawn."""
     (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     of_run = {run.directory.resolve(): own for run, own in zip(runs, rows, strict=True)}

@@ -15,7 +15,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_age
 from timescales.analysis.observe import sequence
 from timescales.analysis.reset_units import SEQUENCES
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.tasks import Batch, Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
@@ -51,7 +51,7 @@ class Trace(NamedTuple):
         return self.ages[self.end - 1] >= LATE * self.delay
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Reference times of all units over one test sequence; where delays differ, over the shortest and the longest of
     100 sequences.
 
@@ -159,7 +159,7 @@ def ages_before_signals(model: SequenceModel, task: Copy) -> tuple[Tensor, Tenso
     return torch.cat(ages, -1).cpu(), _delays(task, len(signal))
 
 
-def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Run) -> None:
+def draw(figure: Any, traces: Sequence[Trace], task: Task, run: Trained) -> None:
     """Top: k_t of every unit by t, a line each. Bottom: ages as a map, a row per unit, the oldest at the bottom."""
     axes = plotting.panels(figure, len(traces), 2, width=5.0 + 3.5 * len(traces), height=7.6)
     unit = "steps" if sequence(task, 0).dt is None else "time units"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.needs import needs_age, needs_copy
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.runs.store import Row
 from timescales.tasks import Batch, Copy, Task
@@ -63,7 +63,7 @@ def factors(model: SequenceModel) -> Tensor:
     return torch.cat(p)
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """The number of later-reset units, by the threshold that defines them, and their p: section 5.2.
 
     Rows: one per unit, oldest first: layer, unit, p, age at the last step of the delay, the same as a fraction of T.
@@ -83,7 +83,7 @@ def study(run: Run) -> Study:
     return Study("Which units keep their memory through the delay", rows, values, lambda f: draw(f, rows, task, run))
 
 
-def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Run) -> None:
+def draw(figure: Any, rows: Sequence[Mapping[str, float]], task: Copy, run: Trained) -> None:
     """Left: the number of later-reset units by the threshold that defines them. Right: p of each unit by its age."""
     left, right = plotting.panels(figure, 2, width=12.0)
     age_label = f"age at the end of the delay (times T = {task.T} steps)"

@@ -18,7 +18,7 @@ from timescales import plotting
 from timescales.analysis import bins
 from timescales.analysis.needs import needs_fixed_forget, needs_softmax, needs_words
 from timescales.analysis.observe import by_timescale
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.nn import engine
 from timescales.tasks import Task, Words
@@ -56,7 +56,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return values_of(rows_of(model, needs_words(task)))
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per group, longest time scale first: its units by rank, their mean and median time scale, and for each
     bin the ratio of perplexities with and without the group silenced.
 
@@ -164,7 +164,7 @@ def _losses(logits: Tensor, words: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
 
 
-def draw(figure: Any, run: Run, rows: Sequence[dict[str, Any]], units: int) -> None:
+def draw(figure: Any, run: Trained, rows: Sequence[dict[str, Any]], units: int) -> None:
     """Ratios by group, with the paper's if it silenced the same groups of the same model on the same text.
 
     units: number of units of the silenced layer.

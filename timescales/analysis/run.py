@@ -1,4 +1,4 @@
-"""A run on disk as analyses see it: its record, models and task."""
+"""A trained model as analyses see it: with the record and the task of its run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ HERE = Path(__file__).parent
 
 
 @dataclass
-class Run:
-    """A run on disk.
+class Trained:
+    """A trained model, with the record and the task of its run.
 
     model: the model with the weights to analyse. initial: the model before training, built from the run's seed.
     """
@@ -88,7 +88,7 @@ def _number(text: str) -> Any:
     return text
 
 
-def load(directory: str | Path, weights: str | None = "best") -> Run:
+def load(directory: str | Path, weights: str | None = "best") -> Trained:
     """Load a run: its models, in evaluation mode, and its task, on a GPU if there is one.
 
     weights: "best", the weights of the best validation, for a run that has not ended the best so far; "last", the
@@ -114,7 +114,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Run:
         content = _load_weights(model, directory, weights, found.ended)
         trained = content.get("progress") or {"curve": found.curve, "step": found.steps}
         task.follow([row for row in trained["curve"] if row["step"] < trained["step"]])  # as when training ended
-    return Run(directory, found, model.eval(), initial.eval(), task)
+    return Trained(directory, found, model.eval(), initial.eval(), task)
 
 
 def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bool) -> dict[str, Any]:

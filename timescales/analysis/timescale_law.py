@@ -14,7 +14,7 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.observe import mean_forget
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
 from timescales.nn.inits import inverse_gamma_isf, timescale_of_gate
 from timescales.tasks import Task
@@ -36,7 +36,7 @@ def measure(model: SequenceModel, task: Task) -> dict[str, float]:
     return fit(timescale_of_gate(torch.cat(mean_forget(model, task))).cpu())
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """The units' time scales by rank, and their distances from both distributions: Fig. 1.
 
     Rows: one per unit, longest time scale first: layer, unit, time scale in steps. Values: those of `measure`.
@@ -44,19 +44,19 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows_of(run), fit(times_of(run)), lambda figure: draw(figure, [run]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs, such as on PTB and on Markov-PTB. Values: "1/alpha" is that of the first run."""
     rows = [{"run": run.directory.name, **row} for run in runs for row in rows_of(run)]
     values = {f"{k}/{key}": value for k, run in enumerate(runs, 1) for key, value in fit(times_of(run)).items()}
     return Study(TITLE, rows, values, lambda figure: draw(figure, runs))
 
 
-def times_of(run: Run) -> Tensor:
+def times_of(run: Trained) -> Tensor:
     """The time scales of the units of all layers, (units,)."""
     return torch.cat([timescale_of_gate(forget) for forget in run.forget])
 
 
-def rows_of(run: Run) -> list[dict[str, float]]:
+def rows_of(run: Trained) -> list[dict[str, float]]:
     """The rows of `study`."""
     rows = by_unit(run.model, {"timescale": times_of(run).tolist()})
     return sorted(rows, key=lambda row: -row["timescale"])
@@ -99,7 +99,7 @@ def kolmogorov_smirnov(times: Tensor, cdf: Callable[[Tensor], Tensor]) -> Tensor
     return torch.maximum((empirical - probability).amax(-1), (probability - empirical + 1.0 / n).amax(-1))
 
 
-def draw(figure: Any, runs: Sequence[Run]) -> None:
+def draw(figure: Any, runs: Sequence[Trained]) -> None:
     """Left: time scales by rank, with the best distribution of either kind. Right: distances by parameter."""
     left, right = plotting.panels(figure, 2, width=13.0)
     for k, run in enumerate(runs):
@@ -116,7 +116,7 @@ def draw(figure: Any, runs: Sequence[Run]) -> None:
     plotting.legend_at_right(right)
 
 
-def _draw_times(ax: Any, run: Run, look: dict[str, Any], alone: bool) -> None:
+def _draw_times(ax: Any, run: Trained, look: dict[str, Any], alone: bool) -> None:
     """The time scales of a run by rank, and the nearest distribution of either kind."""
     times = times_of(run)
     best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
@@ -131,7 +131,7 @@ def _draw_times(ax: Any, run: Run, look: dict[str, Any], alone: bool) -> None:
     ax.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **look)
 
 
-def _draw_distances(ax: Any, run: Run, look: dict[str, Any], alone: bool) -> None:
+def _draw_distances(ax: Any, run: Trained, look: dict[str, Any], alone: bool) -> None:
     """The distance of a run's time scales from each distribution, by its parameter."""
     kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for words, cdf, style in kinds:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from timescales import analysis, plotting
 from timescales.analysis import timescale_law
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.config import identity, messages
 from timescales.config.compose import composing
@@ -65,7 +65,7 @@ class Weights:
         return self.readout is None or self.embedding is None or self.readout[0].equal(self.embedding)
 
 
-class OfFile(Run):
+class OfFile(Trained):
     """Weights of a file in a model of ours, and a task. `initial` is the same model: it has no other."""
 
     @property

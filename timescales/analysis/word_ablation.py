@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.observe import by_timescale
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError
 from timescales.nn.engine.arguments import first_state
@@ -35,7 +35,7 @@ AFTER = (1, 10, 30)  # numbers of words after which the values report what is le
 DECAY = 30  # words over which its decay is measured
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: the mean change by layer, group of units and distance in words. Groups are "all" units of each layer and,
     for the second layer (or the only one), groups of 100 of 1,150 units, longest time scale first.
 
@@ -58,7 +58,7 @@ def study(run: Run) -> Study:
     return Study(TITLE, rows, values_of(rows), lambda figure: draw(figure, [(run, rows)]))
 
 
-def compare(runs: Sequence[Run]) -> Study:
+def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs' layers: Fig. 6. Rows of an earlier study of a run are read from its analysis/."""
     rows_of_runs = [run.earlier("word_ablation") or study(run).rows for run in runs]
     rows: list[dict[str, Any]] = []
@@ -191,7 +191,7 @@ def _relative_changes(state: Any, member: Tensor) -> Tensor:
     return ratio.sum(0).flip(0).double()
 
 
-def draw(figure: Any, runs: Sequence[tuple[Run, Sequence[dict[str, Any]]]]) -> None:
+def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[dict[str, Any]]]]) -> None:
     """Left: the layers of every run. Right, for a single run: groups of units of one layer."""
     alone = len(runs) == 1
     axes = plotting.panels(figure, 2 if alone else 1, width=12.0 if alone else 7.0)

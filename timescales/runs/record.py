@@ -121,6 +121,10 @@ class Record:
         values = {**self.more, **{key: getattr(self, key) for key in KEYS}, "best": self.best and asdict(self.best)}
         return {key: values[key] for key in self.keys}
 
+    def __getitem__(self, key: str) -> Any:
+        """What its file has under a key, as code of users' reads it: record["metrics"]."""
+        return self.content()[key]
+
     def change(self, **changes: Any) -> None:
         """Set some of its fields."""
         for key, value in changes.items():
