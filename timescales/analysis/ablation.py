@@ -18,7 +18,7 @@ from timescales.analysis.groups import Line, groups, line_of, mean_and_error, ov
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Task
@@ -92,7 +92,7 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration: mean and standard error over its runs (of one run: over orders)."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values = {}
     lines = []
     for group in groups(runs):
@@ -106,7 +106,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def rows_of(curves: dict[str, Tensor], hidden_size: int) -> list[dict[str, Any]]:
+def rows_of(curves: dict[str, Tensor], hidden_size: int) -> list[TableRow]:
     """The rows of `study`."""
     rows = []
     for kind, accuracies in curves.items():

@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.training.memory import quantiles
 from timescales.training.model import SequenceModel
 
@@ -41,7 +41,7 @@ def times(model: SequenceModel) -> Tensor:
     return torch.cat([layer.cpu().double() for layer in model.rnn.timescales()])
 
 
-def rows_of(run: Trained) -> list[dict[str, Any]]:
+def rows_of(run: Trained) -> list[TableRow]:
     """The rows of `study`."""
     return by_unit(run.model, {"initial": times(run.initial).tolist(), "trained": times(run.model).tolist()})
 

@@ -18,7 +18,7 @@ from timescales import plotting
 from timescales.analysis.groups import Line, titles
 from timescales.analysis.needs import needs_softmax
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
@@ -119,7 +119,7 @@ def _batch(text: Tensor) -> Batch:
 
 def study_of(lines: Sequence[Line]) -> Study:
     """The study of some runs, whose `Starts` are the data of the lines. A label is "" where there is one run."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values: dict[str, float] = {}
     drawn = []
     for line in lines:
@@ -130,7 +130,7 @@ def study_of(lines: Sequence[Line]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, drawn))
 
 
-def _summary(name: str, starts: Starts) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, float]]:
+def _summary(name: str, starts: Starts) -> tuple[list[TableRow], list[TableRow], dict[str, float]]:
     """The rows by step, the rows by piece, and the values of one run."""
     cold, warm, activity = starts
     cold_half, warm_half = (loss[STEPS // 2 :].mean(0) for loss in (cold, warm))
@@ -148,7 +148,7 @@ def _summary(name: str, starts: Starts) -> tuple[list[dict[str, Any]], list[dict
     return _rows("step", name, means), _rows("piece", name, of_pieces), values
 
 
-def _rows(what: str, name: str, columns: dict[str, Tensor]) -> list[dict[str, Any]]:
+def _rows(what: str, name: str, columns: dict[str, Tensor]) -> list[TableRow]:
     """A row per step or piece, counted from 1. Four decimals, since there are thousands of rows."""
     run = {"run": name} if name else {}
     values_of_rows = zip(*(column.double().tolist() for column in columns.values()), strict=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
@@ -69,7 +69,7 @@ def study(run: Trained) -> Study:
 def compare(runs: Sequence[Trained]) -> Study:
     """The first run of each configuration. Rows and values are those of `study`, with the configuration's name."""
     lines = [Line(g.name, g.colour, g.style, kept(g.runs[0].model, g.runs[0].task)) for g in groups(runs)]
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values: dict[str, float] = {}
     for line in lines:
         line_rows, line_values = summary(line.data)
@@ -78,7 +78,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def summary(layers: list[Left]) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def summary(layers: list[Left]) -> tuple[list[TableRow], dict[str, float]]:
     """The rows and values of `study`."""
     fits = [nearest(left.logs) for left in layers]
     rows = []

@@ -18,7 +18,7 @@ from timescales.analysis.groups import titles
 from timescales.analysis.needs import needs_age
 from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_samples
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.errors import ConfigError
 from timescales.tasks import Copy
 from timescales.training.model import SequenceModel
@@ -72,7 +72,7 @@ def learned(model: SequenceModel) -> Tensor:
     return factors(model)
 
 
-def rows_of(run: Trained, late: Tensor | None) -> list[dict[str, Any]]:
+def rows_of(run: Trained, late: Tensor | None) -> list[TableRow]:
     """The rows of `study`. late: which units are later-reset units, (units,), or None."""
     columns = {"before": learned(run.initial).tolist(), "after": learned(run.model).tolist()}
     return by_unit(run.model, columns | ({} if late is None else {"later_reset": late.int().tolist()}))

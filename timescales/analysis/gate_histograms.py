@@ -17,7 +17,7 @@ from timescales import plotting
 from timescales.analysis.groups import titles
 from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.nn.inits import timescale_of_gate
 
 TITLE = "Forget gates of the units, each averaged over time and test sequences"
@@ -72,7 +72,7 @@ def mean_gates(run: Trained) -> Gates:
     return Gates(run, read("before"), read("after"))
 
 
-def rows_of(gates: Gates) -> list[dict[str, Any]]:
+def rows_of(gates: Gates) -> list[TableRow]:
     """The rows of `study`."""
     before, after = torch.cat(gates.before), torch.cat(gates.after)
     times = {"steps_before": timescale_of_gate(before), "steps_after": timescale_of_gate(after)}

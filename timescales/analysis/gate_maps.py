@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.observe import sequence
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.tasks import Task
 from timescales.training.gates import needs_forget_gates, watched
 from timescales.training.model import SequenceModel
@@ -35,7 +35,7 @@ def study(run: Trained) -> Study:
     long units that lie in the layer with most of them (without any long unit there is no such value).
     """
     gates, inputs = window(run.model, run.task)
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values: dict[str, float] = {}
     neighbours = max(1, round(max(cell.hidden_size for cell in run.model.rnn.layers) * NEIGHBOURS / OF))
     for layer, (forget, cell) in enumerate(zip(gates, run.initial.rnn.layers, strict=True), 1):
@@ -77,7 +77,7 @@ def window(model: SequenceModel, task: Task) -> tuple[list[Tensor], Tensor]:
     return [torch.stack(steps)[exists] for steps in gates], batches[-1].x[:, 0].cpu()[exists]
 
 
-def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> None:
+def draw(figure: Any, rows: list[TableRow], words: list[str] | None) -> None:
     """A map per layer, one below the other; at the right the median assigned time scales of some rows."""
     layers = [[row for row in rows if row["layer"] == k] for k in sorted({row["layer"] for row in rows})]
     axes = plotting.panels(figure, 1, len(layers), width=10.0, height=1.2 + 2.6 * len(layers), sharex=True)
@@ -93,7 +93,7 @@ def draw(figure: Any, rows: list[dict[str, Any]], words: list[str] | None) -> No
     figure.colorbar(image, ax=axes, label="forget gate", shrink=0.6)
 
 
-def _draw_layer(ax: Any, rows: list[dict[str, Any]]) -> Any:
+def _draw_layer(ax: Any, rows: list[TableRow]) -> Any:
     """The map of a layer. Returns its image."""
     steps = [key for key in rows[0] if key.startswith("step ")]
     gates = [[row[key] for key in steps] for row in rows]

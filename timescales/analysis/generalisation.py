@@ -15,7 +15,7 @@ from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of, mean_and_error, over_runs
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
 from timescales.training.model import SequenceModel
@@ -53,7 +53,7 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration: mean and standard error over its runs."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     lines = []
     for group in groups(runs):
         rows_of_runs = [run.earlier("generalisation") or study(run).rows for run in group.runs]

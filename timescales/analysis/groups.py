@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +11,9 @@ from torch import Tensor
 
 from timescales import plotting
 from timescales.analysis.run import Trained
-from timescales.config import identity, schema
+from timescales.analysis.study import TableRow
+from timescales.config import Config, identity, schema
+from timescales.config.run import Axes
 
 
 class Group(NamedTuple):
@@ -69,7 +71,7 @@ def groups(runs: Sequence[Trained]) -> list[Group]:
     return result
 
 
-def _name(settings: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]) -> str:
+def _name(settings: Axes, all_settings: Sequence[Axes]) -> str:
     """The model, and the settings in which groups of this model differ."""
     model = settings["model.name"]
     same_model = [other for other in all_settings if other["model.name"] == model]
@@ -78,7 +80,7 @@ def _name(settings: Mapping[str, Any], all_settings: Sequence[Mapping[str, Any]]
     return ", ".join([model, *words])
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(config: Config) -> dict[str, Any]:
     """The settings that belong to a run's identity, without the seed: values by dotted name."""
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
     parts["loop"] = vars(schema.LoopSettings()) | config["loop"]
@@ -106,7 +108,7 @@ def mean_and_error(values: Tensor) -> dict[str, float]:
     return {"accuracy": float(values.mean()), "standard_error": error}
 
 
-def over_runs(rows_of_runs: Sequence[list[dict[str, Any]]], *keys: str) -> list[dict[str, Any]]:
+def over_runs(rows_of_runs: Sequence[list[TableRow]], *keys: str) -> list[TableRow]:
     """The rows of several runs of a group as one: the columns `keys`, which are equal in all runs, and the mean of the
     accuracy and its standard error over the runs. The rows of a single run are returned as they are."""
     if len(rows_of_runs) == 1:

@@ -7,13 +7,14 @@ table, runs that have not ended, and runs of which only the record is kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from timescales import plotting
 from timescales.analysis.groups import Group, groups, titles
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
+from timescales.config import Config
 from timescales.files import csv_rows
 from timescales.runs.loggers import Curve
 
@@ -29,12 +30,12 @@ class Printed(NamedTuple):
     table: str
 
 
-def nothing(config: Mapping[str, Any], horizon: int) -> list[Printed]:
+def nothing(config: Config, horizon: int) -> list[Printed]:
     """No paper's values."""
     return []
 
 
-def compare(runs: Sequence[Trained], printed: Callable[[Mapping[str, Any], int], Sequence[Printed]] = nothing) -> Study:
+def compare(runs: Sequence[Trained], printed: Callable[[Config, int], Sequence[Printed]] = nothing) -> Study:
     """Rows: one per validation of a run: run, step, epoch and the metrics.
 
     Values: "1/best", "1/best_step" and "1/last" of the metric that selects the weights, of the first run and so on, and

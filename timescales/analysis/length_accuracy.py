@@ -16,7 +16,7 @@ from timescales import plotting
 from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.tasks import IMDB
 
@@ -41,7 +41,7 @@ def study(run: Trained) -> Study:
 
 def compare(runs: Sequence[Trained]) -> Study:
     """The same by configuration, over all texts of all its runs."""
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values: dict[str, float] = {}
     lines = []
     for group in groups(runs):
@@ -53,7 +53,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, lines))
 
 
-def table(lengths: Tensor, correct: Tensor) -> list[dict[str, Any]]:
+def table(lengths: Tensor, correct: Tensor) -> list[TableRow]:
     """A row per bin that has texts, from lengths (N,) and correct answers (N,) bool."""
     rows = []
     for low, high in zip(EDGES, (*EDGES[1:], None), strict=True):
@@ -63,13 +63,13 @@ def table(lengths: Tensor, correct: Tensor) -> list[dict[str, Any]]:
     return rows
 
 
-def _summed(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _summed(rows: Sequence[TableRow]) -> TableRow:
     """The rows of one bin in several runs as one."""
     n, right, runs = (sum(row[key] for row in rows) for key in ("n", "right", "runs"))
     return row_of(rows[0]["above"], rows[0]["up_to"] or None, n, right, runs)
 
 
-def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> dict[str, Any]:
+def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> TableRow:
     """The row of a bin. n: texts, counted once for each run."""
     share = right / n
     error = math.sqrt(share * (1.0 - share) / n)
@@ -77,7 +77,7 @@ def row_of(low: int, high: int | None, n: int, right: int, runs: int = 1) -> dic
     return row | {"accuracy": share, "standard_error": error}
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summary(rows: Sequence[TableRow]) -> dict[str, float]:
     """The values of `study`."""
     values = {name(row): row["accuracy"] for row in rows}
     short = [row for row in rows if row["above"] < LONG]
@@ -90,7 +90,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return values
 
 
-def name(row: dict[str, Any]) -> str:
+def name(row: TableRow) -> str:
     """The name of a bin in the values: "101_150", "above_400"."""
     return f"{row['above'] + 1}_{row['up_to']}" if row["up_to"] else f"above_{row['above']}"
 
@@ -114,6 +114,6 @@ def draw(figure: Any, lines: Sequence[Line]) -> None:
     plotting.small_legend(ax)
 
 
-def _tick(row: dict[str, Any]) -> str:
+def _tick(row: TableRow) -> str:
     lengths = name(row).replace("_", "-" if row["up_to"] else " ")
     return f"{lengths}\n{row['n'] // row['runs']:,} texts"

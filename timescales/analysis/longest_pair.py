@@ -20,7 +20,7 @@ from timescales.analysis.groups import Line, groups
 from timescales.analysis.needs import needs_brackets
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.tasks import Task
 from timescales.training.model import SequenceModel
 
@@ -53,7 +53,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 def _study(lines: Sequence[Line], task: Task) -> Study:
     """The study of configurations. data: `right_by_pair` of each run. A label is "" where there is one run."""
     pairs = pair_lengths(task)
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values = {"pairs/slope": slope(pairs)}
     drawn = []
     for line in lines:
@@ -68,7 +68,7 @@ def _study(lines: Sequence[Line], task: Task) -> Study:
     return Study(TITLE, rows + pair_rows, values, lambda figure: draw(figure, drawn, pair_rows))
 
 
-def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _mean_row(rows: Sequence[TableRow]) -> TableRow:
     """The rows of one bin in several runs as one."""
     shares = [row["value"] for row in rows]
     return {**rows[0], "runs": len(rows), "value": statistics.fmean(shares), "spread": statistics.pstdev(shares)}
@@ -92,7 +92,7 @@ def right_by_pair(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
     return task.timescales["test"].long(), answers(model, task)
 
 
-def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[dict[str, Any]]:
+def accuracies(longest: Tensor, correct: Tensor, task: Task) -> list[TableRow]:
     """One row per bin that has test strings: above, up_to, n, value."""
     edges = torch.linspace(2, int(needs_brackets(task).lengths["test"].max()), BINS + 1).tolist()
     edges[0] = 0.0  # the shortest strings belong to the first bin
@@ -131,7 +131,7 @@ def slope(pairs: dict[int, int], lengths: tuple[int, int] = FIT) -> float:
     return float((x * points[:, 1]).sum() / x.square().sum())
 
 
-def draw(figure: Any, lines: Sequence[Line], pair_rows: list[dict[str, Any]]) -> None:
+def draw(figure: Any, lines: Sequence[Line], pair_rows: list[TableRow]) -> None:
     """Left: share of correct strings at the upper edge of each bin, a line per configuration. Right: pair lengths."""
     left, right = plotting.panels(figure, 2, width=10.0)
     _draw_accuracies(left, lines)
@@ -153,7 +153,7 @@ def _draw_accuracies(ax: Any, lines: Sequence[Line]) -> None:
         plotting.small_legend(ax)
 
 
-def _draw_pairs(ax: Any, rows: list[dict[str, Any]]) -> None:
+def _draw_pairs(ax: Any, rows: list[TableRow]) -> None:
     """The shares of lengths, and the power law through the middle of those to which it is fitted."""
     ax.loglog([row["up_to"] for row in rows], [row["value"] for row in rows], ".", color="black", ms=4)
     fitted_rows = [row for row in rows if FIT[0] <= row["up_to"] <= FIT[1]]

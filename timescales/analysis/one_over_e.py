@@ -19,7 +19,7 @@ from timescales import plotting
 from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study, by_unit
+from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.tasks import Task
 from timescales.training.memory import one_over_e, share_beyond
 from timescales.training.model import SequenceModel
@@ -55,7 +55,7 @@ def both(model: SequenceModel, task: Task) -> tuple[Tensor, Tensor]:
     return times(model), torch.cat(one_over_e(model, task))
 
 
-def rows_of(run: Trained, zero_input: Tensor, t_1e: Tensor) -> list[dict[str, Any]]:
+def rows_of(run: Trained, zero_input: Tensor, t_1e: Tensor) -> list[TableRow]:
     """The rows of `study`."""
     return by_unit(run.model, {"zero_input": zero_input.tolist(), "t_1e": t_1e.tolist()})
 
@@ -66,7 +66,7 @@ def values_of(zero_input: Tensor, t_1e: Tensor) -> dict[str, float]:
     return named_quantiles(t_1e) | {"beyond": share_beyond(t_1e), "zero_input/median": zero_input_median}
 
 
-def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[dict[str, Any]]]) -> None:
+def draw(figure: Any, runs: Sequence[Trained], rows: Sequence[Sequence[TableRow]]) -> None:
     """Time by the share of units with a longer time: T_1/e thick, at zero input thin. Longer ones are not drawn."""
     (ax,) = plotting.panels(figure, width=8.0, height=5.0)
     of_run = {run.directory.resolve(): own for run, own in zip(runs, rows, strict=True)}

@@ -19,7 +19,7 @@ from timescales.analysis import bins
 from timescales.analysis.needs import needs_fixed_forget, needs_softmax, needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.nn import engine
 from timescales.tasks import Task, Words
 from timescales.training.model import SequenceModel
@@ -73,7 +73,7 @@ def _layer(model: SequenceModel) -> int:
     return min(1, len(model.rnn.layers) - 1)
 
 
-def rows_of(model: SequenceModel, task: Words) -> list[dict[str, Any]]:
+def rows_of(model: SequenceModel, task: Words) -> list[TableRow]:
     """The rows of `study`."""
     needs_softmax(model)
     layer = _layer(model)
@@ -88,7 +88,7 @@ def rows_of(model: SequenceModel, task: Words) -> list[dict[str, Any]]:
     ]
 
 
-def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
     """The values of `study`."""
     values: dict[str, float] = {}
     for name, words in zip((*bins.NAMES, "all"), WORDS, strict=True):
@@ -97,7 +97,7 @@ def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return values | by_band(rows)
 
 
-def by_band(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def by_band(rows: Sequence[TableRow]) -> dict[str, float]:
     """For each bin the ratio of perplexities with a group silenced, the geometric mean over the groups of a band.
 
     "long/below_100" is that of the groups whose mean time scale is 20 to 300 steps, "not_long/below_100" that of all
@@ -164,7 +164,7 @@ def _losses(logits: Tensor, words: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none").view_as(target)
 
 
-def draw(figure: Any, run: Trained, rows: Sequence[dict[str, Any]], units: int) -> None:
+def draw(figure: Any, run: Trained, rows: Sequence[TableRow], units: int) -> None:
     """Ratios by group, with the paper's if it silenced the same groups of the same model on the same text.
 
     units: number of units of the silenced layer.

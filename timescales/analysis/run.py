@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from timescales.analysis.study import TableRow
+from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.files import csv_rows
 from timescales.runs.record import Record
@@ -36,7 +38,7 @@ class Trained:
     task: Task
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """The configuration of the run."""
         return self.record.config
 
@@ -50,7 +52,7 @@ class Trained:
 
         return [f.cpu() for f in mean_forget(self.model, self.task)]
 
-    def earlier(self, name: str) -> list[dict[str, Any]] | None:
+    def earlier(self, name: str) -> list[TableRow] | None:
         """The rows of an earlier study of the same weights, read from analysis/NAME.csv in the run's directory.
 
         None if there is no such file, or if it is older than the weights or than the analysis' module.
@@ -105,7 +107,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     found = Record.read(directory)
     if found is None:
         raise ConfigError(f"{directory} has no record.json: give the directory of a run")
-    config: dict[str, Any] = {**found.config, "engine": "auto", "device": "auto"}
+    config: Config = {**found.config, "engine": "auto", "device": "auto"}
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from timescales.config.run import Axes
 from timescales.files import csv_text, write_atomic
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ class Answer(dict[str, float]):
         self.files = files
 
 
+TableRow = dict[str, Any]  # of a study: its values by column
+
+
 @dataclass
 class Study:
     """The result of an analysis.
@@ -32,7 +36,7 @@ class Study:
     """
 
     title: str
-    rows: list[dict[str, Any]]
+    rows: list[TableRow]
     values: Mapping[str, float]
     draw: Callable[[Any], None]
     notes: Sequence[str] = ()
@@ -44,7 +48,7 @@ class Source:
 
     kind: Literal["published model", "data", "untrained model"]
     of: str  # in words
-    axes: dict[str, Any]  # its settings, as a table names them; none: no table is judged by it
+    axes: Axes  # its settings, as a table names them; none: no table is judged by it
     values: dict[str, float]  # by metric, "probe/timescale_law/alpha" or "data/pairs/alpha"
 
 
@@ -58,7 +62,7 @@ def write(study: Study, folder: Path, name: str, svg: bool = False) -> list[Path
     return [folder / f"{name}.csv", *plotting.write(study.draw, folder / name, study.title, svg)]
 
 
-def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[dict[str, Any]]:
+def by_unit(model: SequenceModel, columns: Mapping[str, Iterable[Any]]) -> list[TableRow]:
     """One row per unit: its layer (from 1), its index in the layer, and its values.
 
     columns: by name, the values of the units of all layers, layer after layer.

@@ -20,7 +20,7 @@ from timescales import analysis, plotting
 from timescales.analysis import timescale_law
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
-from timescales.config import identity, messages
+from timescales.config import Config, identity, messages
 from timescales.config.compose import composing
 from timescales.errors import ConfigError
 from timescales.nn.inits import timescale_of_gate
@@ -232,7 +232,7 @@ def on_task(weights: Weights, settings: Sequence[str]) -> tuple[OfFile, list[str
     return run, [] if weights.readout is None else _remarks(run)
 
 
-def _config(weights: Weights, settings: Sequence[str]) -> dict[str, Any]:
+def _config(weights: Weights, settings: Sequence[str]) -> Config:
     """The configuration of an LSTM of the file's sizes on a task."""
     if any(word.startswith("model") for word in settings):
         raise ConfigError("--weights: the file says what the model is: leave out model settings")

@@ -18,7 +18,7 @@ from timescales import plotting
 from timescales.analysis.needs import needs_words
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.nn.engine.arguments import first_state
 from timescales.nn.engine.eager import recurrent_share
@@ -61,7 +61,7 @@ def study(run: Trained) -> Study:
 def compare(runs: Sequence[Trained]) -> Study:
     """The same of several runs' layers: Fig. 6. Rows of an earlier study of a run are read from its analysis/."""
     rows_of_runs = [run.earlier("word_ablation") or study(run).rows for run in runs]
-    rows: list[dict[str, Any]] = []
+    rows: list[TableRow] = []
     values: dict[str, float] = {}
     for k, (run, run_rows) in enumerate(zip(runs, rows_of_runs, strict=True), 1):
         rows += [{"run": run.directory.name, **row} for row in run_rows]
@@ -69,7 +69,7 @@ def compare(runs: Sequence[Trained]) -> Study:
     return Study(TITLE, rows, values, lambda figure: draw(figure, list(zip(runs, rows_of_runs, strict=True))))
 
 
-def values_of(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def values_of(rows: Sequence[TableRow]) -> dict[str, float]:
     """The values of `study`."""
     curves: dict[tuple[int, str], dict[int, float]] = {}
     for row in rows:
@@ -191,7 +191,7 @@ def _relative_changes(state: Any, member: Tensor) -> Tensor:
     return ratio.sum(0).flip(0).double()
 
 
-def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[dict[str, Any]]]]) -> None:
+def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[TableRow]]]) -> None:
     """Left: the layers of every run. Right, for a single run: groups of units of one layer."""
     alone = len(runs) == 1
     axes = plotting.panels(figure, 2 if alone else 1, width=12.0 if alone else 7.0)
@@ -210,13 +210,13 @@ def draw(figure: Any, runs: Sequence[tuple[Trained, Sequence[dict[str, Any]]]]) 
     plotting.small_legend(axes[0])
 
 
-def _curve(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
+def _curve(rows: Sequence[TableRow]) -> tuple[list[float], list[float]]:
     return [row["distance"] for row in rows], [row["change"] for row in rows]
 
 
-def _draw_groups(ax: Any, rows: Sequence[dict[str, Any]]) -> None:
+def _draw_groups(ax: Any, rows: Sequence[TableRow]) -> None:
     """The groups of units of one layer."""
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[TableRow]] = {}
     for row in rows:
         groups.setdefault(row["units"], []).append(row)
     for shade, group in zip(plotting.shades(len(groups)), groups.values(), strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import folders
+from timescales.config import Config, folders
 from timescales.config.schema import (
     LATER_MODEL_DEFAULTS,
     MODEL_DEFAULTS,
@@ -55,7 +55,7 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
     return own
 
 
-def resolved(cfg: DictConfig) -> dict[str, Any]:
+def resolved(cfg: DictConfig) -> Config:
     """The configuration as plain dicts, interpolations resolved, without the keys of Hydra, of tables and of sweeps."""
     parts = {str(key): cfg[key] for key in cfg if key not in ("hydra", "table", "profile", "skip", "seeds")}
     return {key: _plain(part) for key, part in parts.items()}
@@ -65,7 +65,7 @@ def _plain(part: Any) -> Any:
     return OmegaConf.to_container(part, resolve=True, throw_on_missing=True) if OmegaConf.is_config(part) else part
 
 
-def identity(config: Mapping[str, Any]) -> str:
+def identity(config: Config) -> str:
     """Twelve hex digits: the hash of all that decides a run's numbers.
 
     config: as `resolved` gives it. 1 and 1.0 are one value. A key of the base configuration, one that every model has
@@ -89,7 +89,7 @@ def is_of_identity(key: str) -> bool:
     return group not in NOT_IDENTITY and name not in others.get(group, ())
 
 
-def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def settings(config: Config) -> dict[str, Any]:
     """What decides a run's numbers, by dotted key, without its seed and without what tells its model from others."""
     found: dict[str, Any] = {}
     for key, value in config.items():
@@ -114,12 +114,12 @@ def _one_number(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def slug(config: Mapping[str, Any], run_id: str) -> str:
+def slug(config: Config, run_id: str) -> str:
     """The name of a run's directory: task, model, seed, identity."""
     return f"{config['task']['name']}-{config['model']['name']}-s{config['seed']}-{run_id}"
 
 
-def family(config: Mapping[str, Any], run_id: str = "") -> str:
+def family(config: Config, run_id: str = "") -> str:
     """The name that the seeds of a configuration share: task, model, identity of seed 0.
 
     run_id: the identity of the configuration, if it is known.
@@ -128,6 +128,6 @@ def family(config: Mapping[str, Any], run_id: str = "") -> str:
     return f"{config['task']['name']}-{config['model']['name']}-{of_first}"
 
 
-def cost_key(config: Mapping[str, Any]) -> str:
+def cost_key(config: Config) -> str:
     """The same for all runs that cost the same: the identity without the seed and the learning rate."""
     return identity({**config, "seed": 0, "optimizer": {**config["optimizer"], "lr": 0.0}})

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from timescales import paths
-from timescales.config import check, identity
+from timescales.config import Config, check, identity
 
 Axes = Mapping[str, Any]  # settings by which a run is asked for, in a sweep or a table
 
@@ -25,7 +25,7 @@ class Run:
     expect, for the moment before it is trained.
     """
 
-    config: dict[str, Any]
+    config: Config
     id: str
     directory: Path
     axes: Axes = field(default_factory=dict)

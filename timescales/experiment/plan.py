@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 
 from timescales.config import folders, identity, messages
 from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses, setting, text_of
-from timescales.config.run import Run, each_seed, run_of
+from timescales.config.run import Axes, Run, each_seed, run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.papers import load
@@ -178,7 +178,7 @@ def of_table(table: Table, profile: str | None, composer: Composer, narrow: Sequ
     return requests
 
 
-def _request(table: Table, axes: Mapping[str, Any], composer: Composer) -> Request:
+def _request(table: Table, axes: Axes, composer: Composer) -> Request:
     """A request of which keys may have a sign: "+model.head_size"."""
     plain = [setting(key, value) for key, value in axes.items() if key[0] not in "+~"]
     signed = [composer.parse(f"{key}={spell(value)}") for key, value in axes.items() if key[0] in "+~"]
@@ -245,7 +245,7 @@ def unequal(runs: Sequence[Run]) -> str:
     return f"note: settings that were not swept differ: {told}" if told else ""
 
 
-def _differences(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _differences(settings: Mapping[str, Axes]) -> Iterator[tuple[str, str]]:
     """The keys that all of several configurations have with different values, each with these in words."""
     first = next(iter(settings.values()))
     for key in first:

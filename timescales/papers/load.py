@@ -14,6 +14,7 @@ from yaml import YAMLError
 from timescales import analysis
 from timescales.config import folders, messages
 from timescales.config.compose import setting
+from timescales.config.run import Axes
 from timescales.errors import ConfigError, nearest
 from timescales.papers.parse import parse
 from timescales.papers.table import Table
@@ -58,6 +59,6 @@ def _check_analyses(path: Path, table: Table) -> None:
             raise ConfigError(f"{path}: table.cells: no function {cell.compute} in timescales/analysis")
 
 
-def request(table: Table, axes: Mapping[str, Any]) -> list[Override]:
+def request(table: Table, axes: Axes) -> list[Override]:
     """The overrides of the run of a table that has these settings."""
     return [setting("table", table.name), *(setting(key, value) for key, value in axes.items())]

@@ -40,6 +40,7 @@ from timescales.papers.table import (
 )
 from timescales.runs.metrics import STEPS_TO, is_steps, threshold
 
+Node = Mapping[str, Any]  # of a file of a table
 AT_LEAST = {"sd": 0, "se": 0, "tolerance": 0, "failed": 0, "n": 1, "n_min": 1}
 ABOVE = {"times": 0, "by": 0, "minutes": 0}
 PERCENT = r"%|\bpct\b|\bper\s?cents?\b|\bpercentages?\b"  # what people write for percent
@@ -47,7 +48,7 @@ NEEDED = {"line": ("x",), "probe": ("probe", "xlabel", "ylabel")}  # keys withou
 DOCUMENTATION = "timescales/papers/table.py"
 
 
-def parse(node: Mapping[str, Any]) -> Table:
+def parse(node: Node) -> Table:
     """A table of its node. Raises ConfigError for one that cannot be judged or reported."""
     file = f"table/{node.get('name', '?')}.yaml"
     where = f"{file}: table"
@@ -78,7 +79,7 @@ def parse(node: Mapping[str, Any]) -> Table:
     return table
 
 
-def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> SmallTable:
+def _small(where: str, node: Any, table: Table, measure: Node) -> SmallTable:
     """The small-scale version of a table."""
     values = _measured(SmallTable, node, where, measure)
     sets = tuple(_grid(f"{where}.set", part) for part in _listed(values["sets"]))
@@ -94,7 +95,7 @@ def _small(where: str, node: Any, table: Table, measure: Mapping[str, Any]) -> S
     return SmallTable(**vars(table) | values)
 
 
-def _inherited(values: Mapping[str, Any]) -> dict[str, Any]:
+def _inherited(values: Node) -> dict[str, Any]:
     """What the cells and claims of a table take from its values."""
     return {f.name: values[f.name] for f in fields(Measure) if f.name in values}
 
@@ -104,7 +105,7 @@ def _each(build: Callable[..., Any], where: str, nodes: Sequence[Any], *more: An
     return tuple(build(f"{where}[{k}]", node, *more) for k, node in enumerate(nodes))
 
 
-def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _measured(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
     """A node's values by field, with those that it inherits; what decides verdicts is checked."""
     own = checked(kind, node, where, inherited)
     if (unit := own.get("unit", "percent")) != "percent" and re.search(PERCENT, unit, re.IGNORECASE):
@@ -118,7 +119,7 @@ def _measured(kind: type[Any], node: Any, where: str, inherited: Mapping[str, An
     return {**(inherited or {}), **own}
 
 
-def checked(kind: type[Any], node: Any, where: str, inherited: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def checked(kind: type[Any], node: Any, where: str, inherited: Node | None = None) -> dict[str, Any]:
     """A node's values by field of the class `kind`, each of the field's type.
 
     Raises ConfigError for a key that is unknown, or missing and not inherited, and for a value of a wrong type.
@@ -168,7 +169,7 @@ def _listed(node: Any) -> list[Any]:
     return node if isinstance(node, list) else [node]
 
 
-def _texts(where: str, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _texts(where: str, values: Node) -> dict[str, tuple[str, ...]]:
     """The keys that hold lists of texts."""
     lists = {key: tuple(values.get(key, ())) for key in ("notes", "needs", "probe")}
     for key, texts in lists.items():
@@ -177,7 +178,7 @@ def _texts(where: str, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return lists
 
 
-def _check_spread(where: str, values: Mapping[str, Any], of_runs: bool) -> None:
+def _check_spread(where: str, values: Node, of_runs: bool) -> None:
     """Raise ConfigError for a spread that would decide verdicts wrongly; of_runs: it needs a number of runs."""
     spreads = [key for key in ("sd", "se") if values.get(key) is not None]
     if len(spreads) > 1:
@@ -189,14 +190,14 @@ def _check_spread(where: str, values: Mapping[str, Any], of_runs: bool) -> None:
             raise ConfigError(f"{where}.n: one run has no {spreads[0]}")
 
 
-def parse_cell(where: str, node: Any, measure: Mapping[str, Any]) -> Cell:
+def parse_cell(where: str, node: Any, measure: Node) -> Cell:
     """A cell of its mapping; measure: what it takes from its table. Raises ConfigError."""
     values = _measured(Cell, node, where, measure)
     _check_spread(where, values, of_runs=True)
     return Cell(**values)
 
 
-def _of_data(where: str, node: Any, measure: Mapping[str, Any]) -> Cell | Claim:
+def _of_data(where: str, node: Any, measure: Node) -> Cell | Claim:
     """A claim or a value that is about the data alone."""
     parsed = (parse_claim if isinstance(node, str) or "claim" in node else parse_cell)(where, node, measure)
     if not parsed.metric.startswith("data/"):
@@ -247,7 +248,7 @@ def _figure(where: str, node: Any) -> Figure:
     return figure
 
 
-def _assumed(where: str, node: Mapping[str, Any]) -> dict[str, Assumption]:
+def _assumed(where: str, node: Node) -> dict[str, Assumption]:
     assumed = {key: checked(Assumption, entry, f"{where}.{key}") for key, entry in node.items()}
     others = assumed.get("select", {}).get("tries", [])
     if not all(other in SELECTS for other in others):
@@ -299,7 +300,7 @@ def _check_claims(file: str, table: Table) -> None:
                 raise ConfigError(f"{file}: {text}")
 
 
-def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:
+def parse_claim(where: str, node: Any, measure: Node) -> Claim:
     """A claim of its line or its mapping; measure: what it takes from its table. Raises ConfigError."""
     told = {"claim": node} if isinstance(node, str) else node
     values = _measured(Claim, told, where, measure)
@@ -310,7 +311,7 @@ def parse_claim(where: str, node: Any, measure: Mapping[str, Any]) -> Claim:
     return claim
 
 
-def _text(told: Mapping[str, Any]) -> str:
+def _text(told: Node) -> str:
     """A claim's line with what it says beyond it."""
     more = {"metric": "{}", "than": "before {}", "times": "{} times", "by": "by {}", "success": "success: {}"}
     more |= {"failures": "failures: {}"}
@@ -342,7 +343,7 @@ def _where(text: str) -> Where:
     return {key: read_yaml(value) for key, value in (part.split("=", 1) for part in parts)}
 
 
-def _wrong(claim: Claim, told: Mapping[str, Any]) -> str | None:
+def _wrong(claim: Claim, told: Node) -> str | None:
     """What is wrong with the keys of a claim."""
     if len(sources := [key for key in ("quote", "hypothesis", "ours") if getattr(claim, key)]) > 1:
         return f"has {' and '.join(sources)}: leave out one"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from timescales.analysis.learning_curves import Printed
-from timescales.config import compose, folders, identity
+from timescales.config import Config, compose, folders, identity
+from timescales.config.run import Axes
 from timescales.papers import load
 from timescales.papers.table import Cell, Table, expand, matches
 from timescales.training import build
@@ -16,7 +16,7 @@ from timescales.training import build
 LENGTH = ("max_epochs", "max_steps", "eval_every", "log_every", "max_eval_batches")
 
 
-def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
+def printed(config: Config, horizon: int) -> list[Printed]:
     """What papers print of runs of a configuration, on test or validation data.
 
     Seeds, lengths, and how often a run is validated may differ.
@@ -26,7 +26,7 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
         horizon: its task's, meant by T_max: auto.
     """
 
-    def alike(cfg: dict[str, Any]) -> str:
+    def alike(cfg: Config) -> str:
         build.fill_horizon(cfg["model"], horizon)
         loop = {key: value for key, value in cfg["loop"].items() if key not in LENGTH}
         return identity.identity({**cfg, "seed": 0, "loop": loop})
@@ -34,7 +34,7 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
     wanted = alike(copy.deepcopy(dict(config)))
     with compose.composing() as composer:
 
-        def is_wanted(table: Table, axes: Mapping[str, Any]) -> bool:
+        def is_wanted(table: Table, axes: Axes) -> bool:
             same_task = axes.get("task") == config["task"]["name"]
             return same_task and alike(identity.resolved(composer(load.request(table, axes)))) == wanted
 
@@ -42,7 +42,7 @@ def printed(config: Mapping[str, Any], horizon: int) -> list[Printed]:
         return [value for table in tables for value in _of_table(table, is_wanted)]
 
 
-def _of_table(table: Table, is_wanted: Callable[[Table, Mapping[str, Any]], bool]) -> Iterator[Printed]:
+def _of_table(table: Table, is_wanted: Callable[[Table, Axes], bool]) -> Iterator[Printed]:
     """What a table prints of the runs that are wanted."""
     scores = [(cell, metric) for cell in table.cells if (metric := measured(cell))]
     for axes in expand(table, narrow={"seed": [0]}) if scores else []:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from timescales.analysis.study import Source
+from timescales.config.run import Axes
 from timescales.files import csv_rows, csv_text
 from timescales.papers.table import FAILING, OFTENER, Cell, Claim, Table, expand, matches
 
@@ -98,7 +99,7 @@ def judge(table: Table, sources: Sequence[Source]) -> list[Evidence]:
     return found
 
 
-def _alike(axes: Mapping[str, Any], run: Mapping[str, Any]) -> bool:
+def _alike(axes: Axes, run: Axes) -> bool:
     """Whether a source and a run have the same task and, of the settings that both name, the same values."""
     return axes.get("task") == run.get("task") and all(run.get(key, value) == value for key, value in axes.items())
 

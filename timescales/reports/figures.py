@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import statistics
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from timescales.config.run import Axes
 from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
@@ -104,7 +105,7 @@ def _title(panel: Panel) -> str:
     return f"{textwrap.fill(panel.report.table.title, 72)}\n{size}{shown}"
 
 
-def _name(axes: Mapping[str, Any], keys: Sequence[str]) -> str:
+def _name(axes: Axes, keys: Sequence[str]) -> str:
     words = [
         str(axes[k]) if k in ("model", "task") else f"{k.split('.')[-1]}={say(axes[k])}" for k in keys if k in axes
     ]
@@ -122,7 +123,7 @@ def _varying(rows: Sequence[Row]) -> list[str]:
     return [key for key in keys if key in kept] or ["model"]
 
 
-def _follows(axes: Sequence[Mapping[str, Any]], key: str, other: str) -> bool:
+def _follows(axes: Sequence[Axes], key: str, other: str) -> bool:
     """Whether every value of `other` goes with one value of `key`."""
     pairs = {(str(each.get(other)), str(each.get(key))) for each in axes}
     return len(pairs) == len({value for value, _ in pairs})
@@ -158,7 +159,7 @@ class Line(NamedTuple):
     """A line of a picture of cells: every seed of ours, and the printed value with its spread."""
 
     label: str
-    axes: Mapping[str, Any]
+    axes: Axes
     values: Sequence[float]
     printed: Number | None = None
     spread: Number | None = None

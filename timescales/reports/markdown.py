@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timescales import paths
+from timescales.config.run import Axes
 from timescales.papers import reanalysed
 from timescales.papers.reanalysed import Evidence
 from timescales.papers.table import Assumption, Cell, Cited, columns
@@ -42,7 +43,7 @@ def say(value: Any) -> str:
     return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
 
 
-def settings(axes: Mapping[str, Any]) -> str:
+def settings(axes: Axes) -> str:
     """Settings for people: "model=plstm, task.T=200"."""
     return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
 

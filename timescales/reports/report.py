@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timescales.config.compose import Composer
-from timescales.config.run import Run
+from timescales.config.run import Axes, Run
 from timescales.papers import load, reanalysed
 from timescales.papers.cells import in_unit, judge_cells, judge_selection, spread, typical
 from timescales.papers.claims import judge_claims
@@ -42,7 +42,7 @@ def price(each: Collection[float | None]) -> Price:
 class Difference:
     """LSTM minus MTS perplexity on words of some frequency, by paired bootstrap over blocks of the same words."""
 
-    where: Mapping[str, Any]  # the settings of the two runs
+    where: Axes  # the settings of the two runs
     words: str
     mean: float
     interval: tuple[float, float]  # 95 %
@@ -53,7 +53,7 @@ class Difference:
 class Setting:
     """A configuration of the small-scale version, and the values of its runs in the table's unit."""
 
-    axes: Mapping[str, Any]
+    axes: Axes
     runs: int
     values: Sequence[float]  # of every run that has one
     mean: float | None  # of those that count; of steps to a threshold the median
@@ -81,7 +81,7 @@ class Report:
 
     table: Table
     rows: Mapping[str, Sequence[Row]]
-    planned: Mapping[str, Sequence[Mapping[str, Any]]]  # the axes of all its runs, also of those in `missing`
+    planned: Mapping[str, Sequence[Axes]]  # the axes of all its runs, also of those in `missing`
     results: Path  # where reports and committed curves lie
     missing: Sequence[str] = ()  # why some runs cannot be composed here
     open_runs: Sequence[tuple[Run, float | None]] = ()  # each with the seconds that it will take, if they are known

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.files import csv_rows, csv_text, write_atomic
 from timescales.runs import provenance
@@ -44,7 +45,7 @@ def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None
     return bounds | spent
 
 
-def measure(cost_key: str, config: dict[str, Any]) -> dict[str, Any]:
+def measure(cost_key: str, config: Config) -> dict[str, Any]:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 
     `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.

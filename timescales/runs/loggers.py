@@ -13,6 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from timescales.config import Config
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
 from timescales.files import append, write_atomic
@@ -165,7 +166,7 @@ class Loggers:
             logger.finish(record)
 
 
-def check(config: dict[str, Any], rnn: RNN) -> None:
+def check(config: Config, rnn: RNN) -> None:
     """Raise ConfigError if the configuration's logger cannot log here, or is to log T_1/e of layers without it."""
     checks = {"wandb": wandb_run.check, "tensorboard": tensorboard_run.check, "trackio": trackio_run.check}
     if config["logger"]["name"] in checks:

@@ -9,13 +9,14 @@ import json
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from timescales import paths
+from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.runs import source
 
@@ -101,7 +102,7 @@ def _sources() -> str:
     return hashed.hexdigest()[:12]
 
 
-def names(config: Mapping[str, Any]) -> list[str]:
+def names(config: Config) -> list[str]:
     """What `golden` goes by: the names of a configuration's task and model, then its classes of one's own."""
     return [config["task"]["name"], config["model"]["name"], *source.own_classes(config)]
 

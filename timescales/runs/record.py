@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from timescales.config import Config
 from timescales.config.run import Run
 from timescales.errors import ConfigError
 from timescales.files import write_atomic
@@ -51,7 +52,7 @@ class Record:
 
     id: str
     status: str  # the value of a State
-    config: dict[str, Any] = field(default_factory=dict)
+    config: Config = field(default_factory=dict)
     seed: int = 0
     metrics: dict[str, float | None] = field(default_factory=dict)  # at the best validation
     last: dict[str, float | None] = field(default_factory=dict)  # at the last step
@@ -234,7 +235,7 @@ def failed(directory: Path, error: Exception) -> None:
             update(directory, status=State.FAILED.value, error=f"{type(error).__name__}: {error}")
 
 
-def shortened(config: dict[str, Any]) -> list[str]:
+def shortened(config: Config) -> list[str]:
     """[CUT] if the configuration shortens evaluations, for the record's "partial"; else []."""
     return [CUT] if config["loop"]["max_eval_batches"] is not None else []
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+
+from timescales.config import Config
 
 KNOWN = ("timescales", "torch")  # the packages whose classes have golden curves and versions
 
 
-def own_classes(config: Mapping[str, Any]) -> list[str]:
+def own_classes(config: Config) -> list[str]:
     """The classes of a configuration's task, model and optimizer that are neither ours nor torch's."""
     targets = [str(config.get(group, {}).get("_target_", "")) for group in ("task", "model", "optimizer")]
     return [target for target in targets if "." in target and target.partition(".")[0] not in KNOWN]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from timescales import paths
+from timescales.config import Config
 from timescales.errors import ConfigError
 from timescales.runs import dashboards
 from timescales.runs.dashboards import Timescales
@@ -74,7 +75,7 @@ def check() -> None:
         raise ConfigError(f"logger=trackio: {error}; pip install 'timescales[trackio]', or logger=csv") from error
 
 
-def _init(project: str, label: dashboards.Label, config: Mapping[str, Any]) -> Any:
+def _init(project: str, label: dashboards.Label, config: Config) -> Any:
     """trackio.init, in a context of its own: it would end the run of another seed of this process."""
     import trackio
 

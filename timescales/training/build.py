@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from timescales.config import values
+from timescales.config import Config, values
 from timescales.config.schema import MODEL_DEFAULTS
 from timescales.errors import ConfigError, nearest
 from timescales.nn import engine
@@ -26,7 +26,7 @@ AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DE
 KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
 
 
-def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
+def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
     """Task, model and optimizer of a resolved configuration, on its device. Sets torch's seed and precision.
 
     The model is built on the CPU and moved, so the same seed gives the same weights everywhere. "auto" in
@@ -43,7 +43,7 @@ def build(config: dict[str, Any]) -> tuple[SequenceModel, Task, torch.optim.Opti
     return model, task, build_optimizer(config["optimizer"], config["device"], model)
 
 
-def build_optimizer(config: dict[str, Any], device: str, model: SequenceModel) -> torch.optim.Optimizer:
+def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.optim.Optimizer:
     """The optimizer of a model's parameters.
 
     Raises ConfigError for one that cannot do the loop's step, without a closure and on dense gradients; this is found
@@ -78,7 +78,7 @@ def set_up_torch(precision: str, deterministic: bool) -> None:
     torch.use_deterministic_algorithms(deterministic)
 
 
-def build_model(config: dict[str, Any], task: Task) -> SequenceModel:
+def build_model(config: Config, task: Task) -> SequenceModel:
     """The model of a configuration, sized by the task, on the configuration's device.
 
     A T_max of "auto" in config["model"] is replaced, in `config` itself, by the task's horizon in steps.
@@ -154,7 +154,7 @@ def pick_device(name: str) -> str:
     return name
 
 
-def construct(group: str, config: dict[str, Any], **shared: Any) -> Any:
+def construct(group: str, config: Config, **shared: Any) -> Any:
     """Call config["_target_"] with the other keys as arguments, and those of `shared` that it takes."""
     arguments = {key: value for key, value in config.items() if key not in ("_target_", "name")}
     return call(group, locate(group, config["_target_"]), arguments, config.get("name"), **shared)
