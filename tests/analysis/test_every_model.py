@@ -12,6 +12,7 @@ from timescales.analysis.run import Trained
 from timescales.config import identity
 from timescales.errors import ConfigError
 from timescales.paths import conf
+from timescales.runs.record import Record
 from timescales.training import build
 
 MODELS = sorted(path.stem for path in (conf() / "model").glob("*.yaml"))
@@ -28,7 +29,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
     sizes = ["model.memories=2", "model.heads=2"] if model == "rmc" else []
     cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}"))
     trained, task, _ = build.build(cfg)
-    record = {"config": cfg, "seed": 0, "steps": 4, "status": "finished", "curve": []}
+    record = Record(id="a", status="finished", config=cfg, steps=4)
     run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)
     results, refused = set(), {}
     for name in analysis.names("study", "measure"):

@@ -105,7 +105,7 @@ def language_model(task, kind=LSTM, hidden=(6, 7, 5), **more):
 
 def run_of_words(model, task, initial=None, name="mts"):
     config = {"task": {"name": "ptb_word", "corpus": "ptb"}, "model": {"name": name, "alpha": 0.56}, "loop": {}}
-    found = {"config": config, "seed": 0, "steps": 10, "status": "finished"}
+    found = Record(id="a", status="finished", config=config, steps=10)
     return Trained(Path(f"nowhere{next(DIRECTORIES)}"), found, model, initial or model, task)
 
 
