@@ -183,9 +183,7 @@ def read_and_written(task):
 @pytest.mark.parametrize(("category", "length", "nesting"), LENGTHS)
 def test_lengths(category, length, nesting):
     """A hundred thousand programs of the released code: the means are printed to the digits given."""
-    task = Program(
-        category=category, length=length, nesting=nesting, strategy="baseline", **IN_PARTS
-    )
+    task = Program(category=category, length=length, nesting=nesting, strategy="baseline", **IN_PARTS)
     read, written, steps = read_and_written(task)
     mean, longest, mean_answer, longest_answer = LENGTHS[category, length, nesting]
     assert read.max() == longest == steps - longest_answer

@@ -12,7 +12,8 @@ from timescales.config.compose import Composer
 from timescales.config.values import spell
 from timescales.errors import ConfigError
 from timescales.experiment import extend
-from timescales.runs import found, record
+from timescales.runs import found
+from timescales.runs.record import Record
 
 GROUPS = ("paper", "task", "model", "optimizer")  # each may decide what those after it are by default
 
@@ -68,12 +69,12 @@ def _overrides(wanted: Mapping[str, Any], composer: Composer) -> list[str]:
 def _of_extended(wanted: Mapping[str, Any], run_id: str, composer: Composer) -> tuple[list[str], str]:
     """The overrides of a run that continues another, and the id that they give."""
     origin = found.find(wanted["extend"])
-    saved = None if origin is None else record.read(origin)
+    saved = None if origin is None else Record.read(origin)
     if saved is None:
         raise ConfigError(
             f"{run_id} continues the run {wanted['extend']}, which is not here: put it into {paths.RUNS}/"
         )
-    before, after = _dotted(saved["config"]), _dotted(wanted)
+    before, after = _dotted(saved.config), _dotted(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
     overrides = [f"extend={wanted['extend']}", *longer]
     cfg = extend.configuration(composer.parse_all(overrides), composer)

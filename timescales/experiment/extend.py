@@ -6,10 +6,9 @@ Imports no torch before the run begins.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -18,8 +17,8 @@ from timescales.config import identity, schema
 from timescales.config.compose import Composer, chooses, set_value, text_of
 from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
-from timescales.runs import found, record
-from timescales.runs.record import State
+from timescales.runs import found
+from timescales.runs.record import Record, State
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
 OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force")  # not taken from the origin
@@ -41,17 +40,17 @@ def configuration(overrides: Sequence[Override], composer: Composer) -> DictConf
     return _continued(overrides, composer)[0]
 
 
-def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictConfig, Path, dict[str, Any]]:
+def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictConfig, Path, Record]:
     """The configuration of the run that continues another, the directory of that one, and its record.
 
     Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.
     """
     word = [text_of(o).partition("=")[2].strip("'\"") for o in overrides if o.key_or_group == "extend"][-1]
     origin = found.find(word)
-    saved = None if origin is None else record.read(origin)
-    if origin is None or saved is None or "config" not in saved:
+    saved = None if origin is None else Record.read(origin)
+    if origin is None or saved is None or not saved.config:
         raise ConfigError(f"extend={word}: no such run: give the directory of one that has finished, runs/<its name>")
-    cfg, own = composer([]), saved["config"]
+    cfg, own = composer([]), saved.config
     with open_dict(cfg):
         for key, value in own.items():
             if key not in (*OF_THIS_COMMAND, "loop"):
@@ -59,7 +58,7 @@ def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictC
         cfg.loop = OmegaConf.structured(schema.LoopSettings(**own["loop"]))
         for override in overrides:
             _apply(cfg, override, composer)
-        cfg.extend = saved["id"]
+        cfg.extend = saved.id
     return cfg, origin, saved
 
 
@@ -79,27 +78,25 @@ def _apply(cfg: DictConfig, override: Override, composer: Composer) -> None:
         set_value(cfg, override)
 
 
-def _check(cfg: DictConfig, origin: Path, saved: Mapping[str, Any]) -> None:
+def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
     """Raise ConfigError unless a run can be continued, and the new settings train it longer."""
-    state, stopped, loop = record.state(saved), saved["stopped"], cfg.loop
+    state, stopped, loop = saved.state, saved.stopped, cfg.loop
     if state is State.DIVERGED:
         raise ConfigError(f"extend={origin}: it has diverged, and cannot be continued: give another run")
     if state is not State.FINISHED:
         raise ConfigError(f"extend={origin}: it has not finished: its own command continues it")
-    if record.stale(saved):
-        raise ConfigError(
-            f"extend={origin}: {record.what_changed(saved)} since: its own command with force=stale first"
-        )
+    if saved.stale:
+        raise ConfigError(f"extend={origin}: {saved.what_changed} since: its own command with force=stale first")
     if not (origin / "last.pt").is_file():
         raise ConfigError(f"extend={origin}: its last.pt is not there: its own command with force=true trains it again")
     if stopped not in ("max_epochs", "max_steps", "patience"):
         raise ConfigError(
             f"extend={origin}: its task ended it ({stopped}), however long it may train: give another run"
         )
-    before, steps = saved["config"]["loop"], saved["curve"][-1]["step"]
+    before, steps = saved.config["loop"], saved.curve[-1]["step"]
     if stopped == "patience" and loop.patience is not None and loop.patience <= before["patience"]:
         raise ConfigError(f"extend={origin}: loop.patience={before['patience']} ended it: give more, or null")
-    if loop.max_epochs <= saved["curve"][-1].get("epoch", before["max_epochs"]):
+    if loop.max_epochs <= saved.curve[-1].get("epoch", before["max_epochs"]):
         raise ConfigError(
             f"extend={origin}: give loop.max_epochs above {loop.max_epochs}, which it has trained already"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from timescales import paths
-from timescales.config import identity
+from timescales.config import Config, identity
 from timescales.config.compose import Composer
 from timescales.config.run import Run
 from timescales.errors import ConfigError, nearest
@@ -19,8 +18,10 @@ from timescales.experiment import command, plan
 from timescales.papers import load
 from timescales.papers.table import SIZES, Table, Where, matches, varying
 from timescales.reports.markdown import say
-from timescales.runs import cost, found, record, store
+from timescales.runs import cost, found, store
 from timescales.runs.found import Found
+from timescales.runs.record import Record
+from timescales.runs.store import Row
 
 HEAD = ("table", "profile", "done", "committed", "missing", "begun", "stale", "failed", "left", "why not")
 STATES = ("finished", "committed", "missing", "interrupted", "stale")
@@ -136,8 +137,8 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     directory, run_id = found.find(word), id_in(word)
     if directory is None and run_id is not None:
         directory = found.find(run_id)
-    saved = None if directory is None else record.read(directory)
-    run_id = run_id if saved is None else saved["id"]
+    saved = None if directory is None else Record.read(directory)
+    run_id = run_id if saved is None else saved.id
     rows = list(_committed(run_id, results_dir)) if run_id else []
     if saved is None and not rows:
         place = f"{paths.RUNS}/ or {results_dir.name}/"
@@ -145,19 +146,19 @@ def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
     row = store.committed(results_dir)[str(run_id)] if rows else None
     there = found.Found(saved, row)
     outcome: Any = row if saved is None else saved
-    config = saved["config"] if saved is not None else _config_of(*rows[0], composer)
+    config = saved.config if saved is not None else _config_of(*rows[0], composer)
     places = [_from_here(directory)] if directory else []
-    places += [f"{results_dir.name}/{name} ({SIZE_WORDS[row['profile']]})" for name, row in rows]
+    places += [f"{results_dir.name}/{name} ({SIZE_WORDS[row.profile]})" for name, row in rows]
     lines = [
         ("run", identity.slug(config, str(run_id))),
         ("state", there.word),
         ("lies in", ", ".join(places)),
         *([("continues", config["extend"])] if config.get("extend") else []),
-        ("commit", outcome.get("commit")),
-        ("machine", f"{outcome.get('machine')}, {outcome.get('device')}, threads: {outcome.get('threads')}"),
-        ("seconds", f"{outcome['seconds']:.0f}"),
-        ("steps", outcome.get("steps")),
-        ("lacks", outcome["partial"] if saved is None else "; ".join(saved["partial"])),
+        ("commit", outcome.commit),
+        ("machine", f"{outcome.machine}, {outcome.device}, threads: {outcome.threads}"),
+        ("seconds", f"{outcome.seconds:.0f}"),
+        ("steps", outcome.steps),
+        ("lacks", outcome.partial if saved is None else "; ".join(saved.partial)),
         *_metrics(outcome),
         ("again", _again(config, str(run_id), composer)),
     ]
@@ -173,22 +174,21 @@ def _from_here(path: Path) -> str:
 SIZE_WORDS = {"paper": "paper size", "tiny": "small scale"}
 
 
-def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _committed(run_id: str, results_dir: Path) -> Iterator[tuple[str, Row]]:
     """The tables that have a run committed, each with its row."""
     for path in sorted(results_dir.glob("*/runs.csv")):
         if run_id in path.read_text():
-            yield from ((path.parent.name, row) for row in store.read_rows(path) if row["id"] == run_id)
+            yield from ((path.parent.name, row) for row in store.read_rows(path) if row.id == run_id)
 
 
-def _config_of(name: str, row: Mapping[str, Any], composer: Composer) -> dict[str, Any]:
+def _config_of(name: str, row: Row, composer: Composer) -> Config:
     """The configuration of a committed run: that of its settings in the table."""
-    axes = json.loads(row["axes"]) | {"seed": row["seed"]}
-    return identity.resolved(composer(load.request(load.table(name), axes)))
+    return identity.resolved(composer(load.request(load.table(name), row.axes)))
 
 
-def _metrics(outcome: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
     """The metrics of a record or a row, without those of analyses."""
-    values = outcome.get("metrics", {k: v for k, v in outcome.items() if k not in store.COLUMNS})
+    values = outcome.metrics if isinstance(outcome, Record) else outcome.values
     for name, value in values.items():
         if value is not None and not name.startswith("probe/"):
             yield name, f"{value:.4f}" if isinstance(value, float) else value
