@@ -11,7 +11,7 @@ from timescales.experiment import execute
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")
 def main(cfg: DictConfig) -> str | float:
-    """Train what Hydra has composed; returns the status, or to a sweeper that searches the run's value."""
+    """What Hydra calls for another sweeper than ours, such as Optuna's; returns the run's value. Else see `cli.run`."""
     return execute.composed(cfg)
 
 

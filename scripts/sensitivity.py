@@ -80,7 +80,7 @@ def train(table: SmallTable, composer: compose.Composer, options: argparse.Names
         runs = sensitivity.runs_of(table, composer, variation)
         requests = [[*load.request(table, run.axes), *shared] for run in runs]
         try:
-            Queue(plan.plan(requests, composer, of_table=True), analyses=table.probe).work()
+            Queue(plan.plan(requests, composer, seeds_named=True), analyses=table.probe).work()
         except KeyboardInterrupt:
             sys.exit("interrupted: the same command continues")
 

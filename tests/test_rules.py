@@ -194,7 +194,7 @@ def test_shown_commands_are_real(page):
             with compose.composing() as composer:
                 if asked.kind == "table":
                     narrow = [override for override in asked.of_runs if command_line.narrows(override)]
-                    assert plan.of_table(load.table(asked.value("table")), asked.value("profile"), composer, narrow)
+                    assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), composer, narrow)
                 else:
                     run_of(composer(asked.of_runs))
         elif words[0].endswith("python"):

@@ -100,8 +100,8 @@ def plan(names: Sequence[str], without: Sequence[str] = (), minutes: float = MIN
             if set(table.needs) & set(without):
                 continue
             shared = [compose.setting("seeds", schema.MOST_SEEDS), compose.setting("skip", "committed")]
-            requests = [[*request, *shared] for request in of_tables.of_table(table, None, composer)]
-            made = of_tables.plan(requests, composer, of_table=True)
+            requests = [[*request, *shared] for request in of_tables.requests_of(table, None, composer)]
+            made = of_tables.plan(requests, composer, seeds_named=True)
             todo = sorted((run for run in made.todo if run.directory not in seen), key=lambda run: run.seed)
             seen |= {run.directory for run in todo}
             known: dict[str, list[int]] = {}

@@ -208,7 +208,7 @@ class Commands:
 def validated(runs: Sequence[Run], check: Any = None) -> str:
     """What `execute` does before it trains."""
     for run in runs:
-        execute.unfinished(run)
+        execute.left_to_do(run)
     return execute.SKIPPED
 
 

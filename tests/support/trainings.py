@@ -87,10 +87,8 @@ class Job:
 def train(jobs):
     """Train jobs as one launch."""
 
-    def end(run):
-        next(job for job in jobs if job.run is run).end(run)
-
-    seeds.Launch([job.begin for job in jobs], end, lambda k, run, error: jobs[k].fail(error)).train()
+    ends, fails = lambda k, run: jobs[k].end(run), lambda k, run, error: jobs[k].fail(error)
+    seeds.Launch([job.begin for job in jobs], ends, fails).train()
 
 
 def single(overrides, directory, numbers, **kwargs):

@@ -18,7 +18,7 @@ from hydra.errors import OverrideParseException
 
 from timescales.config import folders, hydra_internals
 from timescales.config.compose import of_hydra, text_of
-from timescales.config.identity import NOT_IDENTITY
+from timescales.config.identity import is_of_identity
 from timescales.errors import ConfigError
 
 # Hydra's settings that would have no effect, or a bad one: what to write instead.
@@ -202,4 +202,4 @@ def _is_here(package: str) -> bool:
 
 def narrows(override: Override) -> bool:
     """Whether an override is about a table's runs: it chooses some, or adds to their settings."""
-    return override.key_or_group.partition(".")[0] not in NOT_IDENTITY
+    return is_of_identity(override.key_or_group)

@@ -44,13 +44,13 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
 
     check: may refuse the metric by which a run selects its weights, before it is trained.
     """
-    todo = [run for run in runs if unfinished(run)]
+    todo = [run for run in runs if left_to_do(run)]
     before = {run.directory: record.files(run.directory) for run in todo}
     with lock.hold_all([run.directory for run in todo]) as locks:
         todo = [run for run in todo if run.directory in locks]
         try:
             # Another process may have continued or ended a run before this one got its lock.
-            restarts = [(run, action is Action.RESTART) for run in todo if (action := unfinished(run))]
+            restarts = [(run, action is Action.RESTART) for run in todo if (action := left_to_do(run))]
             if not restarts:
                 return SKIPPED
             if restarts[0][0].note:
@@ -64,7 +64,7 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             raise
 
 
-def unfinished(run: Run) -> Action | None:
+def left_to_do(run: Run) -> Action | None:
     """What to do with a run; None, after a line that says so, if it is to be skipped."""
     there = found.look(run.directory)
     action = found.action(run, there)
@@ -84,15 +84,18 @@ def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check:
     begins = [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs]
     statuses: set[str] = set()
 
+    def ends(k: int, training: TrainingRun) -> None:
+        statuses.add(end(runs[k][0], training))
+
     def fails(k: int, training: TrainingRun | None, error: BaseException) -> None:
         fail(runs[k][0], training, error)
 
-    seeds.Launch(begins, lambda run: statuses.add(end(run)), fails).train()
+    seeds.Launch(begins, ends, fails).train()
     return ", ".join(sorted(statuses))
 
 
 def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun:
-    """Build the model and all that trains it, begin the record, and open the loggers."""
+    """Begin the record, build the model and all that trains it, and open the loggers."""
     from timescales.runs import loggers
     from timescales.training import build, memory
     from timescales.training.run import TrainingRun, resume_step
@@ -129,21 +132,19 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         raise
 
 
-def end(run: TrainingRun) -> str:
-    """Test a trained model, write the outcome into its record and close the loggers; returns the status."""
+def end(run: Run, training: TrainingRun) -> str:
+    """Test a trained model and write the outcome into its record; returns the status."""
     from timescales.training import memory, outcome
 
-    saved = run.record
-    assert run.directory is not None
+    saved = training.record
     assert saved is not None
-    quantiles = memory.timescale_quantiles(run.model)
-    run.log(memory.timescale_values(quantiles), run.progress.step)
-    result = outcome.outcome(run)
-    log = cast("Loggers", run.log)
-    log.check()
+    quantiles = memory.timescale_quantiles(training.model)
+    training.log(memory.timescale_values(quantiles), training.progress.step)
+    result = outcome.outcome(training)
+    cast("Loggers", training.log).check()
     saved.change(timescales=(saved.timescales or {}) | {"end": quantiles}, **vars(result))
     saved.write(run.directory)
-    log.finish(saved)
+    over(run, training, saved)
     print(f"{run.directory}\n  {saved.summary}")
     return saved.status
 
@@ -157,8 +158,17 @@ def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
         record.failed(run.directory, error)
         with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
             append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+    over(run, training, Record.read(run.directory))
+
+
+def over(run: Run, training: TrainingRun | None, saved: Record | None) -> None:
+    """Close what is open of a run that is over: it has ended or failed, or was interrupted and will go on.
+
+    Every run comes here once, wherever it was launched: the place for whatever is to happen when a run is over.
+    training: None for one that could not be built. saved: its record, None if it has none.
+    """
     if training is not None:
-        cast("Loggers", training.log).finish(Record.read(run.directory))
+        cast("Loggers", training.log).finish(saved)
 
 
 # --- a sweeper that searches, such as Optuna's ------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def sweep(asked: CommandLine, composer: Composer) -> None:
         raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
     if minutes is not None and launcher is not None:
         raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
-    made, analyses = of_table(asked, composer) if asked.kind == "table" else (of_sweep(asked, composer), ())
+    made, analyses = plan_of_table(asked, composer) if asked.kind == "table" else (plan_of_sweep(asked, composer), ())
     queue = Queue(made, launcher=launcher, minutes=minutes, analyses=analyses, continuing=asked.continuing())
     queue.work(note="" if asked.kind == "table" else plan.unequal(made.runs))
     if asked.kind == "sweep" and len(made.runs) > 1:
@@ -75,7 +75,7 @@ def sweep(asked: CommandLine, composer: Composer) -> None:
     queue.raise_failures()
 
 
-def of_sweep(asked: CommandLine, composer: Composer) -> Plan:
+def plan_of_sweep(asked: CommandLine, composer: Composer) -> Plan:
     """The runs of a sweep over all combinations. Raises ConfigError for a wrong value, before others are trained."""
     made = plan.plan(plan.combinations(asked.of_runs, composer), composer)
     for wrong in made.wrong:
@@ -84,16 +84,16 @@ def of_sweep(asked: CommandLine, composer: Composer) -> Plan:
     return made
 
 
-def of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
+def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[str, ...]]:
     """The runs of a table, or those of them that are asked for, and the analyses that it asks for of each."""
     table = load.table(str(asked.value("table")))
     narrow = [override for override in asked.of_runs if narrows(override)]
     shared = [o for o in asked.of_runs if not narrows(o) and o.key_or_group not in ("table", "profile")]
     cfg = composer([o for o in asked.of_runs if not narrows(o)])
     check.check(cfg)
-    requests = plan.of_table(table, cfg.profile, composer, narrow)
+    requests = plan.requests_of(table, cfg.profile, composer, narrow)
     tag = composer.parse(f"++logger.table={table.name}")  # for W&B alone; no part of a run's identity
-    made = plan.plan([[*request, *shared, tag] for request in requests], composer, of_table=True)
+    made = plan.plan([[*request, *shared, tag] for request in requests], composer, seeds_named=True)
     return made, table.probe
 
 

@@ -52,10 +52,10 @@ class Plan:
             self.runs.append(run)
 
 
-def plan(requests: Sequence[Request], composer: Composer, of_table: bool = False) -> Plan:
+def plan(requests: Sequence[Request], composer: Composer, seeds_named: bool = False) -> Plan:
     """The runs of a sweep's requests, what there is of them, and which are to be trained.
 
-    of_table: the requests name their seeds: `seeds` only says how many are trained together.
+    seeds_named: the requests name their seeds, as a table's do: `seeds` only says how many are trained together.
     """
     made, rows = Plan(), None
     wrong: dict[str, Wrong] = {}
@@ -63,7 +63,7 @@ def plan(requests: Sequence[Request], composer: Composer, of_table: bool = False
         mistyped, runs = True, []
         try:
             cfg = composer(request)
-            runs = _runs(request, composer, cfg, sweep=True, of_table=of_table)
+            runs = _runs(request, composer, cfg, sweep=True, seeds_named=seeds_named)
             mistyped = False
             if cfg.skip == "committed" and rows is None:
                 rows = store.committed()
@@ -79,15 +79,15 @@ def plan(requests: Sequence[Request], composer: Composer, of_table: bool = False
 
 def single(request: Request, composer: Composer) -> list[Run]:
     """The run that a request asks for without a sweep, or one for each of its seeds."""
-    return _runs(request, composer, composer(request), sweep=False, of_table=False)
+    return _runs(request, composer, composer(request), sweep=False, seeds_named=False)
 
 
-def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, of_table: bool) -> list[Run]:
+def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, seeds_named: bool) -> list[Run]:
     """The runs of a request; in a sweep with run_dir=DIR each is in DIR/<its name>."""
     axes = {o.key_or_group: o.value() for o in request}
     command = tuple(text_of(o) for o in request)
     note = "\n".join(folders.replaced_by_recipes(composer.files(request), axes, cfg))
-    runs = [run_of(cfg)] if of_table else each_seed(cfg)
+    runs = [run_of(cfg)] if seeds_named else each_seed(cfg)
     for k, run in enumerate(runs):
         own = {**axes, "seed": run.seed} if cfg.seeds > 1 else axes
         runs[k] = replace(run, axes=own, command=command, note=note)
@@ -152,7 +152,9 @@ def _has(request: Request, key: str, composer: Composer) -> bool:
 # --- a table ----------------------------------------------------------------------------------------------------------
 
 
-def of_table(table: Table, profile: str | None, composer: Composer, narrow: Sequence[Override] = ()) -> list[Request]:
+def requests_of(
+    table: Table, profile: str | None, composer: Composer, narrow: Sequence[Override] = ()
+) -> list[Request]:
     """The requests of a table's runs, narrowed by overrides of its keys.
 
     Raises ConfigError for a table that has no such profile, and for a key or a file of a group that there is not.

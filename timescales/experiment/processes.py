@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.experiment.queue import Group
+from timescales.experiment.queue import Group, try_to
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
 Task = Callable[[Group], Any]
@@ -86,7 +86,7 @@ def in_worker(task: Task, stop: Path, launcher: int, group: Group) -> Any:
     launcher: the process of the sweep, where the task runs by itself if there is one launch at a time.
     """
     if os.getpid() == launcher:
-        return answer(task, group)
+        return try_to(task, group)
     # What an Interrupt puts back when it ends. A Ctrl-C reaches a worker twice, from the terminal and from
     # `stop_workers`. The second one may come when the run is saved already, to any thread that does not block it.
     for number in (signal.SIGINT, PASSED_ON):
@@ -99,19 +99,11 @@ def in_worker(task: Task, stop: Path, launcher: int, group: Group) -> Any:
         try:
             if interrupt.requested:
                 raise KeyboardInterrupt("before it began")
-            return answer(task, group)
+            return try_to(task, group)
         except KeyboardInterrupt as error:
             if not str(error):
                 return RunLost(f"{group[0].directory}: interrupted, not saved")
             return RunInterrupted(f"{group[0].directory}: interrupted {error}")
-
-
-def answer(task: Task, group: Group) -> Any:
-    """What a task returns, or the error that it raises."""
-    try:
-        return task(group)
-    except Exception as error:
-        return error
 
 
 @contextlib.contextmanager

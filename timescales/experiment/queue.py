@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from timescales.config import messages
 from timescales.config.run import Run
@@ -216,8 +217,8 @@ class Queue:
         self.failures += runs + more
 
 
-def try_to(function: Callable[[Group], str], group: Group) -> End:
-    """What a function returns, or the error that it raises; not an interruption."""
+def try_to(function: Callable[[Group], Any], group: Group) -> Any:
+    """What a function returns, or the error that it raises; an interruption is raised."""
     try:
         return function(group)
     except Exception as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.experiment.queue import Group
+from timescales.experiment.queue import Group, try_to
 
 Task = Callable[[Group], Any]
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
@@ -28,10 +28,7 @@ class Job:
 
     def __call__(self, group: Group) -> Any:
         """What the task returns, or the error that it raises."""
-        try:
-            return self.task(group)
-        except Exception as error:
-            return error
+        return try_to(self.task, group)
 
     def checkpoint(self, group: Group) -> Any:
         """The same job once more: submitit asks for it when the job's time is over."""

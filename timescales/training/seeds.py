@@ -20,19 +20,20 @@ from timescales.training.run import TrainingRun
 from timescales.training.stack import Single, Stack, StackedOptimizer, reason_not_batched, reason_unlike, separate
 
 Begin = Callable[[], TrainingRun]
+End = Callable[[int, TrainingRun], Any]
 Fail = Callable[[int, TrainingRun | None, BaseException], Any]
 
 
 class Launch:
     """Trains runs until each has ended.
 
-    begin: for each run what builds it, and continues it from its checkpoint. end: tests a trained run and writes its
-    outcome. fail: notes why the k-th has failed or was interrupted; it gets None for one that could not be built. An
-    error in a run's own part (building, data, log, checkpoint, test) ends that run alone, an error in a shared step or
-    validation ends all that share it.
+    begin: for each run what builds it, and continues it from its checkpoint. end: tests the k-th, which is trained, and
+    writes its outcome. fail: notes why the k-th has failed or was interrupted; it gets None for one that could not be
+    built. An error in a run's own part (building, data, log, checkpoint, test) ends that run alone, an error in a
+    shared step or validation ends all that share it.
     """
 
-    def __init__(self, begin: Sequence[Begin], end: Callable[[TrainingRun], Any], fail: Fail) -> None:
+    def __init__(self, begin: Sequence[Begin], end: End, fail: Fail) -> None:
         self.begin, self.end, self.fail = list(begin), end, fail
         self.next = 0  # the first that has not begun
         self.training: dict[int, TrainingRun] = {}
@@ -90,7 +91,7 @@ class Launch:
             try:
                 if error is not None:
                     raise error
-                self.end(run)
+                self.end(k, run)
             except (Exception, KeyboardInterrupt) as why:
                 self.failed(k, run, why)
 
