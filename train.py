@@ -6,7 +6,10 @@ import hydra
 from omegaconf import DictConfig
 
 from timescales import cli, paths
+from timescales.config import identity
 from timescales.experiment import execute
+
+identity.register()
 
 
 @hydra.main(version_base="1.3", config_path=str(paths.conf()), config_name="config")

@@ -11,8 +11,9 @@ from omegaconf import DictConfig
 
 from timescales.config.compose import Composer
 from timescales.config.hydra_internals import job_return
-from timescales.config.run import each_seed
-from timescales.experiment import execute
+from timescales.config.run import Run
+from timescales.experiment import execute, plan
+from timescales.experiment.queue import try_to
 
 
 class TimescalesLauncher(Launcher):
@@ -27,9 +28,14 @@ class TimescalesLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Hydra's interface."""
-        runs = [each_seed(self.composer(overrides)) for overrides in job_overrides]
+        runs = [try_to(self.composed, overrides) for overrides in job_overrides]
         task = execute.Search(self.sweeper.get("direction"))
-        return [job_return(end) for end in self.queue(task, runs)]
+        ends = iter(self.queue(task, [of_job for of_job in runs if not isinstance(of_job, Exception)]))
+        return [job_return(of_job if isinstance(of_job, Exception) else next(ends)) for of_job in runs]
+
+    def composed(self, overrides: Sequence[str]) -> Sequence[Run]:
+        """The runs of a job."""
+        return plan.single(self.composer.parse_all(overrides), self.composer)
 
     def queue(self, task: Any, runs: Any) -> Sequence[Any]:
         """Call the task with the runs of each job; returns what it returned, or its errors."""

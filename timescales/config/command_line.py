@@ -88,9 +88,9 @@ def read(arguments: Sequence[str]) -> CommandLine:
     if options.shell_completion:  # its words are no overrides
         return CommandLine(options, [], "hydra")
     overrides = [_parsed(text) for text in options.overrides]
-    table = [o for o in overrides if o.key_or_group == "table" and o.type is OverrideType.CHANGE]
+    table = [o for o in overrides if o.key_or_group == "table" and o.type is OverrideType.CHANGE and o.value()]
     own = _own_sweeper(overrides, bool(table))
-    several = options.multirun or any(text_of(o) == "hydra.mode=MULTIRUN" for o in overrides)
+    several = options.multirun or any(o.key_or_group == "hydra.mode" and o.value() == "MULTIRUN" for o in overrides)
     for override in overrides:
         _check(override, own=own, several=several or bool(table))
     if table and options.cfg in ("job", "all"):

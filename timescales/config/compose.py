@@ -53,11 +53,13 @@ class Composer:
         return cfg
 
     def hydra(self, overrides: Overrides) -> DictConfig:
-        """Hydra's own part of the configuration, below the key `hydra`: of the overrides that begin with it."""
-        given = [override for override in self.parse_all(overrides) if of_hydra(override)]
-        chosen = [override for override in given if chooses(override)]
+        """A configuration with Hydra's own part, below the key `hydra`: by its overrides and the user's own files."""
+        parsed = self.parse_all(overrides)
+        given = [override for override in parsed if of_hydra(override)]
+        own = [o for o in parsed if o.is_add() and not o.is_sweep_override() and chooses(o)]
+        chosen = [*own, *(override for override in given if chooses(override))]
         for override in chosen:
-            if not isinstance(override.value(), str):
+            if of_hydra(override) and not isinstance(override.value(), str):
                 raise ConfigError(folders.takes_a_name(override.key_or_group, text_of(override)))
         texts = list(map(text_of, chosen))
         whole = self.loader.load_configuration("config", [*texts, *folders.searchpath()], RunMode.MULTIRUN)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import statistics
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING, Any, cast
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from timescales.config import schema
+from timescales.config import folders, schema
 from timescales.config.run import Run, each_seed
 from timescales.errors import ConfigError
 from timescales.experiment import extend
@@ -45,9 +45,9 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
     check: may refuse the metric by which a run selects its weights, before it is trained.
     """
     todo = [run for run in runs if left_to_do(run)]
-    before = {run.directory: record.files(run.directory) for run in todo}
     with lock.hold_all([run.directory for run in todo]) as locks:
         todo = [run for run in todo if run.directory in locks]
+        before = {run.directory: record.files(run.directory) for run in todo}
         try:
             # Another process may have continued or ended a run before this one got its lock.
             restarts = [(run, action is Action.RESTART) for run in todo if (action := left_to_do(run))]
@@ -55,13 +55,28 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
                 return SKIPPED
             if restarts[0][0].note:
                 print(restarts[0][0].note, flush=True)
-            return train(restarts, locks, check)
+            with logged(restarts[0][0].directory / "train.log"):
+                return train(restarts, locks, check)
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
             raise
-        except (ConfigError, OmegaConfBaseException):
+        except ConfigError:
             for run in todo:
                 record.discard_unless_begun(run.directory, run.name, before[run.directory])
             raise
+
+
+@contextlib.contextmanager
+def logged(path: Path) -> Iterator[None]:
+    """Write what libraries log as a warning or an error into a file, too, which the first such line makes."""
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
+    handler.setLevel(logging.WARNING)
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
+        handler.close()
 
 
 def left_to_do(run: Run) -> Action | None:
@@ -108,9 +123,11 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     model, task, optimizer = build.build(config)
     check(task.spec.select)
     loggers.check(config, model.rnn)
+    of_origin = extend.checkpoint_of(run, restart, task.partial)
     if start_late:
         saved = record.start(directory, run, restart)
-    extend.begin(run, task.partial)
+    if of_origin is not None:
+        extend.begin(run, of_origin)
     settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
     saved.change(
         config=config,
@@ -127,8 +144,9 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         if step == 0:
             log(memory.first_values(model, task, settings.log_one_over_e), 0)
         return TrainingRun(model, task, optimizer, log, settings, directory, saved)
-    except BaseException:
-        log.finish(saved)
+    except BaseException as error:
+        note_failure(run, error)
+        log.finish(Record.read(directory))
         raise
 
 
@@ -154,11 +172,19 @@ def fail(run: Run, training: TrainingRun | None, error: BaseException) -> None:
 
     training: None for a run that could not be built.
     """
-    if isinstance(error, Exception) and not isinstance(error, ConfigError):
-        record.failed(run.directory, error)
-        with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
-            append(run.directory / "train.log", "".join(traceback.format_exception(error)))
+    note_failure(run, error)
     over(run, training, Record.read(run.directory))
+
+
+def note_failure(run: Run, error: BaseException) -> None:
+    """Write an error into the record and the log of a run, once; not an interruption or a wrong configuration."""
+    saved = Record.read(run.directory)
+    noted = saved is not None and saved.error == f"{type(error).__name__}: {error}"
+    if noted or isinstance(error, ConfigError) or not isinstance(error, Exception):
+        return
+    record.failed(run.directory, error)
+    with contextlib.suppress(OSError):  # the log cannot be written: that is not what went wrong
+        append(run.directory / "train.log", "".join(traceback.format_exception(error)))
 
 
 def over(run: Run, training: TrainingRun | None, saved: Record | None) -> None:
@@ -177,8 +203,12 @@ def over(run: Run, training: TrainingRun | None, saved: Record | None) -> None:
 def composed(cfg: DictConfig) -> str | float:
     """Train what Hydra has composed; returns the status, or what a sweeper that searches is told of the run."""
     hydra = HydraConfig.get()
+    given = tuple(hydra.overrides.task)
+    keys = [text.partition("=")[0].lstrip("+~") for text in given]
+    note = "\n".join(folders.replaced_by_recipes(hydra.runtime.choices, keys, cfg))
+    runs = [replace(run, command=given, note=note) for run in each_seed(cfg)]
     search = hydra.mode == RunMode.MULTIRUN and hydra.sweeper.get("_target_") != OWN_SWEEPER
-    return Search(hydra.sweeper.get("direction"))(each_seed(cfg)) if search else execute(each_seed(cfg))
+    return Search(hydra.sweeper.get("direction"))(runs) if search else execute(runs)
 
 
 @dataclass(frozen=True)
@@ -189,7 +219,7 @@ class Search:
 
     def __call__(self, runs: Sequence[Run]) -> float:
         execute(runs, self.check)
-        return value_of(runs)
+        return value_of(runs, self.check)
 
     def check(self, select: Sequence[str]) -> None:
         """Raise ConfigError if the direction is not that of the metric that the sweeper is told.
@@ -205,12 +235,13 @@ class Search:
             )
 
 
-def value_of(runs: Sequence[Run]) -> float:
+def value_of(runs: Sequence[Run], check: Check) -> float:
     """What a sweeper that searches is told of runs that differ in their seeds: the mean of their best validations."""
     values = []
     for run in runs:
         saved = Record.read(run.directory)
         if saved is None or saved.select is None:
             raise ConfigError(f"{run.directory} was trained before runs noted what to search by: force=true")
+        check(saved.select)
         values.append(metrics.selected(saved))
     return statistics.fmean(values)

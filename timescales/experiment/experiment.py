@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import check, hydra_internals, messages
+from timescales.config import check, hydra_internals, messages, values
 from timescales.config.command_line import CommandLine, narrows
 from timescales.config.compose import Composer, composing, text_of
 from timescales.errors import ConfigError
@@ -61,9 +61,9 @@ def one_run(asked: CommandLine, composer: Composer) -> None:
 
 def sweep(asked: CommandLine, composer: Composer) -> None:
     """Train a sweep's or a table's runs."""
-    hydra = composer.hydra(asked.of_hydra).hydra
+    hydra = composer.hydra(asked.overrides).hydra
     launcher, minutes = launcher_of(hydra.launcher), hydra.sweeper.minutes
-    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+    if minutes is not None and not (values.fits(minutes, float) and minutes > 0):
         raise ConfigError(f"hydra.sweeper.minutes must be a number above 0, or null; not {minutes}")
     if minutes is not None and launcher is not None:
         raise ConfigError("hydra.sweeper.minutes is for one job at a time: leave it out with this launcher")
@@ -89,6 +89,8 @@ def plan_of_table(asked: CommandLine, composer: Composer) -> tuple[Plan, tuple[s
     table = load.table(str(asked.value("table")))
     narrow = [override for override in asked.of_runs if narrows(override)]
     shared = [o for o in asked.of_runs if not narrows(o) and o.key_or_group not in ("table", "profile")]
+    if several := [text_of(override) for override in shared if override.is_sweep_override()]:
+        raise ConfigError(f"{several[0]}: give one value: it makes no other runs of a table")
     cfg = composer([o for o in asked.of_runs if not narrows(o)])
     check.check(cfg)
     requests = plan.requests_of(table, cfg.profile, composer, narrow)

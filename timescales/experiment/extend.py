@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -21,7 +22,7 @@ from timescales.runs import found
 from timescales.runs.record import Record, State
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
-OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force")  # not taken from the origin
+OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force", "device", "engine")  # not taken from the origin
 FOR_SEVERAL = ("seeds", "table", "profile", "skip")
 
 
@@ -45,6 +46,8 @@ def _continued(overrides: Sequence[Override], composer: Composer) -> tuple[DictC
 
     Settings are those of the record, but for what the overrides change: how long it trains, and what changes no number.
     """
+    if several := [text_of(o) for o in overrides if o.key_or_group == "extend" and o.is_sweep_override()]:
+        raise ConfigError(f"{several[0]}: give one run")
     word = [text_of(o).partition("=")[2].strip("'\"") for o in overrides if o.key_or_group == "extend"][-1]
     origin = found.find(word)
     saved = None if origin is None else Record.read(origin)
@@ -104,16 +107,17 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
 
 
-def begin(run: Run, partial: Sequence[str]) -> None:
-    """Put the checkpoint and the curve of a run's origin into its directory, unless it has begun already.
+def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, Any] | None:
+    """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
-    partial: what its data lack (`Task.partial`). Raises ConfigError if those of the origin lacked something else.
+    partial: what its data lack (`Task.partial`). Raises ConfigError for a checkpoint that is damaged or gone, and if
+    the data of the origin lacked something else.
     """
     from timescales.training import checkpoint
     from timescales.training.run import KEYS
 
-    if run.origin is None or (run.directory / "last.pt").is_file():
-        return
+    if run.origin is None or (not restart and (run.directory / "last.pt").is_file()):
+        return None
     path = run.origin / "last.pt"
     try:
         content = checkpoint.load(path, KEYS)
@@ -125,6 +129,14 @@ def begin(run: Run, partial: Sequence[str]) -> None:
     if content.get("lacks", []) != list(partial):
         raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None
+    return content
+
+
+def begin(run: Run, content: dict[str, Any]) -> None:
+    """Put the checkpoint and the curve of its origin into a run's directory."""
+    from timescales.training import checkpoint
+
+    assert run.origin is not None
     if (run.origin / "curve.csv").is_file():
         shutil.copyfile(run.origin / "curve.csv", run.directory / "curve.csv")
     checkpoint.save(run.directory / "last.pt", content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,10 +44,10 @@ class Plan:
     wrong: list[Wrong] = field(default_factory=list)
     requested: int = 0
 
-    def add(self, run: Run, there: Found) -> None:
+    def add(self, run: Run, there: Found, skip: str = "local") -> None:
         """Add a run, if it is not there yet. Raises ConfigError for one that can neither be skipped nor continued."""
         if run.directory not in self.found:
-            if found.action(run, there) is not Action.SKIP:
+            if found.action(run, there, skip) is not Action.SKIP:
                 self.todo.append(run)
             self.found[run.directory] = there
             self.runs.append(run)
@@ -57,21 +58,25 @@ def plan(requests: Sequence[Request], composer: Composer, seeds_named: bool = Fa
 
     seeds_named: the requests name their seeds, as a table's do: `seeds` only says how many are trained together.
     """
-    made, rows = Plan(), None
+    made, committed = Plan(), store.committed()
     wrong: dict[str, Wrong] = {}
+
+    def note(request: Request, error: Exception, mistyped: bool) -> None:
+        first = wrong.setdefault(str(error), Wrong(request, error, -1, mistyped))
+        wrong[str(error)] = first._replace(more=first.more + 1)
+
     for request in requests:
-        mistyped, runs = True, []
+        runs: list[Run] = []
         try:
             cfg = composer(request)
             runs = _runs(request, composer, cfg, sweep=True, seeds_named=seeds_named)
-            mistyped = False
-            if cfg.skip == "committed" and rows is None:
-                rows = store.committed()
-            for run in runs:
-                made.add(run, found.look(run.directory, rows.get(run.id) if rows and cfg.skip == "committed" else None))
         except Exception as error:
-            first = wrong.setdefault(str(error), Wrong(request, error, -1, mistyped))
-            wrong[str(error)] = first._replace(more=first.more + 1)
+            note(request, error, mistyped=True)
+        for run in runs:
+            try:
+                made.add(run, found.look(run.directory, committed.get(run.id)), cfg.skip)
+            except Exception as error:  # of what lies in its directory
+                note(request, error, mistyped=False)
         made.requested += len(runs) or 1
     made.wrong = list(wrong.values())
     return made
@@ -174,8 +179,7 @@ def requests_of(
     requests = fitting(asked, composer)
     if narrow and requests:
         _check_keys(requests[0], composer)
-        in_table = {_id(load.request(table, axes), composer) for axes in every}
-        if beyond := sum(_id(request, composer) not in in_table for request in requests):
+        if beyond := _beyond(table, every, requests, composer):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
 
@@ -193,6 +197,20 @@ def _check_keys(request: Request, composer: Composer) -> None:
         composer(request)
     except Exception as error:
         raise ConfigError(messages.one_line(error, list(map(text_of, request))) or str(error)) from error
+
+
+def _beyond(table: Table, every: Sequence[Axes], requests: Sequence[Request], composer: Composer) -> int:
+    """How many of some requests are for runs that the table does not have. every: the table's, by their settings."""
+    known = {json.dumps(axes, sort_keys=True) for axes in every}
+    others = [request for request in requests if json.dumps(_axes(request), sort_keys=True) not in known]
+    if not others:
+        return 0
+    in_table = {_id(load.request(table, axes), composer) for axes in every}
+    return sum(_id(request, composer) not in in_table for request in others)
+
+
+def _axes(request: Request) -> dict[str, Any]:
+    return {o.key_or_group: o.value() for o in request if o.key_or_group != "table"}
 
 
 def _id(request: Request, composer: Composer) -> str | None:

@@ -20,6 +20,8 @@ from timescales.experiment import execute
 from timescales.experiment.plan import NO_SETTING, Plan
 from timescales.papers.table import varying
 from timescales.runs import cost, lock, record
+from timescales.runs.found import Found
+from timescales.runs.record import Record
 
 Group = list[Run]  # runs that are launched together: one, or several that differ in their seeds alone
 End = str | BaseException  # how a launch ended: with its status, or an error
@@ -54,16 +56,21 @@ class Queue:
         self.failures = 0
         self.elsewhere: list[Run] = []  # left to other processes
         self.replaces = {run.directory: written(run.directory) for run in plan.todo}
-        spent = {run.cost_key: seconds for run in plan.runs if (seconds := self._seconds(run)) is not None}
-        self.seconds = cost.known() | spent  # what a run takes, by cost_key
+        self.seconds = cost.known() | self._spent() if plan.todo else {}  # what a run takes, by cost_key
 
-    def _seconds(self, run: Run) -> float | None:
-        outcome = self.plan.found[run.directory].outcome
-        return None if outcome is None else outcome.seconds
+    def _spent(self) -> dict[str, float]:
+        outcomes = [(run, self._found(run).outcome) for run in self.plan.runs]
+        return {run.cost_key: outcome.seconds for run, outcome in outcomes if outcome is not None}
 
     def ended(self, run: Run) -> bool:
         """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
         return record.has_ended(run.directory) and written(run.directory) != self.replaces.get(run.directory, 0)
+
+    def outcome(self, run: Run) -> Record | None:
+        """The record of a run that has ended here, before or now; None for others."""
+        if run.directory not in self.replaces:
+            return self._found(run).record
+        return Record.read(run.directory) if self.ended(run) else None
 
     def work(self, note: str = "") -> None:
         """Print what there is to do, and the note, and do it."""
@@ -80,7 +87,7 @@ class Queue:
         with deadline(self.minutes) as over:
             try:
                 self._launch_all(todo)
-                self._analyse([run for run in self.plan.runs if self.plan.found[run.directory].local])
+                self._analyse([run for run in self.plan.runs if self._is_skipped(run) and self._found(run).state.ended])
                 self._launch_all(self._left_over())
             except KeyboardInterrupt:
                 if not over():
@@ -97,12 +104,18 @@ class Queue:
             raise SweepFailed(f"{self.failures} of {number_of_runs(self.plan.requested)} failed")
 
     def _is_skipped_stale(self, run: Run) -> bool:
-        return run.directory not in self.replaces and self.plan.found[run.directory].stale
+        return self._is_skipped(run) and self._found(run).stale
+
+    def _is_skipped(self, run: Run) -> bool:
+        return run.directory not in self.replaces
+
+    def _found(self, run: Run) -> Found:
+        return self.plan.found[run.directory]
 
     def _counts(self) -> str:
         """What is about to be done, in one line."""
         plan = self.plan
-        committed = sum(run.directory not in self.replaces and not plan.found[run.directory].local for run in plan.runs)
+        committed = sum(self._is_skipped(run) and not self._found(run).state.ended for run in plan.runs)
         elsewhere = sum(lock.owner(run.directory) is not None for run in plan.todo)
         skipped = len(plan.runs) - len(plan.todo) - committed
         asked = number_of_runs(plan.requested)
@@ -164,7 +177,7 @@ class Queue:
             print(f"left to another process: {end}", flush=True)
             self.elsewhere += left
         else:
-            self._failed(group[0].command, end, max(1, len(left)), group[0].directory)
+            self._failed(group[0].command, end, max(1, len(left)), [run.directory for run in left])
 
     def _left_over(self) -> list[Run]:
         """Those of the runs left to other processes that have not ended; analyses those that have."""
@@ -202,14 +215,14 @@ class Queue:
                     self._failed(run.command, error)
 
     def _failed(
-        self, command: Sequence[str], error: BaseException, runs: int = 1, directory: Path | None = None, more: int = 0
+        self, command: Sequence[str], error: BaseException, runs: int = 1, places: Sequence[Path] = (), more: int = 0
     ) -> None:
-        """Print how runs failed, and that as many `more` did in the same way."""
+        """Print how runs failed, and that as many `more` did in the same way. places: where a log may be."""
         line = messages.one_line(error, list(command))
         if line is None:
             line = f"{type(error).__name__}: {error}"
-            if directory is not None and (directory / "train.log").is_file():
-                line += f" (traceback in {directory / 'train.log'})"
+            if logs := [place / "train.log" for place in places if (place / "train.log").is_file()]:
+                line += f" (traceback in {logs[0]})"
             else:
                 traceback.print_exception(error)
         print(f"failed: {' '.join(command)}{f' (and {more} more)' if more else ''}\n  {line}", flush=True)
@@ -217,10 +230,10 @@ class Queue:
         self.failures += runs + more
 
 
-def try_to(function: Callable[[Group], Any], group: Group) -> Any:
+def try_to(function: Callable[[Any], Any], argument: Any) -> Any:
     """What a function returns, or the error that it raises; an interruption is raised."""
     try:
-        return function(group)
+        return function(argument)
     except Exception as error:
         return error
 
@@ -307,7 +320,7 @@ def outcomes(queue: Queue) -> list[str]:
         setting = " ".join(f"{key}={spell(run.axes[key])}" for key in differ if key in run.axes)
         metrics = finished.setdefault(setting, [])
         requested[setting] += 1
-        saved = record.Record.read(run.directory) if queue.ended(run) else None
+        saved = queue.outcome(run)
         if saved is not None and saved.state is record.State.FINISHED:
             metrics.append(saved.metrics)
     return [f"{setting or 'all'}: {_outcome(metrics, requested[setting])}" for setting, metrics in finished.items()]

@@ -84,11 +84,11 @@ def look(directory: Path | None, row: Row | None = None) -> Found:
     return Found(Record.read(directory) if directory else None, row)
 
 
-def action(run: Run, found: Found) -> Action:
+def action(run: Run, found: Found, skip: str = "local") -> Action:
     """What to do with a run.
 
     A SLURM job that was put back into the queue goes on with what it began itself, whatever `force` and `resume` say.
-    found: with a row only if what is committed is to be skipped (`skip=committed`).
+    skip: "committed" if what results/ has counts, too (conf/config.yaml).
 
     Raises:
         ConfigError: the directory holds the run of another configuration, or one on a part of the data while the whole
@@ -97,8 +97,8 @@ def action(run: Run, found: Found) -> Action:
     force, resume, saved = run.config["force"], run.config["resume"], found.record
     if _is_requeued(saved):
         force, resume = False, True
-    row = found.row if found.row is not None and found.row.counts(run.allow_partial) else None
-    if row is not None and not found.state.ended and not (row.stale if force == "stale" else force):
+    row = found.row if skip == "committed" and not found.state.ended else None
+    if row is not None and row.counts(run.allow_partial) and not (row.stale if force == "stale" else force):
         return Action.SKIP
     if saved is not None and saved.stale if force == "stale" else force:
         return Action.RESTART

@@ -162,7 +162,9 @@ class Loggers:
             logger.log(values, step)
 
     def finish(self, record: Record | None) -> None:
-        for logger in self.all:
+        """Finish each logger, once: nothing is logged any more."""
+        loggers, self.all = self.all, []
+        for logger in loggers:
             logger.finish(record)
 
 

@@ -129,7 +129,7 @@ class Record:
     def change(self, **changes: Any) -> None:
         """Set some of its fields."""
         for key, value in changes.items():
-            setattr(self, key, value)
+            setattr(self, key, _without_nan(value))
         self.keys += [key for key in changes if key not in self.keys]
 
     @property
