@@ -21,8 +21,8 @@ def told(monkeypatch):
     """The numbers that sweepers are told."""
     values, value_of = [], execute.value_of
 
-    def spy(runs):
-        values.append(value_of(runs))
+    def spy(runs, check):
+        values.append(value_of(runs, check))
         return values[-1]
 
     monkeypatch.setattr(execute, "value_of", spy)

@@ -80,16 +80,16 @@ def test_an_extended_run_and_its_command(train, status, tmp_path):
 def test_a_committed_run_and_its_command(status, monkeypatch, tmp_path, table, row):
     monkeypatch.chdir(tmp_path)
     line = store.read_rows(ROOT / "results" / table / "runs.csv")[row]
-    told = status(line["id"])
-    assert told["run"].strip().endswith(f"-s{line['seed']}-{line['id']}")
-    assert f"results/{table} ({'paper size' if line['profile'] == 'paper' else 'small scale'})" in told["lies in"]
-    assert told["commit"].strip() == line["commit"]
-    assert told["seconds"].strip() == f"{line['seconds']:.0f}"
+    told = status(line.id)
+    assert told["run"].strip().endswith(f"-s{line.seed}-{line.id}")
+    assert f"results/{table} ({'paper size' if line.profile == 'paper' else 'small scale'})" in told["lies in"]
+    assert told["commit"].strip() == line.commit
+    assert told["seconds"].strip() == f"{line.seconds:.0f}"
     overrides = again(told)
-    assert id_of(overrides) == line["id"]
+    assert id_of(overrides) == line.id
     for k, override in enumerate(overrides):  # none of them may be left out
         if "=" in override and not override.startswith(("model=", "task=", "optimizer=", "paper=")):
-            assert id_of(overrides[:k] + overrides[k + 1 :]) != line["id"], override
+            assert id_of(overrides[:k] + overrides[k + 1 :]) != line.id, override
 
 
 @pytest.mark.full
@@ -100,9 +100,8 @@ def test_committed_runs_have_a_command():
         for path in sorted(paths.RESULTS.glob("*/runs.csv")):
             table = load.table(path.parent.name)
             for row in store.read_rows(path)[::5]:
-                axes = json.loads(row["axes"]) | {"seed": row["seed"]}
-                config = identity.resolved(composer(load.request(table, axes)))
-                assert command.command(config, row["id"], composer).startswith("python train.py"), (path, row["id"])
+                config = identity.resolved(composer(load.request(table, row.axes)))
+                assert command.command(config, row.id, composer).startswith("python train.py"), (path, row.id)
 
 
 def test_an_archived_run_is_found(status, monkeypatch, tmp_path):

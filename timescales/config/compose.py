@@ -61,8 +61,7 @@ class Composer:
         for override in chosen:
             if of_hydra(override) and not isinstance(override.value(), str):
                 raise ConfigError(folders.takes_a_name(override.key_or_group, text_of(override)))
-        texts = list(map(text_of, chosen))
-        whole = self.loader.load_configuration("config", [*texts, *folders.searchpath()], RunMode.MULTIRUN)
+        whole = self._load(chosen, RunMode.MULTIRUN)
         for override in given:
             if not chooses(override):
                 set_value(whole, override)
@@ -92,7 +91,7 @@ class Composer:
         if key not in self.composed:
             for override in given:
                 check_choice(override)
-            cfg = self._load(given)
+            cfg = self._load(given, RunMode.RUN)
             files = dict(cfg.hydra.runtime.choices)
             with open_dict(cfg):
                 del cfg["hydra"]  # the largest part, which no run needs
@@ -100,11 +99,11 @@ class Composer:
             self.composed[key] = cfg, files
         return self.composed[key]
 
-    def _load(self, given: Sequence[Override]) -> DictConfig:
+    def _load(self, given: Sequence[Override], mode: RunMode) -> DictConfig:
         """What Hydra composes of a choice of files."""
         try:
             texts = [*map(text_of, given), *folders.searchpath()]
-            return self.loader.load_configuration("config", texts, RunMode.RUN)
+            return self.loader.load_configuration("config", texts, mode)
         except HydraException as error:
             own, cause = (
                 [text_of(override) for override in given if override.is_add()],
