@@ -3,18 +3,89 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from timescales.tasks.data import text
+from timescales.tasks.data.text import Text
 from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_choice, check_positive, entropy, loss_of_steps
 
 STREAMS = 128  # streams into which the validation and test texts are cut, whatever the training batch is
 
 
-class Characters(Task):
+class NextSymbol(Task):
+    """Language modelling with one output for each symbol: at every step the model predicts the next one.
+
+    A split is cut into streams that are read in parallel, segment by segment. Evaluation scores each symbol of a split
+    exactly once. Training leaves out the symbols that do not fill a step of all streams.
+
+    read: the text. before: the number of the symbol after which the first one of each split is predicted.
+    in_parallel: streams into which the validation and test texts are cut.
+    unit: what a symbol is, for messages. select: see `Spec`. The other arguments are those of `Characters`.
+    """
+
+    def __init__(
+        self,
+        read: Text,
+        *,
+        before: int,
+        length: int,
+        state: str,
+        embedding: int | None,
+        in_parallel: Mapping[str, int],
+        batch_size: int,
+        seed: int,
+        device: str,
+        unit: str = "characters",
+        select: str = "bpc",
+    ) -> None:
+        check_choice("state", state, ("carried", "reset"))
+        check_positive(length=length, embedding=1 if embedding is None else embedding)
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **read.sizes)
+        if self.sizes["train"] < batch_size:
+            raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} {unit} for training")
+        self.length, self.symbols, self.partial = length, read.symbols, read.partial
+        self.streams = {"train": streams(read.train.to(self.device), batch_size, before, whole=False)}
+        for split, n in in_parallel.items():
+            self.streams[split] = streams(getattr(read, split).to(self.device), n, before, whole=True)
+        self.counts = torch.bincount(read.train.long(), minlength=len(self.symbols))
+        self.spec = Spec(
+            "one_hot" if embedding is None else "tokens",
+            input_size=len(self.symbols),
+            output_size=len(self.symbols),
+            readout="all",
+            horizon=length,
+            select=(select, "min"),
+            embedding=embedding,
+            carried=state == "carried",
+        )
+
+    def n_batches(self, split: str) -> int:
+        """Number of segments of a split's streams."""
+        return -(-(len(self.streams[split]) - 1) // self.length)
+
+    def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """Segments of all streams of a split, from segment `start` on. The last one may be shorter."""
+        stream = self.streams[split]
+        for k in range(start, self.n_batches(split)):
+            segment = stream[k * self.length : (k + 1) * self.length + 1].long()
+            yield Batch(segment[:-1].clamp(min=0).contiguous(), segment[1:].contiguous())
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return loss_of_steps(logits, batch.target)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        loss = loss_of_steps(logits, batch.target, "sum")
+        n = int((batch.target != IGNORED).sum())
+        return {"loss": (loss, n), "bpc": (loss / math.log(2.0), n)}
+
+    def chance(self) -> float:
+        return entropy(self.counts)
+
+
+class Characters(NextSymbol):
     """Penn Treebank or text8 by characters: at every step the model predicts the next character.
 
     Source: Chien et al. 2021, section 4.3, table 2, which state corpora, batch (128), segments (150 or 500 steps) and
@@ -54,52 +125,18 @@ class Characters(Task):
         data_root: str | None = None,
     ) -> None:
         check_choice("corpus", corpus, ("ptb", "text8"))
-        check_choice("state", state, ("carried", "reset"))
-        check_positive(length=length, embedding=1 if embedding is None else embedding)
-        characters = (text.ptb_characters if corpus == "ptb" else text.text8)(data_root, allow_partial)
-        super().__init__(batch_size=batch_size, seed=seed, device=device, **characters.sizes)
-        if self.sizes["train"] < batch_size:
-            raise ValueError(f"batch_size {batch_size} is more than the {self.sizes['train']} characters for training")
-        self.length, self.symbols, self.partial = length, characters.symbols, characters.partial
-        before = self.symbols.index("\n" if corpus == "ptb" else " ")
-        self.streams = {
-            "train": streams(characters.train.to(self.device), batch_size, before, whole=False),
-            "valid": streams(characters.valid.to(self.device), STREAMS, before, whole=True),
-            "test": streams(characters.test.to(self.device), STREAMS, before, whole=True),
-        }
-        self.counts = torch.bincount(characters.train.long(), minlength=len(self.symbols))
-        self.spec = Spec(
-            "one_hot" if embedding is None else "tokens",
-            input_size=len(self.symbols),
-            output_size=len(self.symbols),
-            readout="all",
-            horizon=length,
-            select=("bpc", "min"),
+        read = (text.ptb_characters if corpus == "ptb" else text.text8)(data_root, allow_partial)
+        super().__init__(
+            read,
+            before=read.symbols.index("\n" if corpus == "ptb" else " "),
+            length=length,
+            state=state,
             embedding=embedding,
-            carried=state == "carried",
+            in_parallel={"valid": STREAMS, "test": STREAMS},
+            batch_size=batch_size,
+            seed=seed,
+            device=device,
         )
-
-    def n_batches(self, split: str) -> int:
-        """Number of segments of a split's streams."""
-        return -(-(len(self.streams[split]) - 1) // self.length)
-
-    def batches(self, split: str, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Segments of all streams of a split, from segment `start` on. The last one may be shorter."""
-        stream = self.streams[split]
-        for k in range(start, self.n_batches(split)):
-            segment = stream[k * self.length : (k + 1) * self.length + 1].long()
-            yield Batch(segment[:-1].clamp(min=0).contiguous(), segment[1:].contiguous())
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        loss = loss_of_steps(logits, batch.target, "sum")
-        n = int((batch.target != IGNORED).sum())
-        return {"loss": (loss, n), "bpc": (loss / math.log(2.0), n)}
-
-    def chance(self) -> float:
-        return entropy(self.counts)
 
 
 def streams(symbols: Tensor, n: int, before: int, whole: bool) -> Tensor:
