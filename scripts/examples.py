@@ -24,7 +24,7 @@ from timescales.config import compose, folders, messages  # noqa: E402
 from timescales.config.run import run_of  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
-from timescales.tasks.characters import Characters  # noqa: E402
+from timescales.tasks.characters import NextSymbol  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
 from timescales.tasks.pixels import Pixels  # noqa: E402
@@ -82,7 +82,7 @@ def symbols(task: Task, numbers: Tensor) -> list[str]:
         return [OF_PROGRAMS[k] if k >= 0 else "." for k in numbers.tolist()]
     if isinstance(task, SelectiveCopy):
         return [{0: ".", task.alphabet - 1: "!"}.get(k, f"{k:x}") for k in numbers.tolist()]
-    if isinstance(task, Characters):
+    if isinstance(task, NextSymbol) and task.words(numbers) is None:
         return [{"\n": "\\n", " ": "_"}.get(task.symbols[k], task.symbols[k]) for k in numbers.tolist()]
     return task.words(numbers) or [str(k) for k in numbers.tolist()]
 

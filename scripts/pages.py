@@ -131,7 +131,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "wt2": (PARTIAL, "task.length=20", "task.batch_size=20"),
     "wt103": (PARTIAL, "task.length=20", "task.batch_size=20"),
     "imdb": (*SMALL, PARTIAL, "task.steps=25"),
+    "text": ("task.data=book.txt", "task.length=40"),
 }
+OWN = ("text",)  # their sizes and chance are those of a file of one's own
 
 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -157,7 +159,7 @@ def task_blocks(name: str) -> dict[str, Callable[[], str]]:
 
 def pair_blocks() -> dict[str, Callable[[], str]]:
     """The blocks of docs/pairs.md."""
-    commands = {task: command(task) for task in EXAMPLES}
+    commands = {task: command(task) for task in EXAMPLES if task not in OWN}
     return {
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
@@ -264,7 +266,8 @@ def _rate(value: str) -> str:
 def recipes(task: str) -> str:
     """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
     models: dict[tuple[str, str, str], list[str]] = {}
-    for path in sorted((CONF / "recipe").glob(f"*/{task}*.yaml")):
+    found = [*(CONF / "recipe").glob(f"*/{task}.yaml"), *(CONF / "recipe").glob(f"*/{task}_*.yaml")]
+    for path in sorted(found):
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         source = " ".join(line for line in lines if not line.startswith("@package"))
         pairs = " ".join(
@@ -369,7 +372,7 @@ def caption(task: str) -> str:
 
 def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
-    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103"):
+    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103", "text"):
         return "`scored` marks the steps that count in the loss"
     if task == "program":
         return "the digits of the answer count in the accuracy"
@@ -388,19 +391,21 @@ def draw(task: str) -> None:
 
 def facts(task: str) -> str:
     """What a model must know of a task at its defaults, and the loss at chance."""
-    made, _ = examples.make_task([f"task={task}"])
+    made, _ = examples.make_task(command(task) if task in OWN else [f"task={task}"])
     spec = made.spec
     kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
+    of_rules = "accuracy" if spec.select[1] == "max" else spec.select[0]
     body = [
         ["input per step", kinds[spec.input].format(spec.input_size)],
         ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
         ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
         ["loss at chance", f"{made.chance():.4g}"],
-        *([f"accuracy of a simple rule: {rule}", f"{accuracy:.3f}"] for rule, accuracy in made.floors().items()),
+        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.floors().items()),
         *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
         ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
     ]
-    return "\n".join([*grid(["at the defaults", ""], body), "", T_MAX_TEXT])
+    head = "in the example" if task in OWN else "at the defaults"
+    return "\n".join([*grid([head, ""], body), "", T_MAX_TEXT])
 
 
 T_MAX_TEXT = (

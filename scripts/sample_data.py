@@ -89,6 +89,7 @@ def _texts(root: Path) -> None:
     (root / "text8").mkdir()
     plain = [line for line in SENTENCES if "<" not in line]
     (root / "text8" / "text8").write_text(" ".join(drawn.choices(plain, k=2000)))
+    (root / "book.txt").write_text("".join(f"{line}.\n" for line in drawn.choices(plain, k=1000)))
 
 
 def _reviews(root: Path) -> None:

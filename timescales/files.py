@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
+import functools
 import glob
+import hashlib
 import io
 import os
 import tempfile
@@ -95,6 +97,18 @@ def _set_filename(error: BaseException, path: Path) -> None:
     """Set the file name of an OSError. An error of an open file, for example on a full disk, has none."""
     if isinstance(error, OSError) and error.errno:
         error.filename = str(path)
+
+
+def digest_of(path: str | os.PathLike) -> str:
+    """Sixteen hex digits: a hash of a file's content. Raises OSError if it cannot be read."""
+    status = os.stat(path)
+    return _digest_of(str(path), status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(64)  # a sweep asks for each of its runs
+def _digest_of(path: str, size: int, written: int) -> str:
+    with open(path, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
 def checked(path: Path) -> io.BytesIO:

@@ -113,12 +113,20 @@ def write_glove(path):
     return path
 
 
+def write_own(root):
+    """A text of one's own, own.txt."""
+    rng = np.random.default_rng(0)
+    lines = [" ".join(texts.word(k) for k in rng.integers(0, 30, 8)) for _ in range(300)]
+    (root / "own.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
 def write_corpora(root):
     """Every data set, small, under a data root."""
     write_mnist(root / "MNIST" / "raw", train=400, test=50)
     write_cifar(root / "cifar-10-python.tar.gz", train=400, test=50)
     write_imdb(root / "aclImdb_v1.tar.gz", train=400, test=50)
     write_glove(root / "glove.6B.100d.txt")
+    write_own(root)
     return texts.write_texts(root, lengths=(3000, 300, 200))
 
 
@@ -147,6 +155,7 @@ SMALL = {
         *("task.allow_partial=true", "task.length=12", "task.embedding=${model.hidden_size}", "task.cutoffs=[10]"),
         "task.dropout_embedding=0.0",
     ],
+    "text": ["task.data=own.txt", "task.length=12", "task.embedding=8"],
 }
 
 
@@ -156,8 +165,8 @@ def unpack(tar, folder):
 
 
 def sizes(task, train, valid=4, test=4):
-    """The overrides for numbers of sequences; none for a corpus of language modelling, whose size is fixed."""
-    if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103"):
+    """The overrides for numbers of sequences; none for a text or series, whose size is fixed."""
+    if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103", "text"):
         return []
     return [f"task.train_size={train}", f"task.valid_size={valid}", f"task.test_size={test}"]
 

@@ -10,6 +10,7 @@ import math
 import pytest
 import torch
 from configs import config
+from synthetic import SMALL as SYNTHETIC
 from synthetic import sizes
 
 from timescales import paths
@@ -36,6 +37,7 @@ SMALL = {
     "selective_copy": ["task.T=100"],
     "imdb": ["task.steps=40"],  # over 400 steps, nearly all padding here, the gradient of an LSTM's input becomes zero
     "text8": ["task.length=100"],
+    "text": SYNTHETIC["text"],
     "wt103": ["task.length=12", "task.embedding=8", "task.cutoffs=[10]", "model.hidden_size=10"],
     **{task: ["task.length=12", "task.embedding=8", "model.hidden_size=10", "model.num_layers=3"] for task in WORDS},
 }

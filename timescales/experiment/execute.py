@@ -128,7 +128,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         saved = record.start(directory, run, restart)
     if of_origin is not None:
         extend.begin(run, of_origin)
-    settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial)
+    settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial, task.data)
     saved.change(
         config=config,
         device=config["device"],
@@ -137,8 +137,11 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         select=task.spec.select,
         timescales={"start": memory.timescale_quantiles(model)},
         partial=record.shortened(config) + task.partial,
+        **({"data": task.data} if task.data else {}),
     )
     saved.write(directory)
+    for note in task.notes():
+        print(note, flush=True)
     log = loggers.open_all(saved, directory, step, settings, task, model.rnn.timescales, held.check)
     try:
         if step == 0:

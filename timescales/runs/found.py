@@ -119,6 +119,8 @@ def _refuse(run: Run, saved: Record) -> None:
     """Raise ConfigError for a record that can neither be skipped nor continued."""
     state, missing, directory = saved.state, saved.missing_data, run.directory
     if state is State.INTERRUPTED and saved.stale:
+        if files := saved.changed_files:
+            raise ConfigError(f"{directory} was begun before {', '.join(files)} changed: force=stale restarts it")
         own = "".join(f", or the source of {name}," for name in provenance.names(saved.config)[2:])
         raise ConfigError(f"{directory} was begun before its numbers{own} changed: force=stale restarts it")
     if saved.id != run.id:

@@ -17,7 +17,7 @@ from typing import Any
 from timescales.config import Config
 from timescales.config.run import Run
 from timescales.errors import ConfigError
-from timescales.files import write_atomic
+from timescales.files import digest_of, write_atomic
 from timescales.runs import lock, provenance
 from timescales.training.best import Best
 
@@ -78,6 +78,7 @@ class Record:
     steps: int | None = None
     diverged_at: int | None = None
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
+    data: dict[str, str] = field(default_factory=dict)  # digests of the files of one's own that are its data, by path
     keys: list[str] = field(default_factory=lambda: [*BEGUN])
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -151,13 +152,26 @@ class Record:
     def stale(self) -> bool:
         """Whether its numbers are not today's.
 
-        That is, the golden curve of its task and model, or the source of a class of one's own, has changed since.
+        That is, the golden curve of its task and model, the source of a class of one's own, or a file of one's own that
+        is its data, has changed since.
         """
-        return bool(self.config) and provenance.changed(self.golden, provenance.names(self.config))
+        changed = bool(self.config) and provenance.changed(self.golden, provenance.names(self.config))
+        return changed or bool(self.changed_files)
+
+    @property
+    def changed_files(self) -> list[str]:
+        """The files of one's own that are its data and have changed since. A file that is not there has not."""
+        found = []
+        for path, digest in self.data.items():
+            with contextlib.suppress(OSError):
+                found += [path] if digest_of(path) != digest else []
+        return found
 
     @property
     def what_changed(self) -> str:
         """In words, why the numbers of a stale record are not today's."""
+        if files := self.changed_files:
+            return f"{', '.join(files)} has changed"
         own = provenance.names(self.config)[2:]
         if not own:
             return "its numbers have changed"
@@ -172,7 +186,7 @@ class Record:
 
 KEYS = tuple(each.name for each in fields(Record) if each.name not in ("keys", "more"))
 BEGUN: tuple[str, ...] = tuple(
-    key for key in KEYS if key not in ("steps", "diverged_at", "probes")
+    key for key in KEYS if key not in ("steps", "diverged_at", "probes", "data")
 )  # what a run says from its start
 
 

@@ -12,6 +12,7 @@ from timescales.tasks.imdb import IMDB
 from timescales.tasks.linear_functional import LinearFunctional
 from timescales.tasks.n_delayed_match import NDelayedMatch
 from timescales.tasks.n_parity import NParity
+from timescales.tasks.own_text import OwnText
 from timescales.tasks.program import Program
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
@@ -37,6 +38,7 @@ __all__ = [
     "LinearFunctional",
     "NDelayedMatch",
     "NParity",
+    "OwnText",
     "Program",
     "SelectiveCopy",
     "Spec",

@@ -132,6 +132,7 @@ class Task:
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
         self.sizes = {"train": train_size, "valid": valid_size, "test": test_size}
         self.partial: list[str] = []  # for the record: which data sets are incomplete or differ, a line each
+        self.data: dict[str, str] = {}  # for the record: files of one's own, and the `digest_of` each
         self._order: tuple[int, Tensor] | None = None
 
     def generator(self, split: str, epoch: int = 0, step: int = 0) -> torch.Generator:
@@ -215,6 +216,10 @@ class Task:
     def floors(self) -> dict[str, float]:
         """Accuracies that are no skill: a simple rule, in words, and its accuracy; empty where chance says enough."""
         return {}
+
+    def notes(self) -> list[str]:
+        """What people should know of the data before training begins, a line each; nothing for generated data."""
+        return []
 
     def optimum(self) -> float:
         """The least loss that any predictor can have, in the mean over many sequences; nan if it is not known."""

@@ -197,6 +197,7 @@ class TrainingRun:
             "best": self.best_weights,
             "state": [] if self.state is None else [list(layer) for layer in self.model.rnn.split_state(self.state)],
             "lacks": list(self.task.partial),
+            "data": dict(self.task.data),
             "progress": asdict(self.progress),
             "in_step": self.in_step,
             "values": self.values if self.in_step else {},
@@ -243,10 +244,11 @@ def better(value: float, best: Best | None, direction: str) -> bool:
     return best is None or (value > best.value if direction == "max" else value < best.value)
 
 
-def resume_step(directory: Path, partial: list[str] | None = None) -> int:
+def resume_step(directory: Path, partial: list[str] | None = None, data: dict[str, str] | None = None) -> int:
     """The last step that a run in this directory has finished, from which it would continue.
 
-    partial: what its data lack now (`Task.partial`). Raises ConfigError if they lacked something else when it began.
+    partial: what its data lack now (`Task.partial`). data: the files that are its data now (`Task.data`).
+    Raises ConfigError if they lacked something else, or were others, when it began.
     """
     content = checkpoint.load(directory / "last.pt", KEYS)
     if content is None:
@@ -255,4 +257,6 @@ def resume_step(directory: Path, partial: list[str] | None = None) -> int:
     if partial is not None and before != partial:
         was, now = ("; ".join(parts) or "the whole" for parts in (before, partial))
         raise ConfigError(f"{directory} was begun on other data ({was}; now {now}): force=true restarts it")
+    if data and sorted(content.get("data", data).values()) != sorted(data.values()):
+        raise ConfigError(f"{directory} was begun on another {', '.join(data)}: force=true restarts it on this one")
     return content["progress"]["step"] - content.get("in_step", False)

@@ -1,0 +1,93 @@
+"""Files of one's own as data: a record names them, and a run whose file has changed is not continued."""
+
+import json
+
+import pytest
+
+from timescales.files import digest_of
+from timescales.runs import record
+
+SMALL = [
+    *(
+        "task=text",
+        "task.data=book.txt",
+        "task.batch_size=4",
+        "task.length=10",
+        "task.embedding=4",
+        "model.hidden_size=4",
+    ),
+    *("loop.max_epochs=1", "logger=none", "device=cpu", "run_dir=out"),
+]
+
+
+@pytest.fixture
+def book(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("the river rose in the night\n" * 60)
+    return path
+
+
+def test_a_digest_is_that_of_the_content(tmp_path):
+    for name, content in (("a", "one"), ("b", "one"), ("c", "two")):
+        (tmp_path / name).write_text(content)
+    a, b, c = (digest_of(tmp_path / name) for name in "abc")
+    assert a == b != c
+    assert len(a) == 16
+    (tmp_path / "a").write_text("another text")
+    assert digest_of(tmp_path / "a") not in (b, c)
+
+
+def test_the_record_names_the_file_and_what_was_read_is_printed(train, book):
+    done = train(*SMALL)
+    assert done.status == 0, done
+    saved = record.read(book.parent / "out")
+    assert saved["data"] == {str(book): digest_of(book)}
+    assert f"{book}: characters: 1,344 for train, 168 for valid, 168 for test" in done.out
+    assert saved["partial"] == []
+    assert record.changed_files(saved) == []
+
+
+def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):
+    train(*SMALL)
+    assert "finished, skipped: out (force=true runs it again)" in train(*SMALL).out
+    book.write_text("a unit that forgets slowly\n" * 80)
+    assert f"finished, skipped: out (stale: {book} has changed since; force=stale runs it again)" in train(*SMALL).out
+    again = train(*SMALL, "force=stale")
+    assert again.status == 0, again
+    assert record.read(book.parent / "out")["data"] == {str(book): digest_of(book)}
+    assert "(force=true runs it again)" in train(*SMALL).out
+    book.unlink()  # where it went is not known: its numbers stay
+    assert "(force=true runs it again)" in train(*SMALL).out
+
+
+def interrupted(out):
+    """Make a finished run look like one that was stopped before its end."""
+    content = json.loads((out / "record.json").read_text())
+    del content["sha256"]
+    (out / "record.json").write_text(json.dumps(content | {"status": "interrupted"}))
+
+
+def test_a_run_is_not_continued_on_a_file_that_has_changed(train, book):
+    assert train(*SMALL).status == 0
+    out = book.parent / "out"
+    interrupted(out)
+    text = book.read_text()
+    book.write_text(text.replace("night", "month"))
+    done = train(*SMALL, "loop.max_epochs=1")
+    assert done.status == 1
+    assert done.err.splitlines()[-1] == f"error: out was begun before {book} changed: force=stale restarts it"
+    book.write_text(text)
+    assert train(*SMALL).status == 0
+
+
+def test_a_checkpoint_knows_its_file_where_the_record_does_not(train, book, tmp_path):
+    """As after a move: the file is elsewhere, under the path of another one."""
+    assert train(*SMALL).status == 0
+    out = book.parent / "out"
+    interrupted(out)
+    content = json.loads((out / "record.json").read_text())
+    (out / "record.json").write_text(json.dumps(content | {"data": {str(tmp_path / "moved.txt"): "0" * 16}}))
+    book.write_text("a unit that forgets slowly\n" * 80)
+    done = train(*SMALL)
+    assert done.status == 1
+    assert done.err.splitlines()[-1] == f"error: out was begun on another {book}: force=true restarts it on this one"
