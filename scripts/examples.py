@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from timescales import plotting  # noqa: E402
 from timescales.config import compose, folders, messages  # noqa: E402
 from timescales.config.run import run_of  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
-from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Task  # noqa: E402
+from timescales.tasks import Copy, Curriculum, DelayedMatch, Dyck2, Program, SelectiveCopy, Series, Task  # noqa: E402
 from timescales.tasks.characters import NextSymbol  # noqa: E402
 from timescales.tasks.copy import SYMBOLS  # noqa: E402
 from timescales.tasks.digits import pixel_order  # noqa: E402
@@ -96,7 +97,8 @@ def inputs(task: Task, example: Example) -> dict[str, list[str]]:
     if isinstance(task, DelayedMatch):
         return things(task, example.x)
     n = example.x.shape[1]
-    names = CHANNELS.get(type(task).__name__, () if n > 1 else ("input",))
+    own = tuple(task.channels) if isinstance(task, Series) else () if n > 1 else ("input",)
+    names = CHANNELS.get(type(task).__name__, own)
     x = example.x.long() if isinstance(task, Curriculum) else example.x  # bits
     rows = {names[k] if k < len(names) else f"input {k + 1}": numerals(x[:, k]) for k in range(n)}
     if example.dt is not None:
@@ -130,8 +132,8 @@ def targets(task: Task, example: Example) -> list[str]:
 
 
 def numerals(values: Tensor) -> list[str]:
-    """Numbers (N,) as words: real ones with two digits after the point."""
-    return [f"{v:.2f}" if isinstance(v, float) else str(v) for v in values.tolist()]
+    """Numbers (N,) as words: real ones with two digits after the point, a point for what is no number."""
+    return [("." if math.isnan(v) else f"{v:.2f}") if isinstance(v, float) else str(v) for v in values.tolist()]
 
 
 def scored(task: Task, example: Example) -> list[bool]:
@@ -143,7 +145,7 @@ def scored(task: Task, example: Example) -> list[bool]:
         return ((example.target >= 0) & (example.target < SYMBOLS)).tolist()
     if example.target.dim() > 1:
         return [True] * steps
-    return (example.target != IGNORED).tolist()
+    return ((example.target != IGNORED) & ~example.target.isnan()).tolist()
 
 
 def shown(widths: Sequence[int], room: int) -> list[int | None]:
@@ -212,7 +214,8 @@ def draw_real(ax: Any, task: Task, example: Example) -> None:
     for name, values in zip(inputs(task, example), example.x.T, strict=False):
         ax.plot(at, values, lw=0.8, label=name, **dots)
     if task.spec.readout == "all":
-        ax.plot(at, example.target, lw=1.2, label="target", color="#c0392b")
+        look = {"marker": "o", "ms": 4} if example.target.isnan().any() else {}  # few steps, and there may be one alone
+        ax.plot(at, example.target, lw=1.2, label="target", color="#c0392b", **look)
     else:
         ax.set_title(f"target {targets(task, example)[-1]}, read after the last step", fontsize=8, loc="left")
     ax.set_xlabel("time" if example.dt is not None else "step", fontsize=8)

@@ -132,8 +132,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "wt103": (PARTIAL, "task.length=20", "task.batch_size=20"),
     "imdb": (*SMALL, PARTIAL, "task.steps=25"),
     "text": ("task.data=book.txt", "task.length=40"),
+    "series": (
+        *("task.data=tides.csv", "task.time=hour", "task.id=place", "task.inputs=[height,pressure]"),
+        *("task.target=height", "task.window=20", "task.horizon=4", "task.season=16"),
+    ),
 }
-OWN = ("text",)  # their sizes and chance are those of a file of one's own
+OWN = ("text", "series")  # their sizes and chance are those of a file of one's own
 
 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -372,7 +376,7 @@ def caption(task: str) -> str:
 
 def scored(task: str) -> str:
     """Which steps the row `scored` of an example marks; see `examples.scored`."""
-    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103", "text"):
+    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103", "text", "series"):
         return "`scored` marks the steps that count in the loss"
     if task == "program":
         return "the digits of the answer count in the accuracy"

@@ -6,6 +6,7 @@ The real texts may not be copied into this repository, and the pages can be writ
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import tempfile
@@ -60,6 +61,7 @@ def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         root = Path(name)
         _texts(root)
+        write_tides(root / "tides.csv")
         _reviews(root)
         replaced = {
             "cache.cache_dir": lambda: root / "cache",
@@ -90,6 +92,22 @@ def _texts(root: Path) -> None:
     plain = [line for line in SENTENCES if "<" not in line]
     (root / "text8" / "text8").write_text(" ".join(drawn.choices(plain, k=2000)))
     (root / "book.txt").write_text("".join(f"{line}.\n" for line in drawn.choices(plain, k=1000)))
+
+
+def write_tides(path: Path, rows: int = 400) -> None:
+    """Heights of the sea at three places, at irregular times, with some empty cells: a file for `task=series`."""
+    drawn = random.Random(0)
+    lines = ["place,hour,height,pressure"]
+    for k, place in enumerate(("north", "south", "west")):
+        hour = 0.0
+        for _ in range(rows):
+            hour += 0.25 + drawn.expovariate(2.0)
+            height = 2.0 + 1.5 * math.sin(math.tau * hour / 12.4 + k) + 0.5 * math.sin(math.tau * hour / 25.8 + k)
+            pressure = 1013.0 + 5.0 * math.sin(hour / 60.0 + k) + drawn.gauss(0.0, 0.5)
+            cells = [f"{height + drawn.gauss(0.0, 0.05):.2f}", f"{pressure:.1f}"]
+            cells = [cell if drawn.random() > 0.05 else "" for cell in cells]
+            lines.append(f"{place},{hour:.2f},{','.join(cells)}")
+    path.write_text("\n".join(lines) + "\n")
 
 
 def _reviews(root: Path) -> None:

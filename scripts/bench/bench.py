@@ -225,7 +225,7 @@ def training_jobs(quick: bool) -> Iterator[Job]:
     yield Job("training", "A", CONFIGS["A"], variants, seconds=10 if quick else 30)
 
 
-OWN = ("text",)  # tasks that need a file of one's own
+OWN = ("text", "series")  # tasks that need a file of one's own
 # Measured besides every task at its own size: programs of length 9 and nesting 4 with a small network.
 DATA = {"program 256": ("task=program", "task.strategy=baseline", "model.hidden_size=256", "model.head_size=null")}
 

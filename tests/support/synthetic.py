@@ -114,10 +114,16 @@ def write_glove(path):
 
 
 def write_own(root):
-    """A text of one's own, own.txt."""
+    """Files of one's own: a text, own.txt, and series, own.csv: two of 160 rows, at irregular times, with gaps."""
     rng = np.random.default_rng(0)
     lines = [" ".join(texts.word(k) for k in rng.integers(0, 30, 8)) for _ in range(300)]
     (root / "own.txt").write_text("".join(f"{line}\n" for line in lines))
+    rows = ["name,time,x,y"]
+    for name in ("a", "b"):
+        times = rng.uniform(0.5, 2.0, 160).cumsum()
+        for time, x, y, gap in zip(times, rng.normal(size=160), np.sin(times), rng.integers(0, 10, 160), strict=True):
+            rows.append(f"{name},{time:.3f},{'' if gap == 0 else f'{x:.3f}'},{'nan' if gap <= 1 else f'{y:.3f}'}")
+    (root / "own.csv").write_text("\n".join(rows))
 
 
 def write_corpora(root):
@@ -156,6 +162,10 @@ SMALL = {
         "task.dropout_embedding=0.0",
     ],
     "text": ["task.data=own.txt", "task.length=12", "task.embedding=8"],
+    "series": [
+        *("task.data=own.csv", "task.time=time", "task.id=name", "task.inputs=[x,y]", "task.target=y"),
+        *("task.window=8", "task.horizon=2", "task.valid_fraction=0.2", "task.test_fraction=0.2"),
+    ],
 }
 
 
@@ -166,7 +176,7 @@ def unpack(tar, folder):
 
 def sizes(task, train, valid=4, test=4):
     """The overrides for numbers of sequences; none for a text or series, whose size is fixed."""
-    if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103", "text"):
+    if task in ("ptb_char", "text8", "ptb_word", "wt2", "wt103", "text", "series"):
         return []
     return [f"task.train_size={train}", f"task.valid_size={valid}", f"task.test_size={test}"]
 

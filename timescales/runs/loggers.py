@@ -210,6 +210,7 @@ def open_all(
         opened.append(trackio_run.Trackio(saved, unit_timescales, curve.rows if curve else []))
     shown = f"valid/{task.spec.select[0]}"
     chance = math.nan if saved.chance is None else saved.chance
-    floor = max(task.floors().values(), default=math.nan)
+    best = max if task.spec.select[1] == "max" else min
+    floor = best(task.floors().values(), default=math.nan)
     opened.append(Bar(step, settings.last_step(task.start_of), per_epoch, label, shown, chance, floor))
     return Loggers(opened, check, curve)

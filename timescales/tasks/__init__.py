@@ -16,6 +16,7 @@ from timescales.tasks.own_text import OwnText
 from timescales.tasks.program import Program
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
+from timescales.tasks.series import Series
 from timescales.tasks.task import AWD, Batch, Spec, Task
 from timescales.tasks.variable_copy import VariableCopy
 from timescales.tasks.wikitext103 import WikiText103
@@ -41,6 +42,7 @@ __all__ = [
     "OwnText",
     "Program",
     "SelectiveCopy",
+    "Series",
     "Spec",
     "Task",
     "VariableCopy",

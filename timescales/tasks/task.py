@@ -214,7 +214,10 @@ class Task:
         return math.nan
 
     def floors(self) -> dict[str, float]:
-        """Accuracies that are no skill: a simple rule, in words, and its accuracy; empty where chance says enough."""
+        """What is no skill: a simple rule, in words, and its accuracy, or what it reaches of the metric that selects.
+
+        Empty where chance says enough.
+        """
         return {}
 
     def notes(self) -> list[str]:

@@ -1,0 +1,80 @@
+"""Trainings on files of one's own: resumed and batched as those of every task."""
+
+import json
+
+import pytest
+import torch
+from configs import config
+from synthetic import SMALL
+from trainings import fit, quiet, same_weights, signal_at
+
+from timescales.config import identity, schema
+from timescales.runs import record
+from timescales.training import build
+
+TASKS = ("text", "series")
+SETTINGS = ("model.hidden_size=6", "task.batch_size=8", "loop.max_steps=25", "loop.eval_every=10", "loop.log_every=3")
+
+
+def parts(task, model, corpora):
+    overrides = [f"task={task}", f"model={model}", *SMALL[task], *SETTINGS, "model.num_layers=2", "model.dropout=0.3"]
+    plain = identity.resolved(config(*overrides, f"data_root={corpora}", "device=cpu"))
+    return build.build(plain), schema.LoopSettings(**plain["loop"])
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("model", ["lstm", "plstm"])
+def test_interrupted_and_resumed_is_bitwise_equal_to_undisturbed(task, model, corpora, tmp_path):
+    built, settings = parts(task, model, corpora)
+    whole = fit(*built, quiet, settings, tmp_path / "whole")
+    built, settings = parts(task, model, corpora)
+    with pytest.raises(KeyboardInterrupt):
+        fit(*built, signal_at(13), settings, tmp_path / "parts")
+    built, settings = parts(task, model, corpora)
+    resumed = fit(*built, quiet, settings, tmp_path / "parts")
+    assert resumed.progress.step == 25
+    assert same_weights(whole.model, resumed.model)
+    assert resumed.progress.curve == whole.progress.curve
+
+
+def same(a, b):
+    """Whether two parts of a batch are equal; a target that is not scored is nan."""
+    return a is b or torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_same_seed_gives_the_same_batches_from_any_step_on(name, corpora):
+    (_, task, _), _ = parts(name, "lstm", corpora)
+    (_, again, _), _ = parts(name, "lstm", corpora)
+    for split in ("train", "valid", "test"):
+        whole = list(task.batches(split, 2))
+        assert len(whole) == task.n_batches(split)
+        for start in range(len(whole) + 1):
+            for one, two in zip(whole[start:], again.batches(split, 2, start), strict=True):
+                assert all(same(a, b) for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_seeds_are_trained_together_as_each_alone(task, corpora, train, tmp_path):
+    common = [f"task={task}", *SMALL[task], *SETTINGS, f"data_root={corpora}", "device=cpu", "logger=none"]
+    assert train(*common, "seeds=2", "run_dir=both").status == 0
+    assert train(*common, "seed=1", "run_dir=alone").status == 0
+    together = [record.read(path.parent) for path in sorted((tmp_path / "both").rglob("record.json"))]
+    alone = record.read(tmp_path / "alone")
+    assert [found["seed"] for found in together] == [0, 1]
+    assert together[0]["metrics"] != alone["metrics"]
+    assert together[1]["metrics"] == pytest.approx(alone["metrics"], rel=1e-3)
+    assert together[1]["data"] == alone["data"]
+    assert list(alone["data"]) == [f"{corpora}/own.{'txt' if task == 'text' else 'csv'}"]
+
+
+def test_a_curve_in_a_sweep_over_windows(corpora, train, tmp_path):
+    """One-step and three-step forecasts are different runs, each with its own baseline."""
+    common = ["task=series", *SMALL["series"], *SETTINGS, f"data_root={corpora}", "device=cpu", "logger=csv"]
+    done = train("-m", *common, "task.horizon=1,3")
+    assert done.status == 0, done
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("record.json")]
+    assert sorted(found["config"]["task"]["horizon"] for found in records) == [1, 3]
+    assert len({found["id"] for found in records}) == 2
+    assert all(len(found["curve"]) == 3 for found in records)
+    assert all("valid/rmse" in (path.read_text()) for path in tmp_path.rglob("curve.csv"))

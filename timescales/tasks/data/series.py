@@ -1,0 +1,236 @@
+"""Series of one's own as arrays: a CSV or parquet file with a row for each time of each series.
+
+Rows are counted as a spreadsheet shows them: in a CSV file row 1 is the header, in a parquet file row 1 is the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from timescales.errors import nearest
+from timescales.tasks.data import own
+
+MISSING = ("", "nan", "na", "n/a", "null", "none", "nat")  # cells that are gaps, in any case
+DELIMITERS = ",;\t"
+
+
+class Columns(NamedTuple):
+    """The columns of a file, R rows: their cells, as text or as parquet has them, and the row of each in the file."""
+
+    path: Path
+    cells: dict[str, list[Any]]
+    rows: Sequence[int]
+
+    def error(self, k: int, message: str) -> ValueError:
+        """A ValueError about row k of the arrays."""
+        return ValueError(f"{self.path}, row {self.rows[k]:,}: {message}")
+
+
+class Series(NamedTuple):
+    """The series of a file, one after another.
+
+    names: of the series. begins: where each begins, and the number R of rows. time: (R,), increasing within a series;
+    dates: whether these are seconds since 1970. inputs: (R, I), target: (R,), NaN where a cell is empty; for
+    classification target holds the number of each series' class, and classes their names.
+    rows: where each row stands in the file, (R,).
+    """
+
+    names: list[str]
+    begins: np.ndarray
+    time: np.ndarray
+    dates: bool
+    inputs: np.ndarray
+    target: np.ndarray
+    classes: list[str]
+    rows: np.ndarray
+
+
+def read(
+    path: Path, *, time: str | None, identity: str | None, inputs: Sequence[str], target: str, labels: bool
+) -> Series:
+    """The series of a file. identity: the column that names a row's series. labels: whether target is a class.
+
+    Raises ValueError, with the file, the row and what to do, for a file that cannot be used.
+    """
+    columns = _columns(path, list(dict.fromkeys(name for name in (time, identity, *inputs, target) if name)))
+    n = len(columns.rows)
+    ids = _texts(columns, identity, "task.id") if identity else ["all rows"] * n
+    number = {name: k for k, name in enumerate(dict.fromkeys(ids))}
+    of_row = np.array([number[name] for name in ids])
+    order = of_row.argsort(kind="stable")  # the rows of each series, in the order of the file
+    begins = np.searchsorted(of_row[order], np.arange(len(number) + 1))
+    if time:
+        times, dates = _times(columns, time)
+        _check_order(columns, times, of_row, order, list(number))
+    else:
+        times, dates = np.empty(n), False
+        times[order] = np.arange(n) - begins[of_row[order]]
+    values = np.stack([_numbers(columns, name) for name in inputs], 1)
+    classes: list[str] = []
+    if labels:
+        answers, classes = _classes(columns, target, of_row, list(number))
+    else:
+        answers = _numbers(columns, target)
+    rows = np.array(columns.rows)[order]
+    return Series(list(number), begins, times[order], dates, values[order], answers[order], classes, rows)
+
+
+def _columns(path: Path, wanted: list[str]) -> Columns:
+    kind = path.suffix.lower()
+    if kind in (".parquet", ".pq"):
+        names, take, rows = _parquet(path)
+    elif kind in (".csv", ".tsv", ".txt"):
+        names, take, rows = _csv(path)
+    else:
+        raise ValueError(f"{path} is neither .csv nor .parquet: save the table as one of them, with that ending")
+    if missing := [name for name in wanted if name not in names]:
+        hint = nearest(missing[0], names) or f"; its columns are {', '.join(names)}"
+        raise ValueError(f"{path} has no column {missing[0]!r}{hint}")
+    if not rows:
+        raise ValueError(f"{path} has no rows below its header: give a file with data")
+    return Columns(path, {name: take(name) for name in wanted}, rows)
+
+
+def _csv(path: Path) -> tuple[list[str], Callable[[str], list[Any]], list[int]]:
+    text = own.read_text(path)
+    first = text.partition("\n")[0]
+    reader = csv.reader(io.StringIO(text), delimiter=max(DELIMITERS, key=first.count))
+    names = [name.strip() for name in next(reader)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{path}, row 1: two columns are called {twice[0]!r}: give each its own name")
+    lines, rows = [], []
+    try:
+        for line in reader:
+            if line:  # else an empty line
+                if len(line) != len(names):
+                    raise ValueError(
+                        f"{path}, row {reader.line_num:,}: {len(line)} cells, but the header has {len(names)}: "
+                        "fill or quote the cells of this row"
+                    )
+                lines.append(line)
+                rows.append(reader.line_num)
+    except csv.Error as error:
+        raise ValueError(f"{path}, row {reader.line_num:,}: {error}: correct the row") from error
+    by_name = dict(zip(names, zip(*lines, strict=True), strict=True)) if lines else {}
+    return names, lambda name: [cell.strip() for cell in by_name[name]], rows
+
+
+def _parquet(path: Path) -> tuple[list[str], Callable[[str], list[Any]], Sequence[int]]:
+    import pandas
+
+    try:
+        frame = pandas.read_parquet(path)
+    except ImportError as error:
+        raise ValueError(f"{path} needs pyarrow (pip install pyarrow), or save it as CSV") from error
+    except Exception as error:  # each engine raises its own
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"{path} cannot be read as parquet ({why}): write it again, or save it as CSV") from error
+    frame = frame.reset_index() if any(frame.index.names) else frame  # an index with a name is a column
+    frame.columns = [str(name) for name in frame.columns]
+    return list(frame.columns), lambda name: list(frame[name]), range(1, len(frame) + 1)
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell is a gap: empty, NaN, or a word for it."""
+    if isinstance(cell, str):
+        return cell.lower() in MISSING
+    return cell is None or bool(cell != cell) or str(cell) in ("NaT", "<NA>")
+
+
+def _texts(columns: Columns, name: str, key: str) -> list[str]:
+    for k, cell in enumerate(columns.cells[name]):
+        if is_missing(cell):
+            raise columns.error(k, f"{name} is empty, and {key} is needed in each row: fill it or leave the row out")
+    return [str(cell) for cell in columns.cells[name]]
+
+
+def _numbers(columns: Columns, name: str) -> np.ndarray:
+    """The numbers of a column, NaN where there is none."""
+    found = np.full(len(columns.rows), np.nan)
+    for k, cell in enumerate(columns.cells[name]):
+        if not is_missing(cell):
+            try:
+                found[k] = float(cell)
+            except (TypeError, ValueError) as error:
+                raise columns.error(k, f"{name} is {cell!r}, which is no number: {_number_hint(cell)}") from error
+            if math.isinf(found[k]):
+                raise columns.error(k, f"{name} is infinite: leave the cell empty if the value is not known")
+    return found
+
+
+def _number_hint(cell: Any) -> str:
+    if isinstance(cell, str) and "," in cell:
+        return "write a point for the decimal comma, and no commas between thousands"
+    return "write a number, or leave the cell empty if it is not known"
+
+
+def _times(columns: Columns, name: str) -> tuple[np.ndarray, bool]:
+    """The times of a column, and whether they are dates: as numbers or, of dates, in seconds since 1970 (UTC)."""
+    cells = columns.cells[name]
+    dates = not _is_number(cells[0])
+    found = np.empty(len(cells))
+    for k, cell in enumerate(cells):
+        if is_missing(cell):
+            raise columns.error(k, f"{name} is empty: fill in the time, or leave the row out")
+        try:
+            found[k] = _seconds(cell) if dates else float(cell)
+        except (TypeError, ValueError) as error:
+            kind = "date such as 2024-05-31 or 2024-05-31T12:30" if dates else "number"
+            like = " as in the first row" if k else ", or a number"
+            raise columns.error(k, f"{name} is {cell!r}: give a {kind}{like}") from error
+        if not math.isfinite(found[k]):
+            raise columns.error(k, f"{name} is {cell!r}: give a time")
+    return found, dates
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _seconds(cell: Any) -> float:
+    date = datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
+    return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+
+
+def _check_order(columns: Columns, times: np.ndarray, of_row: np.ndarray, order: np.ndarray, names: list[str]) -> None:
+    """Raise ValueError for the first row whose time does not come after that of the row before it."""
+    together = of_row[order][1:] == of_row[order][:-1]
+    for at in np.flatnonzero(together & (np.diff(times[order]) <= 0.0))[:1]:
+        before, k = order[at], order[at + 1]
+        series = f" of series {names[of_row[k]]}" if len(names) > 1 else ""
+        row = f"row {columns.rows[before]:,}"
+        if times[k] == times[before]:
+            fix = "leave one of them out" if len(names) > 1 else "leave one out, or name the series with task.id=COLUMN"
+            raise columns.error(k, f"the same time as {row}{series}: {fix}")
+        raise columns.error(k, f"its time lies before that of {row}{series}: sort the file by time")
+
+
+def _classes(columns: Columns, name: str, of_row: np.ndarray, names: list[str]) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's class, and the classes' names, sorted. A series has one class."""
+    labels = _texts(columns, name, "task.target")
+    of_series: dict[int, str] = {}
+    for k, label in enumerate(labels):
+        if of_series.setdefault(of_row[k], label) != label:
+            was = of_series[of_row[k]]
+            raise columns.error(
+                k, f"{name} is {label!r} and was {was!r} before in series {names[of_row[k]]}: a series has one class"
+            )
+    classes = sorted(set(labels))
+    if len(classes) < 2:
+        raise ValueError(
+            f"{columns.path}: all series are of class {classes[0]!r}: give a file with two classes or more"
+        )
+    number = {label: k for k, label in enumerate(classes)}
+    return np.array([number[label] for label in labels], float), classes

@@ -1,0 +1,376 @@
+"""Series of one's own: forecasting, or classification of whole series."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timescales.files import digest_of
+from timescales.tasks.data import own, series
+from timescales.tasks.data.text import SPLITS
+from timescales.tasks.task import Batch, Spec, Task, check_choice, check_positive, entropy
+
+WINDOW = 50  # steps that a forecast reads, if no other number is given
+REGULAR = 1e-3  # gaps are equal up to this share of their median
+
+
+class Series(Task):
+    """A CSV or parquet file of one's own: forecast a column, or tell the class of each series.
+
+        time    ...  31.2  33.9  34.0   38.1  39.5      a forecast with horizon=2: the model reads a window, and then
+        input   ...   .81  -.33  -.40     0     0       two steps whose values it is asked for
+        asked   ...    0     0     0      1     1
+        target                           .95  1.02      scored
+
+    Forecasting: after `window` rows the model is asked for the target in each of the next `horizon` rows, at their
+    times. Loss: mean squared error of the scaled target; at chance, the training mean, about 1. Metrics: mae and rmse,
+    the mean absolute error and the root of the mean squared error, in the unit of the data.
+    Classification: one class for each series, read from the final state. Loss: cross-entropy; at chance, the entropy of
+    the classes in the training part. Metric: accuracy.
+
+    A row of which no input is known is masked. Where some of several inputs are unknown, they are 0, the mean, and for
+    each input with gaps a further one says whether it is known. Targets that are unknown are not scored. `dt` is the
+    time since the last row that is there, in units of the median gap of the training part; None if all are 1.
+    Inputs and target are scaled by mean and standard deviation of the training part.
+
+    data: the file; a relative path may begin in the current folder or in data_root.
+    time: the column of times, numbers or dates; None: rows are one step apart.
+    id: the column that names the series of a row; None: all rows are one series.
+    inputs: the columns that the model reads; empty: the target's own past (forecasting).
+    target: the column to forecast, or that of the class.
+    kind: "forecast" or "classification".
+    window: steps that are read; None: 50, or for classification all. Longer series lose their beginning then.
+    split: "time", the validation and test parts are the last times of all series; a window may read rows of an earlier
+        part, but is asked for rows of its own alone; "id", whole series, chosen by a hash of their names and, for
+        classification, from each class.
+    valid_fraction, test_fraction: the shares of rows or series.
+    season: rows of a season, for the seasonal baseline; None: none.
+    Raises ValueError for a file that cannot be used, with the row.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: str | None = None,
+        time: str | None = None,
+        id: str | None = None,
+        inputs: Sequence[str] = (),
+        target: str | None = None,
+        kind: str = "forecast",
+        horizon: int = 1,
+        window: int | None = None,
+        split: str = "time",
+        valid_fraction: float = 0.15,
+        test_fraction: float = 0.15,
+        season: int | None = None,
+        batch_size: int = 32,
+        seed: int = 0,
+        device: str = "cpu",
+        data_root: str | None = None,
+    ) -> None:
+        check_choice("kind", kind, ("forecast", "classification"))
+        check_choice("split", split, ("time", "id"))
+        check_positive(horizon=horizon, window=window or 1, season=season or 1, batch_size=batch_size)
+        own.check_fractions(valid_fraction, test_fraction)
+        self.path = own.locate(data, data_root, "FILE.csv")
+        self.kind, self.horizon = kind, horizon
+        self.window = window or (WINDOW if kind == "forecast" else None)
+        _check_arguments(kind, split, id, inputs, target, season, self.window)
+        assert target is not None
+        self.inputs = list(inputs) or [target]
+        self.series = series.read(
+            self.path, time=time, identity=id, inputs=self.inputs, target=target, labels=kind == "classification"
+        )
+        self.time_name, self.target_name, self.season = time, target, season
+        fractions = (valid_fraction, test_fraction)
+        self.part = self._parts_by_time(fractions) if split == "time" else self._parts_by_id(fractions)
+        self._scale()
+        self.begins = {name: self._begins(k) for k, name in enumerate(SPLITS)}
+        sizes = {f"{name}_size": len(found) for name, found in self.begins.items()}
+        if empty := [name for name in SPLITS if not len(self.begins[name])]:
+            raise ValueError(f"{self.path}: the {empty[0]} part is empty: {self._more(split)}")
+        super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
+        self.data = {str(self.path): digest_of(self.path)}
+        channels = len(self.channels)
+        if kind == "forecast":
+            assert self.window is not None
+            longest = self.window + horizon
+            self.spec = Spec("real", channels, 1, "all", horizon=longest, select=("rmse", "min"))
+        else:
+            longest = min(int(np.diff(self.series.begins).max()), self.window or 10**9)
+            self.spec = Spec("real", channels, len(self.series.classes), "last", horizon=longest)
+
+    # --- parts, scale, windows ----------------------------------------------------------------------------------------
+
+    def _parts_by_time(self, fractions: tuple[float, float]) -> np.ndarray:
+        """The part of each row: 0 training, 1 validation, 2 test. Rows of one time are in one part."""
+        cuts = own.cuts(len(self.series.time), *fractions)
+        borders = np.sort(self.series.time)[list(cuts)]
+        return np.searchsorted(borders, self.series.time, side="right")
+
+    def _parts_by_id(self, fractions: tuple[float, float]) -> np.ndarray:
+        """The same by whole series; of each class its share."""
+        names, begins = self.series.names, self.series.begins
+        if len(names) < 3:
+            raise ValueError(
+                f"{self.path} has {len(names)} series, and split=id needs three or more: give more of them"
+            )
+        classes = self.series.target[begins[:-1]] if self.series.classes else np.zeros(len(names))
+        part = np.zeros(len(names), int)
+        for one in np.unique(classes):
+            members = sorted(np.flatnonzero(classes == one), key=lambda k: hashlib.sha256(names[k].encode()).digest())
+            n_valid, n_test = (round(share * len(members)) for share in fractions)
+            if not self.series.classes:
+                n_valid, n_test = max(1, n_valid), max(1, n_test)
+            part[members[:n_test]], part[members[n_test : n_test + n_valid]] = 2, 1
+        return np.repeat(part, np.diff(begins))
+
+    def _scale(self) -> None:
+        """Scale inputs and target by the training part, and find which rows are there."""
+        training = self.part == 0
+        known = np.isfinite(self.series.inputs)
+        for k, name in enumerate(self.inputs):
+            if not known[training, k].any():
+                raise ValueError(f"{self.path}: {name} has no number in the training part: fill it, or leave it out")
+        mean, deviation = _moments(self.series.inputs[training])
+        scaled = np.where(known, (self.series.inputs - mean) / np.where(deviation > 0.0, deviation, 1.0), 0.0)
+        there = known.any(1)
+        partly = [k for k in range(len(self.inputs)) if not known[there, k].all()]
+        seen = [known[:, k : k + 1].astype(float) for k in partly]
+        self.values = torch.from_numpy(np.concatenate([scaled, *seen], 1))
+        self.there = torch.from_numpy(there)
+        self.channels = [*self.inputs, *(f"{self.inputs[k]} known" for k in partly)]
+        if self.kind == "forecast":
+            self.channels.append("asked")
+            self.mean, self.deviation = (float(v[0]) for v in _moments(self.series.target[training, None]))
+            if not self.deviation > 0.0:
+                raise ValueError(
+                    f"{self.path}: {self.target_name} is constant in the training part: "
+                    "give more rows, or another target"
+                )
+        gaps = np.diff(self.series.time)
+        within = np.ones(len(gaps), bool)
+        within[self.series.begins[1:-1] - 1] = False  # from a series to the next
+        of_training = gaps[within & training[1:] & training[:-1]]
+        self.unit = float(np.median(of_training)) if len(of_training) else 1.0
+        self.time = torch.from_numpy(self.series.time / self.unit)
+        self.regular = bool(there.all() and (np.abs(gaps[within] - self.unit) <= REGULAR * self.unit).all())
+
+    def _begins(self, part: int) -> np.ndarray:
+        """The first row of each sequence of a part: of each window of a forecast, or of each series."""
+        found = []
+        for k, (first, end) in enumerate(zip(self.series.begins, self.series.begins[1:], strict=False)):
+            if self.kind == "classification":
+                found += [[first]] if self.part[first] == part else []
+                continue
+            assert self.window is not None
+            steps = self.window + self.horizon
+            if end - first < steps:
+                raise ValueError(
+                    f"{self.path}, row {self.series.rows[first]:,}: here begins {self._named(k)}, too short with "
+                    f"{end - first:,} rows: window {self.window} and horizon {self.horizon} need {steps:,}; "
+                    "give a smaller task.window"
+                )
+            begin = np.arange(first, end - steps + 1)
+            asked = begin[:, None] + np.arange(self.window, steps)
+            own_rows = (self.part[asked] == part).all(1) & np.isfinite(self.series.target[asked]).any(1)
+            read = np.cumsum(np.concatenate([[0], self.there[first:end].numpy()]))
+            found.append(begin[own_rows & (read[begin - first + self.window] > read[begin - first])])
+        return np.concatenate(found) if found else np.empty(0, int)
+
+    def _named(self, k: int) -> str:
+        """A series in words; the only one of a file without names has none."""
+        return f"series {self.series.names[k]}" if len(self.series.names) > 1 else "the series"
+
+    def _more(self, split: str) -> str:
+        if self.kind == "forecast" and split == "time":
+            return f"it needs {self.horizon} rows in a row; give more rows, larger fractions or a smaller task.horizon"
+        return "give more series, or larger fractions"
+
+    # --- batches ------------------------------------------------------------------------------------------------------
+
+    def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
+        order = self.shuffled(epoch) if split == "train" else torch.arange(self.size(split))
+        return self.sequences(split, order[first:end])
+
+    def sequences(self, split: str, which: Tensor) -> Batch:
+        """The sequences of a split with these numbers (B,), as a batch."""
+        begin = torch.from_numpy(self.begins[split])[which]
+        return self._windows(begin) if self.kind == "forecast" else self._whole(begin)
+
+    def _windows(self, begin: Tensor) -> Batch:
+        """Windows and the rows that are asked for, (S, B)."""
+        assert self.window is not None
+        steps = torch.arange(self.window + self.horizon).unsqueeze(1)
+        rows, asked = begin + steps, (steps >= self.window).expand(-1, len(begin))
+        there = self.there[rows] | asked
+        x = torch.cat([self.values[rows].masked_fill(asked.unsqueeze(-1), 0.0), asked.unsqueeze(-1)], -1)
+        target = (torch.from_numpy(self.series.target)[rows] - self.mean) / self.deviation
+        return self._made(x, torch.where(asked, target, math.nan), rows, there)
+
+    def _whole(self, begin: Tensor) -> Batch:
+        """Whole series, padded at the front."""
+        ends = torch.from_numpy(self.series.begins)
+        end = ends[torch.searchsorted(ends, begin, right=True)]
+        if self.window is not None:
+            begin = torch.maximum(begin, end - self.window)
+        longest = int((end - begin).max())
+        rows = end - longest + torch.arange(longest).unsqueeze(1)
+        within = rows >= begin
+        rows = torch.maximum(rows, begin)
+        there = self.there[rows] & within
+        label = torch.from_numpy(self.series.target)[begin].long()
+        return self._made(self.values[rows].masked_fill(~there.unsqueeze(-1), 0.0), label, rows, there)
+
+    def _made(self, x: Tensor, target: Tensor, rows: Tensor, there: Tensor) -> Batch:
+        dtype = torch.get_default_dtype()
+        dt = None if self.regular else self.moved(gaps(self.time[rows], there).to(dtype))
+        mask = None if bool(there.all()) else self.moved(there.to(dtype))
+        target = target.to(dtype) if target.is_floating_point() else target
+        return Batch(self.moved(x.to(dtype)), self.moved(target), mask, dt)
+
+    # --- loss, metrics, baselines -------------------------------------------------------------------------------------
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        if self.kind == "classification":
+            return super().loss(logits, batch)
+        error, scored = _errors(logits, batch)
+        return error.square().sum() / scored.sum().clamp(min=1)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        if self.kind == "classification":
+            return super().metrics(logits, batch)
+        error, scored = _errors(logits, batch)
+        n = int(scored.sum())
+        return {"loss": (error.square().sum(), n), "mae": (error.abs().sum() * self.deviation, n)}
+
+    def derived(self, metrics: dict[str, float]) -> dict[str, float]:
+        """The means of the metrics, of forecasts with the rmse."""
+        if self.kind == "classification":
+            return metrics
+        return metrics | {"rmse": math.sqrt(metrics["loss"]) * self.deviation}
+
+    def chance(self) -> float:
+        """Of a forecast the variance of the scaled target in the training part."""
+        return 1.0 if self.kind == "forecast" else entropy(self._counts("train"))
+
+    def _counts(self, split: str) -> Tensor:
+        """How often each class occurs in a split, (C,)."""
+        labels = torch.from_numpy(self.series.target[self.begins[split]]).long()
+        return torch.bincount(labels, minlength=len(self.series.classes))
+
+    def floors(self) -> dict[str, float]:
+        """What simple rules reach on the test split: the rmse of forecasts, or the accuracy of the commonest class."""
+        if self.kind == "classification":
+            counts = self._counts("test")
+            right = int(counts[self._counts("train").argmax()])
+            return {"the commonest class": right / self.size("test")}
+        return {rule: rmse for rule, (_, rmse) in self.baselines("test").items()}
+
+    def rules(self, begin: np.ndarray) -> dict[str, np.ndarray]:
+        """The forecasts of simple rules for windows that begin at these rows (N,), each (N, horizon).
+
+        An unknown value of the past is the last known one before it, or the training mean if there is none.
+        """
+        assert self.window is not None
+        past = self._past()
+        last = begin[:, None] + self.window - 1
+        ahead = np.arange(1, self.horizon + 1)
+        found = {
+            "last value": np.repeat(past[last], self.horizon, 1),
+            "mean": np.full((len(begin), self.horizon), self.mean),
+        }
+        if self.season:
+            found[f"value {self.season} rows before"] = past[last + ahead - self.season * -(-ahead // self.season)]
+        return found
+
+    def _past(self) -> np.ndarray:
+        """The target in each row (R,), filled with the last known value of its series."""
+        known = np.isfinite(self.series.target)
+        last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
+        first = np.repeat(self.series.begins[:-1], np.diff(self.series.begins))
+        return np.where(last >= first, self.series.target[np.maximum(last, 0)], self.mean)
+
+    def baselines(self, split: str) -> dict[str, tuple[float, float]]:
+        """The mae and rmse of each simple rule on a split, in the unit of the data."""
+        assert self.window is not None
+        begin = self.begins[split]
+        truth = self.series.target[begin[:, None] + self.window + np.arange(self.horizon)]
+        errors = {rule: forecast - truth for rule, forecast in self.rules(begin).items()}
+        return {
+            rule: (float(np.nanmean(np.abs(error))), float(np.sqrt(np.nanmean(error**2))))
+            for rule, error in errors.items()
+        }
+
+    def notes(self) -> list[str]:
+        """What was read of the file, and what simple rules reach on the test part."""
+        counted = ", ".join(f"{self.size(split):,} for {split}" for split in SPLITS)
+        what = "windows" if self.kind == "forecast" else "series"
+        lines = [f"{self.path}: {len(self.series.names):,} series, {len(self.series.time):,} rows; {what}: {counted}"]
+        gaps = int((~self.there).sum())
+        lines.append(
+            f"  rows without any input: {gaps:,}; steps: {'regular' if self.regular else 'irregular, with dt'}"
+        )
+        if self.kind == "forecast":
+            reached = [
+                f"{rule}: mae {mae:.4g}, rmse {rmse:.4g}" for rule, (mae, rmse) in self.baselines("test").items()
+            ]
+        else:
+            reached = [f"{rule}: accuracy {value:.4g}" for rule, value in self.floors().items()]
+        return [*lines, *(f"  test, simple rule, {line}" for line in reached)]
+
+
+def gaps(time: Tensor, there: Tensor) -> Tensor:
+    """The time since the last step that is there, (S, B); 1 at the first one, and at steps that are not there."""
+    last = torch.where(there, time, -math.inf).cummax(0).values
+    before = torch.cat([last.new_full((1, last.shape[1]), -math.inf), last[:-1]])
+    return torch.where(there & before.isfinite(), time - before, 1.0)
+
+
+def _errors(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The errors of the forecasts, (S, B), 0 where nothing is scored, and which steps are scored."""
+    scored = ~batch.target.isnan()
+    target = batch.target.nan_to_num().to(logits.dtype)
+    return torch.where(scored, logits.squeeze(-1) - target, 0.0), scored
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, of the numbers that are known; nan for a column without any."""
+    known = np.isfinite(values)
+    n = np.maximum(known.sum(0), 1)
+    mean = np.where(known, values, 0.0).sum(0) / n
+    variance = np.where(known, (values - mean) ** 2, 0.0).sum(0) / n
+    return mean, np.sqrt(variance)
+
+
+def _check_arguments(
+    kind: str,
+    split: str,
+    identity: str | None,
+    inputs: Sequence[str],
+    target: str | None,
+    season: int | None,
+    window: int | None,
+) -> None:
+    """Raise ValueError for arguments that do not go together."""
+    if not target:
+        raise ValueError("which column is asked for? give task.target=COLUMN")
+    if len(set(inputs)) < len(inputs):
+        raise ValueError("inputs names a column twice: leave one out")
+    if kind == "forecast":
+        if season is not None and window is not None and season > window:
+            raise ValueError(f"season {season} is longer than the window {window}: give task.window={season} or more")
+        return
+    if identity is None:
+        raise ValueError("classification needs the name of each row's series: give task.id=COLUMN")
+    if split != "id":
+        raise ValueError("classification puts whole series into the parts: give task.split=id")
+    if not inputs:
+        raise ValueError("which columns does the model read? give task.inputs=[COLUMN,...]")
+    if target in inputs:
+        raise ValueError(f"inputs has the class, {target}: leave it out")
