@@ -58,6 +58,7 @@ ANALYSES = {
     "cold_start": ("study", "compare"),
     "decay_curves": ("study", "compare"),
     "decay_factors": ("study", "compare"),
+    "forecast": ("study",),
     "forgetting": ("measure",),
     "gate_gradients": ("study",),
     "gate_histograms": ("study", "compare"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from timescales.errors import NotMadeFor
 from timescales.nn.cells import Cell
 from timescales.nn.cells.plstm import PowerLawCell
-from timescales.tasks import Copy, Dyck2, Task, Words
+from timescales.tasks import Copy, Dyck2, Series, Task, Words
 from timescales.training.model import SequenceModel
 
 
@@ -37,6 +37,14 @@ def needs_softmax(model: SequenceModel) -> None:
     """The model must compute the logits of all classes."""
     if model.spec.awd is not None and model.spec.awd.cutoffs is not None:
         raise NotMadeFor("this analysis is for models with a full softmax, not for an adaptive one (task=wt103)")
+
+
+def needs_forecast(task: Task) -> Series:
+    """The task, which must be a forecast of series."""
+    if not isinstance(task, Series) or task.kind != "forecast":
+        kind = "classification" if isinstance(task, Series) else type(task).__name__
+        raise NotMadeFor(f"this analysis is for forecasts of series (task=series task.kind=forecast), not for {kind}")
+    return task
 
 
 def needs_copy(task: Task) -> Copy:

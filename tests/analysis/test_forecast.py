@@ -1,0 +1,98 @@
+"""Forecasts of series of one's own: values, rows and the picture, and both files of docs/own_data.md."""
+
+import csv
+import re
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from timescales.analysis import forecast, study
+from timescales.errors import NotMadeFor
+from timescales.runs import record
+from timescales.tasks import Copy, Series
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own_data.md").read_text()
+(FILES,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
+COMMANDS = [line for block in re.findall(r"^```bash\n(.*?)^```$", PAGE, re.M | re.S) for line in block.splitlines()]
+
+
+@pytest.fixture
+def saw(tmp_path):
+    """A saw tooth of period 4 with noise and gaps; its forecast task."""
+    rng = np.random.default_rng(0)
+    values = [f"{k % 4 + rng.normal(0, 0.1):.3f}" if rng.random() > 0.1 else "" for k in range(200)]
+    lines = [f"{name},{k},{value}" for name in ("a", "b") for k, value in enumerate(values)]
+    (tmp_path / "saw.csv").write_text("\n".join(["name,t,y", *lines]))
+    return Series(data=str(tmp_path / "saw.csv"), id="name", time="t", target="y", window=8, horizon=3, season=4)
+
+
+def oracle(task):
+    """A model that knows the saw tooth, from the number of the row that it is asked for."""
+    starts = iter(torch.from_numpy(task.begins["test"]).split(500))
+
+    def model(batch):
+        rows = next(starts) + torch.arange(len(batch.x)).unsqueeze(1)
+        return SimpleNamespace(logits=((rows % 4 - task.mean) / task.deviation).unsqueeze(-1))
+
+    return model
+
+
+def run_of(task, model):
+    return SimpleNamespace(task=task, model=model, config={"model": {"name": "lstm"}}, colour="#666666")
+
+
+def test_values_and_rows_are_those_of_the_windows(saw, tmp_path):
+    found = forecast.study(run_of(saw, oracle(saw)))
+    begin = saw.begins["test"]
+    truth = saw.series.target[begin[:, None] + 8 + np.arange(3)]
+    errors = (begin[:, None] + 8 + np.arange(3)) % 4 - truth
+    assert found.values["mae"] == pytest.approx(np.nanmean(np.abs(errors)), rel=1e-5)
+    assert found.values["rmse"] == pytest.approx(np.nanmean(errors**2) ** 0.5, rel=1e-5)
+    baselines = {f"rmse/{rule.replace(' ', '_')}": rmse for rule, (_, rmse) in saw.baselines("test").items()}
+    assert {key: value for key, value in found.values.items() if "/" in key} == pytest.approx(baselines)
+    assert found.values["skill"] == pytest.approx(1 - found.values["rmse"] / min(baselines.values()))
+    assert found.values["rmse"] < 0.15
+    for name in ("a", "b"):
+        rows = [row for row in found.rows if row["series"] == name]
+        assert len({row["time"] for row in rows}) == len(rows)  # no forecast twice
+        assert [row["ahead"] for row in rows[:4]] == [1, 2, 3, 1]
+        for row in rows:
+            assert row["lstm"] == pytest.approx(row["time"] % 4, abs=1e-5)
+            assert np.isnan(row["truth"]) or row["truth"] == pytest.approx(row["time"] % 4, abs=0.5)
+    table, picture = study.write(found, tmp_path, "forecast")
+    assert len(list(csv.reader(table.open()))) == len(found.rows) + 1
+    assert Image.open(picture).size[0] > 500
+
+
+def test_other_tasks_are_refused(saw):
+    with pytest.raises(NotMadeFor, match=r"for forecasts of series .* not for Copy"):
+        forecast.study(run_of(Copy(T=3), None))
+    saw.kind = "classification"
+    with pytest.raises(NotMadeFor, match="not for classification"):
+        forecast.study(run_of(saw, None))
+
+
+@pytest.mark.parametrize("name", ["tides", "shop"])
+def test_the_files_of_the_page_from_data_to_picture(train, analyse, tmp_path, name):
+    """Some epochs of a small model, which then knows more than the best simple rule."""
+    exec(compile(FILES, "docs/own_data.md", "exec"), {"__name__": "own_data"})
+    training = next(command for command in COMMANDS if f"{name}.csv" in command)
+    analysis = next(command for command in COMMANDS if f"analyse.py runs/{name} " in command)
+    words = shlex.split(training)
+    assert words[:2] == [".venv/bin/python", "train.py"]
+    few = ["loop.max_epochs=25", "optimizer.lr=0.01", "model.hidden_size=16", "logger=none", "device=cpu"]
+    done = train(*words[2:], *few)
+    assert done.status == 0, done
+    printed = dict(re.findall(r"test, simple rule, (.*): mae .*, rmse ([\d.]+)", done.out))
+    assert set(printed) == {"last value", "mean"} | ({"value 7 rows before"} if name == "shop" else set())
+    saved = record.read(tmp_path / "runs" / name)
+    rmse = saved["metrics"]["test/rmse"]
+    assert rmse < 0.8 * min(map(float, printed.values()))
+    assert saved["chance"] == 1.0
+    assert f"runs/{name}/analysis/forecast.png" in analyse(*shlex.split(analysis)[2:])
+    assert record.read(tmp_path / "runs" / name)["probes"]["forecast/rmse"] == pytest.approx(rmse)
