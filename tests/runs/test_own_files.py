@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from timescales import analysis
+from timescales.errors import ConfigError
 from timescales.files import digest_of
 from timescales.runs import record
 
@@ -91,3 +93,15 @@ def test_a_checkpoint_knows_its_file_where_the_record_does_not(train, book, tmp_
     done = train(*SMALL)
     assert done.status == 1
     assert done.err.splitlines()[-1] == f"error: out was begun on another {book}: force=true restarts it on this one"
+
+
+def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
+    assert train(*SMALL).status == 0
+    longer = train("extend=out", "loop.max_epochs=2", "logger=none", "run_dir=longer")
+    assert longer.status == 0, longer
+    assert record.read(book.parent / "longer")["data"] == {str(book): digest_of(book)}
+    book.write_text("a unit that forgets slowly\n" * 80)
+    done = train("extend=out", "loop.max_epochs=3", "logger=none", "run_dir=other")
+    assert (done.status, f"extend=out: {book} has changed since" in done.err) == (1, True)
+    with pytest.raises(ConfigError, match=f"out was trained on another {book}: put it back, or force=stale"):
+        analysis.load(book.parent / "out")

@@ -97,7 +97,8 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
         weights at the end (of NT-ASGD not the averages); None, the weights before training.
 
     Torch's precision and determinism are set as the run's configuration says. The state of the random number generators
-    is left as it was. Raises ConfigError if there is no run, or no weights of its configuration.
+    is left as it was. Raises ConfigError if there is no run, or no weights of its configuration, or if a file of
+    one's own that is its data has changed.
     """
     import torch
 
@@ -111,6 +112,8 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
+    if sorted(task.data.values()) != sorted(found.get("data", task.data).values()):
+        raise ConfigError(f"{directory} was trained on another {', '.join(task.data)}: put it back, or force=stale")
     initial = copy.deepcopy(model)
     if weights is not None:
         content = _load_weights(model, directory, weights, found.ended)
