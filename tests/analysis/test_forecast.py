@@ -90,9 +90,9 @@ def test_the_files_of_the_page_from_data_to_picture(train, analyse, tmp_path, na
     assert done.status == 0, done
     printed = dict(re.findall(r"test, simple rule, (.*): mae .*, rmse ([\d.]+)", done.out))
     assert set(printed) == {"last value", "mean"} | ({"value 7 rows before"} if name == "shop" else set())
-    saved = record.read(tmp_path / "runs" / name)
+    saved = record.Record.read(tmp_path / "runs" / name)
     rmse = saved["metrics"]["test/rmse"]
     assert rmse < 0.8 * min(map(float, printed.values()))
     assert saved["chance"] == 1.0
     assert f"runs/{name}/analysis/forecast.png" in analyse(*shlex.split(analysis)[2:])
-    assert record.read(tmp_path / "runs" / name)["probes"]["forecast/rmse"] == pytest.approx(rmse)
+    assert record.Record.read(tmp_path / "runs" / name)["probes"]["forecast/rmse"] == pytest.approx(rmse)

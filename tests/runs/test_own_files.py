@@ -42,11 +42,11 @@ def test_a_digest_is_that_of_the_content(tmp_path):
 def test_the_record_names_the_file_and_what_was_read_is_printed(train, book):
     done = train(*SMALL)
     assert done.status == 0, done
-    saved = record.read(book.parent / "out")
+    saved = record.Record.read(book.parent / "out")
     assert saved["data"] == {str(book): digest_of(book)}
     assert f"{book}: characters: 1,344 for train, 168 for valid, 168 for test" in done.out
     assert saved["partial"] == []
-    assert record.changed_files(saved) == []
+    assert saved.changed_files == []
 
 
 def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):
@@ -56,7 +56,7 @@ def test_a_finished_run_on_a_file_that_has_changed_is_stale(train, book):
     assert f"finished, skipped: out (stale: {book} has changed since; force=stale runs it again)" in train(*SMALL).out
     again = train(*SMALL, "force=stale")
     assert again.status == 0, again
-    assert record.read(book.parent / "out")["data"] == {str(book): digest_of(book)}
+    assert record.Record.read(book.parent / "out")["data"] == {str(book): digest_of(book)}
     assert "(force=true runs it again)" in train(*SMALL).out
     book.unlink()  # where it went is not known: its numbers stay
     assert "(force=true runs it again)" in train(*SMALL).out
@@ -99,7 +99,7 @@ def test_other_data_are_neither_analysed_nor_added_to_a_run(train, book):
     assert train(*SMALL).status == 0
     longer = train("extend=out", "loop.max_epochs=2", "logger=none", "run_dir=longer")
     assert longer.status == 0, longer
-    assert record.read(book.parent / "longer")["data"] == {str(book): digest_of(book)}
+    assert record.Record.read(book.parent / "longer")["data"] == {str(book): digest_of(book)}
     book.write_text("a unit that forgets slowly\n" * 80)
     done = train("extend=out", "loop.max_epochs=3", "logger=none", "run_dir=other")
     assert (done.status, f"extend=out: {book} has changed since" in done.err) == (1, True)

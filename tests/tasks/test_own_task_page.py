@@ -54,7 +54,7 @@ def test_the_commands_of_the_page_run(mine, train, script, monkeypatch):
     assert re.search(r"^target +(\d)$", printed, re.M)[1] == symbols[0]
     done = train(*sweep[1:], *SMALL)
     assert done.status == 0, done
-    records = [record.read(path.parent) for path in mine.rglob("record.json")]
+    records = [record.Record.read(path.parent) for path in mine.rglob("record.json")]
     found = sorted((r["config"]["model"]["name"], r["seed"], r["status"]) for r in records)
     assert found == [(model, seed, "finished") for model in ("lstm", "plstm") for seed in (0, 1)]
 
@@ -63,7 +63,7 @@ def test_it_is_learned(mine, train):
     settings = ["task=first", "task.T=5", "model.hidden_size=16", "optimizer.lr=0.01", "loop.max_epochs=3"]
     done = train("--config-dir", "mine", *settings, "logger=none", "device=cpu", "run_dir=out")
     assert done.status == 0, done
-    assert record.read(mine / "out")["metrics"]["test/accuracy"] > 0.95
+    assert record.Record.read(mine / "out")["metrics"]["test/accuracy"] > 0.95
 
 
 def test_a_wrong_setting_costs_one_line(mine, train):

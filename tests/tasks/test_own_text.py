@@ -164,7 +164,7 @@ def test_a_model_learns_a_text_resumes_and_is_analysed(train, write, tmp_path):
     common += ["optimizer.lr=0.02", "logger=csv", "device=cpu", "loop.checkpoint_every=0"]
     done = train(*common, "loop.max_epochs=12", "run_dir=whole")
     assert done.status == 0, done
-    whole = record.read(tmp_path / "whole")
+    whole = record.Record.read(tmp_path / "whole")
     assert whole["metrics"]["test/bpc"] < 0.7 < 3.5 < whole["chance"] / math.log(2.0)
     assert whole["select"] == ["bpc", "min"]
     run = analysis.load(tmp_path / "whole")
@@ -176,7 +176,7 @@ def test_a_sweep_over_units_and_seeds(train, write, tmp_path):
     small = ["task=text", "task.data=book.txt", "task.batch_size=4", "task.length=10", "model.hidden_size=4"]
     done = train("-m", *small, "task.unit=characters,words", "seeds=2", *ONE_EPOCH)
     assert done.status == 0, done
-    records = [record.read(path.parent) for path in tmp_path.rglob("record.json")]
+    records = [record.Record.read(path.parent) for path in tmp_path.rglob("record.json")]
     found = sorted((r["config"]["task"]["unit"], r["seed"], r["status"]) for r in records)
     assert found == [(unit, seed, "finished") for unit in ("characters", "words") for seed in (0, 1)]
     assert all("test/perplexity" in r["metrics"] for r in records if r["config"]["task"]["unit"] == "words")

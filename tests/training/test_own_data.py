@@ -59,8 +59,8 @@ def test_seeds_are_trained_together_as_each_alone(task, corpora, train, tmp_path
     common = [f"task={task}", *SMALL[task], *SETTINGS, f"data_root={corpora}", "device=cpu", "logger=none"]
     assert train(*common, "seeds=2", "run_dir=both").status == 0
     assert train(*common, "seed=1", "run_dir=alone").status == 0
-    together = [record.read(path.parent) for path in sorted((tmp_path / "both").rglob("record.json"))]
-    alone = record.read(tmp_path / "alone")
+    together = [record.Record.read(path.parent) for path in sorted((tmp_path / "both").rglob("record.json"))]
+    alone = record.Record.read(tmp_path / "alone")
     assert [found["seed"] for found in together] == [0, 1]
     assert together[0]["metrics"] != alone["metrics"]
     assert together[1]["metrics"] == pytest.approx(alone["metrics"], rel=1e-3)

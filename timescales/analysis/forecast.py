@@ -16,7 +16,7 @@ import torch
 
 from timescales import plotting
 from timescales.analysis.needs import needs_forecast
-from timescales.analysis.run import Run
+from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.tasks import Series
 from timescales.training.model import SequenceModel
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
     windows: list[int]
 
 
-def study(run: Run) -> Study:
+def study(run: Trained) -> Study:
     """Rows: one per forecast that is drawn: series, time, rows ahead, truth, the model's forecast, those of the rules.
 
     Values, over the whole test part and in the unit of the data: mae and rmse, rmse of each rule ("rmse/last_value"),

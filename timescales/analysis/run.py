@@ -112,7 +112,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # asking would initialise them
     with torch.random.fork_rng(gpus):
         model, task, _ = build.build(config)
-    if sorted(task.data.values()) != sorted(found.get("data", task.data).values()):
+    if sorted(task.data.values()) != sorted((found.data or task.data).values()):
         raise ConfigError(f"{directory} was trained on another {', '.join(task.data)}: put it back, or force=stale")
     initial = copy.deepcopy(model)
     if weights is not None:
