@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import timescales
-from timescales.config import compose, identity
+from timescales.config import compose
+from timescales.config.run import run_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = [
@@ -96,7 +97,7 @@ def test_a_run_and_its_mistakes(installed, tmp_path):
     assert record["golden"]
     with compose.composing() as composer:
         checkout = composer(["model=plstm", "task=copy", "task.T=3", *SMALL])
-    assert record["id"] == identity.identity(checkout)  # the version is no part of it
+    assert record["id"] == run_of(checkout).id  # the version is no part of it
     for wrong, line in (("task.TT=3", "did you mean task.T?"), ("skip=committed", "which a checkout has")):
         status, _, err = call(installed, tmp_path, "timescales-train", "task=copy", wrong, *SMALL)
         assert (status, len(err.strip().splitlines())) == (1, 1), err

@@ -53,8 +53,7 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             restarts = [(run, action is Action.RESTART) for run in todo if (action := left_to_do(run))]
             if not restarts:
                 return SKIPPED
-            if restarts[0][0].note:
-                print(restarts[0][0].note, flush=True)
+            print_all(restarts[0][0].note.splitlines())
             with logged(restarts[0][0].directory / "train.log"):
                 return train(restarts, locks, check)
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
@@ -65,12 +64,17 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             raise
 
 
+def print_all(lines: Sequence[str]) -> None:
+    """Print lines at once."""
+    for line in lines:
+        print(line, flush=True)
+
+
 @contextlib.contextmanager
 def logged(path: Path) -> Iterator[None]:
     """Write what libraries log as a warning or an error into a file, too, which the first such line makes."""
     handler = logging.FileHandler(path, delay=True)
     handler.setFormatter(logging.Formatter("[%(asctime)s][%(name)s][%(levelname)s] %(message)s"))
-    handler.setLevel(logging.WARNING)
     logging.root.addHandler(handler)
     try:
         yield
@@ -98,14 +102,11 @@ def train(runs: Sequence[tuple[Run, bool]], locks: dict[Path, lock.Lock], check:
 
     begins = [partial(begin, run, restart, locks[run.directory], check) for run, restart in runs]
     statuses: set[str] = set()
-
-    def ends(k: int, training: TrainingRun) -> None:
-        statuses.add(end(runs[k][0], training))
-
-    def fails(k: int, training: TrainingRun | None, error: BaseException) -> None:
-        fail(runs[k][0], training, error)
-
-    seeds.Launch(begins, ends, fails).train()
+    seeds.Launch(
+        begins,
+        end=lambda k, training: statuses.add(end(runs[k][0], training)),
+        fail=lambda k, training, error: fail(runs[k][0], training, error),
+    ).train()
     return ", ".join(sorted(statuses))
 
 
@@ -126,8 +127,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     of_origin = extend.checkpoint_of(run, restart, task.partial)
     if start_late:
         saved = record.start(directory, run, restart)
-    if of_origin is not None:
-        extend.begin(run, of_origin)
+    extend.begin(run, of_origin)
     settings, step = schema.LoopSettings(**config["loop"]), resume_step(directory, task.partial, task.data)
     saved.change(
         config=config,
@@ -140,8 +140,7 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         **({"data": task.data} if task.data else {}),
     )
     saved.write(directory)
-    for note in task.notes():
-        print(note, flush=True)
+    print_all(task.notes())
     log = loggers.open_all(saved, directory, step, settings, task, model.rnn.timescales, held.check)
     try:
         if step == 0:

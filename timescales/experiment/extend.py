@@ -132,11 +132,12 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, 
     return content
 
 
-def begin(run: Run, content: dict[str, Any]) -> None:
-    """Put the checkpoint and the curve of its origin into a run's directory."""
+def begin(run: Run, content: dict[str, Any] | None) -> None:
+    """Put the checkpoint of its origin, if there is one (`checkpoint_of`), and its curve into a run's directory."""
     from timescales.training import checkpoint
 
-    assert run.origin is not None
+    if run.origin is None or content is None:
+        return
     if (run.origin / "curve.csv").is_file():
         shutil.copyfile(run.origin / "curve.csv", run.directory / "curve.csv")
     checkpoint.save(run.directory / "last.pt", content)
