@@ -77,7 +77,7 @@ sensitivity: .venv/installed ## vary the settings that the paper does not state 
 	$(PY) scripts/sensitivity.py $(REQUIRED_TABLE) $(ARGS)
 
 EVERYDAY := $(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not full"
-test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 6 minutes on 2 cores
+test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 8 minutes on 2 cores
 	$(EVERYDAY) tests/nn
 	$(EVERYDAY) --ignore=tests/nn # in two calls: a worker keeps what its tests have loaded, and so stays below 1 GB
 

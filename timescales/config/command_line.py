@@ -101,7 +101,9 @@ def read(arguments: Sequence[str]) -> CommandLine:
     kind = "hydra" if not own else "table" if table else "sweep" if several else "run"
     asked = CommandLine(options, overrides, kind)
     if asked.extends and kind != "run":
-        raise ConfigError(f"extend={asked.value('extend')} continues one run: give it without -m, table= and hydra/sweeper=")
+        raise ConfigError(
+            f"extend={asked.value('extend')} continues one run: give it without -m, table=, hydra/sweeper="
+        )
     return asked
 
 
