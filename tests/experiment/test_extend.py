@@ -135,8 +135,8 @@ def test_what_cannot_be_continued_is_one_line(train, tmp_path, origin):
         ([f"extend={name}", "loop.max_epochs=4", "loop.eval_every=1"], f"loop.eval_every=1: {keeps}"),
         ([f"extend={name}", "loop.max_epochs=4", "loger=csv"], f"loger=csv: {keeps}"),
         ([f"extend={name}", "loop.max_epochs=4", f"run_dir={name}"], "holds the run that is continued"),
-        (["-m", f"extend={name}", "loop.max_epochs=4,5"], f"extend={name} continues one run: leave out -m"),
-        ([f"extend={name}", "table=chien_table3"], f"extend={name} continues one run: leave out -m, table="),
+        (["-m", f"extend={name}", "loop.max_epochs=4,5"], f"extend={name} continues one run: give it without -m"),
+        ([f"extend={name}", "table=chien_table3"], f"extend={name} continues one run: give it without -m, table="),
     ]
     for command, line in cases:
         done = train(*command)
