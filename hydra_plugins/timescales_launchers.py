@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from timescales.config.compose import Composer
 from timescales.config.hydra_internals import job_return
 from timescales.config.run import Run
-from timescales.experiment import execute, plan
+from timescales.experiment import execute, experiment, plan
 from timescales.experiment.queue import try_to
 
 
@@ -30,33 +30,18 @@ class TimescalesLauncher(Launcher):
         """Hydra's interface."""
         runs = [try_to(self.composed, overrides) for overrides in job_overrides]
         task = execute.Search(self.sweeper.get("direction"))
-        ends = iter(self.queue(task, [of_job for of_job in runs if not isinstance(of_job, Exception)]))
+        launch = experiment.launch_of(f"{__name__}.{type(self).__name__}")
+        ends = iter(launch(task, self.parameters, [of_job for of_job in runs if not isinstance(of_job, Exception)]))
         return [job_return(of_job if isinstance(of_job, Exception) else next(ends)) for of_job in runs]
 
     def composed(self, overrides: Sequence[str]) -> Sequence[Run]:
         """The runs of a job."""
         return plan.single(self.composer.parse_all(overrides), self.composer)
 
-    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
-        """Call the task with the runs of each job; returns what it returned, or its errors."""
-        raise NotImplementedError
-
 
 class TimescalesJoblib(TimescalesLauncher):
     """In processes of this machine."""
 
-    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
-        """The launch of `experiment/processes.py`."""
-        from timescales.experiment import processes
-
-        return processes.launch(task, self.parameters, runs)
-
 
 class TimescalesSlurm(TimescalesLauncher):
     """As SLURM arrays."""
-
-    def queue(self, task: Any, runs: Any) -> Sequence[Any]:
-        """The launch of `experiment/slurm.py`."""
-        from timescales.experiment import slurm
-
-        return slurm.launch(task, self.parameters, runs)

@@ -26,6 +26,7 @@ from timescales.config import folders, identity, keys, schema, values
 from timescales.errors import ConfigError
 
 Overrides = Sequence[str | Override]
+SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
@@ -135,9 +136,9 @@ def composing() -> Iterator[Composer]:
 
 
 def setting(key: str, value: Any) -> Override:
-    """The override that sets a key to a value, such as one of a table's grid."""
-    line = f"{key}={values.spell(value)}"
-    return Override(OverrideType.CHANGE, key, ValueType.ELEMENT, value, input_line=line)
+    """The override that sets a key, which may have a sign (+model.head_size), to a value, such as one of a table's grid."""
+    bare, line = key.lstrip("+~"), f"{key}={values.spell(value)}"
+    return Override(SIGNS[key.removesuffix(bare)], bare, ValueType.ELEMENT, value, input_line=line)
 
 
 def text_of(override: Override) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -103,14 +103,17 @@ def launcher_of(node: DictConfig) -> Launcher | None:
     """What launches a sweep's runs all together; None: they are trained here, one after another."""
     parameters: Any = OmegaConf.to_container(node, resolve=True)
     target = parameters.pop("_target_")
-    if target == hydra_internals.BASIC_LAUNCHER:
-        return None
+    return None if target == hydra_internals.BASIC_LAUNCHER else partial(launch_of(target), execute.execute, parameters)
+
+
+def launch_of(target: str) -> Callable[..., Sequence[Any]]:
+    """The `launch` that a launcher of Hydra's configuration stands for. Raises ConfigError for one that is not ours."""
     if target == JOBLIB:
         from timescales.experiment import processes
 
-        return partial(processes.launch, execute.execute, parameters)
+        return processes.launch
     if target == SLURM:
         from timescales.experiment import slurm
 
-        return partial(slurm.launch, execute.execute, parameters)
+        return slurm.launch
     raise ConfigError(f"hydra.launcher._target_={target}: a sweep here takes hydra/launcher=joblib or slurm, or none")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hydra.core.override_parser.types import Override
 
 from timescales.config import folders, identity, messages
-from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses, setting, text_of
+from timescales.config.compose import OF_GROUPS, Composer, check_choice, chooses, text_of
 from timescales.config.run import Axes, Run, each_seed, run_of
 from timescales.config.values import spell
 from timescales.errors import ConfigError
@@ -175,20 +175,12 @@ def requests_of(
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
     values = {key: [o.value() for o in composer.each_value(override)] for key, override in wanted.items()}
-    asked = [_request(table, axes, composer) for axes in expand(table, profile, values)]
-    requests = fitting(asked, composer)
+    requests = fitting([load.request(table, axes) for axes in expand(table, profile, values)], composer)
     if narrow and requests:
         _check_keys(requests[0], composer)
         if beyond := _beyond(table, every, requests, composer):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
-
-
-def _request(table: Table, axes: Axes, composer: Composer) -> Request:
-    """A request of which keys may have a sign: "+model.head_size"."""
-    plain = [setting(key, value) for key, value in axes.items() if key[0] not in "+~"]
-    signed = [composer.parse(f"{key}={spell(value)}") for key, value in axes.items() if key[0] in "+~"]
-    return [setting("table", table.name), *plain, *signed]
 
 
 def _check_keys(request: Request, composer: Composer) -> None:
