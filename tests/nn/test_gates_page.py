@@ -1,32 +1,25 @@
 """The code of docs/gates.md runs in the order of the page; its complete example trains, is compiled and is analysed."""
 
-import re
 import shlex
-import sys
 import warnings
-from pathlib import Path
 
+import own_pages
 import pytest
 import torch
 
 from timescales import analysis
 from timescales.analysis.gate_gradients import observed
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "gates.md").read_text()
-BLOCKS = re.findall(r"^```(python|yaml|bash)\n(.*?)^```$", PAGE, re.M | re.S)
-FILES = {text.partition("\n")[0].removeprefix("# "): text for _, text in BLOCKS if text.startswith("# mine/")}
+BLOCKS = own_pages.blocks("gates.md")
+FILES = own_pages.files(BLOCKS)
 (COMMAND,) = [text for language, text in BLOCKS if language == "bash"]
 SMALL = ["task.batch_size=4", "task.train_size=8", "task.valid_size=4", "task.test_size=4", "loop.max_steps=2"]
 
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-    yield tmp_path
-    sys.modules.pop("leak", None)
+    with own_pages.written(FILES, tmp_path, monkeypatch, "leak") as folder:
+        yield folder
 
 
 def test_every_block_runs():

@@ -2,30 +2,24 @@
 
 import re
 import shlex
-import sys
-from pathlib import Path
 
+import own_pages
 import pytest
 import torch
 from small_tasks import equal
 
 from timescales.runs import record
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "own_task.md").read_text()
-BLOCKS = re.findall(r"^```(python|yaml|bash)\n(.*?)^```$", PAGE, re.M | re.S)
-FILES = {re.search(r"^# (mine/.*)$", text, re.M)[1]: text for language, text in BLOCKS if language != "bash"}
+BLOCKS = own_pages.blocks("own_task.md")
+FILES = own_pages.files(BLOCKS)
 (COMMANDS,) = [text.splitlines() for language, text in BLOCKS if language == "bash"]
 SMALL = ["loop.max_epochs=1", "task.train_size=64", "logger=none", "device=cpu", "model.hidden_size=4"]
 
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path / "mine"))
-    yield tmp_path
-    sys.modules.pop("first", None)
+    with own_pages.written(FILES, tmp_path, monkeypatch, "first") as folder:
+        yield folder
 
 
 def test_the_example_is_short():

@@ -136,7 +136,7 @@ def composing() -> Iterator[Composer]:
 
 
 def setting(key: str, value: Any) -> Override:
-    """The override that sets a key, which may have a sign (+model.head_size), to a value, such as one of a table's grid."""
+    """The override that sets a key, which may have a sign (+model.head_size), to a value, as in a table's grid."""
     bare, line = key.lstrip("+~"), f"{key}={values.spell(value)}"
     return Override(SIGNS[key.removesuffix(bare)], bare, ValueType.ELEMENT, value, input_line=line)
 
