@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,7 +125,7 @@ def is_run(word: str) -> bool:
 def id_in(word: str) -> str | None:
     """The id that a word is or ends with; None if there is none."""
     last = word.rstrip("/").rpartition("-")[2]
-    return last if re.fullmatch("[0-9a-f]{12}", last) else None
+    return last if found.is_id(last) else None
 
 
 def how_it_was_made(word: str, composer: Composer, results_dir: Path) -> str:
