@@ -58,6 +58,14 @@ def own_cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True)
+def own_wandb():
+    """W&B puts the address of this process's service in the environment: a process that a later test starts would use
+    it, and log nowhere once it has ended."""
+    yield
+    os.environ.pop("WANDB_SERVICE", None)
+
+
 @pytest.fixture(scope="session")
 def corpora(tmp_path_factory):
     """A data root with small synthetic data sets."""

@@ -277,7 +277,7 @@ def test_the_settings_and_keys_of_wandb_count(tmp_path, monkeypatch):
     """In a folder where `wandb offline` was said nothing is sent; a key may lie where W&B looks for it."""
     cases = [(None, None, "offline"), (None, "disabled", "disabled"), ("short", None, "offline")]
     cases += [("a" * 40, None, "online"), ("a" * 40, "offline", "offline")]
-    for name in ("WANDB_MODE", "WANDB_SERVICE", "WANDB_API_KEY"):
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     folders = [tmp_path / str(k) for k in range(len(cases))]
     for folder, (key, setting, _) in zip(folders, cases, strict=True):
@@ -309,8 +309,7 @@ def test_a_key_without_a_network_costs_no_training(train_process, tmp_path, monk
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nobody listens
     monkeypatch.setenv("WANDB_API_KEY", 40 * "0")
-    for name in ("WANDB_SILENT", "WANDB_SERVICE"):  # the latter is this process's
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("WANDB_SILENT", raising=False)
     out, _ = train_process(
         *QUICK, "logger=wandb", "seeds=2", "engine=eager", f"run_dir={tmp_path / 'mine'}"
     ).communicate()
