@@ -32,7 +32,7 @@ def content(group, name):
 @pytest.mark.parametrize(("group", "name"), [("model", m) for m in MODELS] + [("task", t) for t in TASKS])
 def test_keys_are_the_arguments(group, name):
     keys = set(content(group, name)) - {"_target_", "name", *build.AROUND_RNN}
-    arguments = set(inspect.signature(build.locate(group, content(group, name)["_target_"])).parameters) - ELSEWHERE
+    arguments = set(build.arguments_of(build.locate(group, content(group, name)["_target_"]))) - ELSEWHERE
     assert keys == arguments
 
 

@@ -17,7 +17,7 @@ from timescales.tasks.program import Program
 from timescales.tasks.scifar import SCIFAR
 from timescales.tasks.selective_copy import SelectiveCopy
 from timescales.tasks.series import Series
-from timescales.tasks.task import AWD, Batch, Spec, Task
+from timescales.tasks.task import AWD, IGNORED, Batch, Sizes, Spec, StepTask, Task
 from timescales.tasks.variable_copy import VariableCopy
 from timescales.tasks.wikitext103 import WikiText103
 from timescales.tasks.word_problem import WordProblem
@@ -25,6 +25,7 @@ from timescales.tasks.words import Words
 
 __all__ = [
     "AWD",
+    "IGNORED",
     "IMDB",
     "SCIFAR",
     "Adding",
@@ -43,7 +44,9 @@ __all__ = [
     "Program",
     "SelectiveCopy",
     "Series",
+    "Sizes",
     "Spec",
+    "StepTask",
     "Task",
     "VariableCopy",
     "WikiText103",

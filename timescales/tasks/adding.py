@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task
+from timescales.tasks.task import Batch, Sizes, Spec, Task
 
 
 class Adding(Task):
@@ -26,25 +28,10 @@ class Adding(Task):
 
     TOLERANCE = 0.04
 
-    def __init__(
-        self,
-        *,
-        T: int = 2000,
-        batch_size: int = 32,
-        train_size: int = 32_000,
-        valid_size: int = 1_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=32_000, valid_size=1_000, test_size=5_000)
+
+    def __init__(self, *, T: int = 2000, **sizes: Unpack[Sizes]) -> None:
+        super().__init__(**self.SIZES | sizes)
         if T < 2:
             raise ValueError(f"T must be at least 2, a step for each of the two numbers; not {T}")
         self.T = T

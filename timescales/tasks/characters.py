@@ -10,12 +10,12 @@ from torch import Tensor
 
 from timescales.tasks.data import text
 from timescales.tasks.data.text import Text
-from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_choice, check_positive, entropy, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
 
 STREAMS = 128  # streams into which the validation and test texts are cut, whatever the training batch is
 
 
-class NextSymbol(Task):
+class NextSymbol(StepTask):
     """Language modelling with one output for each symbol: at every step the model predicts the next one.
 
     A split is cut into streams that are read in parallel, segment by segment. Evaluation scores each symbol of a split
@@ -72,9 +72,6 @@ class NextSymbol(Task):
         for k in range(start, self.n_batches(split)):
             segment = stream[k * self.length : (k + 1) * self.length + 1].long()
             yield Batch(segment[:-1].clamp(min=0).contiguous(), segment[1:].contiguous())
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
         loss = loss_of_steps(logits, batch.target, "sum")

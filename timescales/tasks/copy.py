@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Spec, Task, accuracies, check_choice, loss_of_steps
+from timescales.tasks.task import Batch, Sizes, Spec, StepTask, check_choice, loss_of_steps
 
 SYMBOLS, LENGTH = 8, 10  # ten symbols, each one of 0 to 7
 DUMMY, SIGNAL = 8, 9
 CLASSES = 10
 
 
-class Copy(Task):
+class Copy(StepTask):
     """The copy memory task: the model reads ten symbols, T dummy steps and a signal, and must repeat the ten symbols.
 
     Source: Hochreiter & Schmidhuber 1997 in the form of Arjovsky et al. 2016; Chien et al. 2021, section 4.1.
@@ -41,6 +42,10 @@ class Copy(Task):
         code); True draws new ones for every epoch.
     """
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=128, train_size=100_000, valid_size=10_000, test_size=10_000)
+
+    answers = slice(-LENGTH, None)
+
     def __init__(
         self,
         *,
@@ -48,21 +53,9 @@ class Copy(Task):
         layout: str = "paper",
         score: str = "all",
         fresh: bool = False,
-        batch_size: int = 128,
-        train_size: int = 100_000,
-        valid_size: int = 10_000,
-        test_size: int = 10_000,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_choice("layout", layout, ("paper", "authors", "tallec", "gu"))
         check_choice("score", score, ("all", "answers"))
         smallest = 1 if layout in ("authors", "tallec") else 0
@@ -99,15 +92,11 @@ class Copy(Task):
         return Batch(x, target)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        scored = slice(-LENGTH, None) if self.score == "answers" else slice(None)
-        return loss_of_steps(logits[scored], batch.target[scored])
-
-    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return (logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:]).all(0)
+        return super().loss(logits, batch) if self.score == "answers" else loss_of_steps(logits, batch.target)
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct, n = logits[-LENGTH:].argmax(-1) == batch.target[-LENGTH:], batch.target.shape[1]
-        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(correct)
+        n = batch.target.shape[1]
+        return super().metrics(logits, batch) | {"loss": (self.loss(logits, batch) * n, n)}
 
     def chance(self) -> float:
         return math.log(SYMBOLS) * (1.0 if self.score == "answers" else LENGTH / self.steps)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
 
 
 class Curriculum(Task):
@@ -40,6 +40,8 @@ class Curriculum(Task):
 
     STRETCH: ClassVar[float]
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=256, train_size=153_600, valid_size=12_800, test_size=12_800)
+
     def __init__(
         self,
         *,
@@ -47,21 +49,9 @@ class Curriculum(Task):
         N: int = 2,
         N_max: int = 100,
         threshold: float = 0.98,
-        batch_size: int = 256,
-        train_size: int = 153_600,
-        valid_size: int = 12_800,
-        test_size: int = 12_800,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_choice("curriculum", curriculum, ("single", "multi"))
         if not 2 <= N <= N_max:
             raise ValueError(f"N and N_max must fulfil 2 <= N <= N_max, not {N} and {N_max}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_positive, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_positive, loss_of_steps
 
 
-class DelayedMatch(Task):
+class DelayedMatch(StepTask):
     """Delayed match to sample: after a delay the model must choose the place that shows the colour it saw at first.
 
     Source: the memory content of the Passive and Active Match of Hung et al. 2018 (arXiv 1810.06721), on which Gu et
@@ -44,6 +45,8 @@ class DelayedMatch(Task):
     al.'s figures 8 to 10 and 13 (docs/coverage.md).
     """
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+
     def __init__(
         self,
         *,
@@ -51,21 +54,9 @@ class DelayedMatch(Task):
         distractors: float = 0.3,
         choices: int = 4,
         colours: int = 16,
-        batch_size: int = 64,
-        train_size: int = 64_000,
-        valid_size: int = 1_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_positive(colours=colours)
         if delay < 0:
             raise ValueError(f"delay must be at least 0, not {delay}")
@@ -91,9 +82,6 @@ class DelayedMatch(Task):
         things[-1] = shown.T
         x = F.one_hot(self.moved(things), nothing + 1)[..., :nothing].flatten(2)
         return Batch(x.to(torch.get_default_dtype()), self.moved(target))
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
         return logits[-1].argmax(-1) == batch.target[-1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
 from timescales.tasks.data.cache import cached
-from timescales.tasks.task import Batch, Spec, Task, seeded
+from timescales.tasks.task import Batch, Sizes, Spec, Task, seeded
 
 SYMBOLS = "()[]"
 LONGEST, SHORTEST = 200, 2
@@ -38,30 +39,17 @@ class Dyck2(Task):
     brackets counted (authors' code), (N,).
     """
 
-    def __init__(
-        self,
-        *,
-        data_seed: int = 0,
-        batch_size: int = 32,
-        train_size: int = 10_000,
-        valid_size: int = 2_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
-        sizes = list(self.sizes.values())
-        n = sum(sizes)
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=10_000, valid_size=2_000, test_size=5_000)
+
+    def __init__(self, *, data_seed: int = 0, **sizes: Unpack[Sizes]) -> None:
+        super().__init__(**self.SIZES | sizes)
+        n = sum(self.sizes.values())
         key = {"n": n, "data_seed": data_seed, "version": 1}
         encoded = cached("dyck2", key, lambda: _encoded(strings(n, data_seed)))
-        splits = {name: dict(zip(self.sizes, values.split(sizes), strict=True)) for name, values in encoded.items()}
+        splits = {
+            name: dict(zip(self.sizes, values.split(list(self.sizes.values())), strict=True))
+            for name, values in encoded.items()
+        }
         self.symbols, self.closers = splits["symbols"], splits["closers"]  # of each split (N, 200), on the CPU
         self.lengths, self.timescales = splits["lengths"], splits["timescales"]  # of each split (N,)
         self.spec = Spec("one_hot", len(SYMBOLS), 2, "all", horizon=LONGEST, select=("loss", "min"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice, entropy_of_bit
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice, entropy_of_bit
 
 DURATION = 125.0  # time units within which every wave lies
 SHORTEST = 15.0  # duration of the shortest wave in time units, and the smallest number of asynchronous points
@@ -41,6 +42,8 @@ class Frequency(Task):
         falls in the band is labelled 1), or "uniform" on [1, 100] outside the band (Chien et al.'s text).
     """
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=5_000, valid_size=500, test_size=5_000)
+
     def __init__(
         self,
         *,
@@ -49,21 +52,9 @@ class Frequency(Task):
         time_unit: str = "raw",
         dt: bool = True,
         negatives: str = "log_uniform",
-        batch_size: int = 32,
-        train_size: int = 5_000,
-        valid_size: int = 500,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_choice("sampling", sampling, ("async", "sync_1", "sync_01"))
         check_choice("negatives", negatives, ("log_uniform", "uniform"))
         check_choice("time_unit", time_unit, tuple(UNITS))

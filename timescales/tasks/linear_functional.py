@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Unpack
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import Batch, Spec, Task, check_choice
+from timescales.tasks.task import Batch, Sizes, Spec, Task, check_choice
 
 
 class LinearFunctional(Task):
@@ -39,6 +41,8 @@ class LinearFunctional(Task):
     .1 time units (one kernel of each kind: exp(-t), (1 + t/10)^-1.1), and draws its sequences once.
     """
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=32, train_size=32_000, valid_size=1_000, test_size=5_000)
+
     def __init__(
         self,
         *,
@@ -47,21 +51,9 @@ class LinearFunctional(Task):
         tau: float = 10.0,
         p: float = 1.1,
         noise: float = 0.1,
-        batch_size: int = 32,
-        train_size: int = 32_000,
-        valid_size: int = 1_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_choice("kernel", kernel, ("exponential", "polynomial"))
         if T < 1:
             raise ValueError(f"T must be at least 1, not {T}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
 from timescales.tasks.curriculum import Curriculum
-from timescales.tasks.task import check_choice, entropy_of_bit
+from timescales.tasks.task import Sizes, check_choice, entropy_of_bit
 
 
 class NParity(Curriculum):
@@ -40,25 +42,9 @@ class NParity(Curriculum):
         N_max: int = 100,
         threshold: float = 0.98,
         bits: str = "mixed",
-        batch_size: int = 256,
-        train_size: int = 153_600,
-        valid_size: int = 12_800,
-        test_size: int = 12_800,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            curriculum=curriculum,
-            N=N,
-            N_max=N_max,
-            threshold=threshold,
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(curriculum=curriculum, N=N, N_max=N_max, threshold=threshold, **sizes)
         check_choice("bits", bits, ("mixed", "fair"))
         self.mixed = bits == "mixed"
 

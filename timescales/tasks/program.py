@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from timescales.tasks.task import IGNORED, Batch, Spec, Task, check_choice, check_positive, loss_of_steps, seeded
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_choice, check_positive, seeded
 
 SYMBOLS = "0123456789+-*<>=()[]ifelsorx"  # the characters of programs; a digit is its own number
 BLANK = len(SYMBOLS)  # a place of a text without a character
@@ -31,7 +31,7 @@ RISE = 0.05  # of the loss in a validation, as a share of its mean: more keeps n
 MEASURED = 16_384  # programs from which chance is computed
 
 
-class Program(Task):
+class Program(StepTask):
     """Learning to Execute: the model reads a program, one character a step, and then writes its result digit by digit.
 
     Source: Zaremba & Sutskever 2014; in the form of Santoro et al. 2018 (arXiv 1806.01822), section 5.2, and the data
@@ -76,6 +76,8 @@ class Program(Task):
     conf/table/gu_figure14.yaml.
     """
 
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=128, train_size=128_000, valid_size=1_280, test_size=12_800)
+
     def __init__(
         self,
         *,
@@ -84,21 +86,9 @@ class Program(Task):
         nesting: int = 4,
         strategy: str = "mix",
         tries: int = 10,
-        batch_size: int = 128,
-        train_size: int = 128_000,
-        valid_size: int = 1_280,
-        test_size: int = 12_800,
-        seed: int = 0,
-        device: str = "cpu",
+        **sizes: Unpack[Sizes],
     ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(**self.SIZES | sizes)
         check_choice("category", category, (*FORMS_OF, *MEMORY))
         check_choice("strategy", strategy, STRATEGIES)
         check_positive(length=length, nesting=nesting, tries=tries)
@@ -155,21 +145,6 @@ class Program(Task):
             answers = {"copy": literal, "reverse": backwards, "double": torch.cat([literal, literal], 1)}
             return packed(literal, front=True), packed(answers[self.category], front=False)
         return packed(texts(programs), front=True), packed(digits(values(programs), programs), front=False)
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
-
-    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return ((logits.argmax(-1) == batch.target) | (batch.target == IGNORED)).all(0)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        loss = loss_of_steps(logits, batch.target, "sum")
-        n = int((batch.target != IGNORED).sum())
-        return {
-            "loss": (loss, n),
-            "accuracy": ((logits.argmax(-1) == batch.target).sum(), n),
-            "sequence_accuracy": (self.correct(logits, batch).sum(), batch.target.shape[1]),
-        }
 
     def derived(self, metrics: dict[str, float]) -> dict[str, float]:
         """The means of the metrics; for naive and combine with the level at which the model was trained."""

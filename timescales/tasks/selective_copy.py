@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Unpack
 
 import torch
-from torch import Tensor
 
-from timescales.tasks.task import IGNORED, Batch, Spec, Task, accuracies, check_positive, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, StepTask, check_positive
 
 BLANK = 0
 
 
-class SelectiveCopy(Task):
+class SelectiveCopy(StepTask):
     """Selective copying: symbols lie at random places among T blanks, and the model must repeat them in their order.
 
     Source: Gu & Dao 2023 (arXiv 2312.00752), section 4.1.1 and appendix E.1; data as in the released code of S4, which
@@ -37,33 +37,17 @@ class SelectiveCopy(Task):
     symbols, is an assumption by the code of S4.
     """
 
-    def __init__(
-        self,
-        *,
-        T: int = 4096,
-        length: int = 16,
-        alphabet: int = 16,
-        batch_size: int = 64,
-        train_size: int = 64_000,
-        valid_size: int = 1_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+
+    def __init__(self, *, T: int = 4096, length: int = 16, alphabet: int = 16, **sizes: Unpack[Sizes]) -> None:
+        super().__init__(**self.SIZES | sizes)
         check_positive(length=length)
         if T < 0:
             raise ValueError(f"T must be at least 0, not {T}")
         if alphabet < 4:
             raise ValueError(f"alphabet must be at least 4, the blank, two symbols and the signal; not {alphabet}")
         self.T, self.length, self.alphabet = T, length, alphabet
+        self.answers = slice(-length, None)
         self.spec = Spec("one_hot", alphabet, alphabet, "all", horizon=T + length)
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:
@@ -78,16 +62,6 @@ class SelectiveCopy(Task):
         target = torch.full_like(x, IGNORED)
         target[-self.length :] = symbols
         return Batch(x, target)
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits[-self.length :], batch.target[-self.length :])
-
-    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return (logits[-self.length :].argmax(-1) == batch.target[-self.length :]).all(0)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct, n = logits[-self.length :].argmax(-1) == batch.target[-self.length :], batch.target.shape[1]
-        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(correct)
 
     def chance(self) -> float:
         return math.log(self.alphabet - 2)

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -105,6 +105,20 @@ class Batch(NamedTuple):
     reset: Tensor | None = None
 
 
+class Sizes(TypedDict, total=False):
+    """What every task with data of its own making takes, with the defaults of `Task.SIZES`.
+
+    train_size, valid_size, test_size: sequences of a split (of training: in one epoch).
+    """
+
+    batch_size: int
+    train_size: int
+    valid_size: int
+    test_size: int
+    seed: int
+    device: str | torch.device
+
+
 class Task:
     """Data, loss and metrics of a task. A subclass sets `spec` in __init__ and implements `batch`.
 
@@ -116,6 +130,7 @@ class Task:
     training sequences are shuffled: sequence k of the validation or test split is the same in every epoch.
     """
 
+    SIZES: ClassVar[Sizes]  # the defaults of a task that passes `**self.SIZES | sizes` to this class
     spec: Spec
 
     def __init__(
@@ -125,8 +140,8 @@ class Task:
         train_size: int,
         valid_size: int,
         test_size: int,
-        seed: int,
-        device: str | torch.device,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
     ) -> None:
         check_positive(batch_size=batch_size, train_size=train_size, valid_size=valid_size, test_size=test_size)
         self.batch_size, self.seed, self.device = batch_size, seed, torch.device(device)
@@ -240,6 +255,33 @@ class Task:
         return None
 
 
+class StepTask(Task):
+    """A task with an answer at each of several steps: logits (S, B, C) and targets (S, B), IGNORED where there is none.
+
+    Loss: cross-entropy, the mean over all answers. Metrics: accuracy, the share of right answers; sequence_accuracy,
+    the share of sequences of which all are right.
+    answers: the steps among which all answers are; the others are not looked at.
+    """
+
+    answers = slice(None)
+
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        return loss_of_steps(logits[self.answers], batch.target[self.answers])
+
+    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
+        target = batch.target[self.answers]
+        return ((logits[self.answers].argmax(-1) == target) | (target == IGNORED)).all(0)
+
+    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
+        target = batch.target[self.answers]
+        n = int((target != IGNORED).sum())
+        return {
+            "loss": (loss_of_steps(logits[self.answers], target, "sum"), n),
+            "accuracy": ((logits[self.answers].argmax(-1) == target).sum(), n),
+            "sequence_accuracy": (self.correct(logits, batch).sum(), target.shape[1]),
+        }
+
+
 def seeded(words: str) -> torch.Generator:
     """A CPU generator whose seed is a hash of the string."""
     digest = hashlib.sha256(words.encode()).digest()
@@ -252,14 +294,6 @@ def loss_of_steps(logits: Tensor, target: Tensor, reduction: str = "mean") -> Te
     reduction: "mean", "sum", or "none" for the loss of each step, (S B,).
     """
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=IGNORED, reduction=reduction)
-
-
-def accuracies(correct: Tensor) -> dict[str, tuple[Tensor, int]]:
-    """Two metrics of several answers a sequence: the shares of correct answers, and of sequences with all correct.
-
-    correct: whether each answer is correct, (answers, B) bool.
-    """
-    return {"accuracy": (correct.sum(), correct.numel()), "sequence_accuracy": (correct.all(0).sum(), correct.shape[1])}
 
 
 def entropy(counts: Tensor) -> float:

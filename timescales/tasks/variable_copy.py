@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from timescales.tasks.copy import CLASSES, DUMMY, LENGTH, SIGNAL, SYMBOLS, Copy
-from timescales.tasks.task import IGNORED, Batch, Spec, loss_of_steps
+from timescales.tasks.task import IGNORED, Batch, Sizes, Spec, loss_of_steps
 
 
 class VariableCopy(Copy):
@@ -25,29 +26,12 @@ class VariableCopy(Copy):
     is 10 ln 8 / (mean T + 20). Metrics, data sets and the rules that end a run are those of `Copy`.
     """
 
-    def __init__(
-        self,
-        *,
-        low: int = 200,
-        high: int = 500,
-        batch_size: int = 128,
-        train_size: int = 100_000,
-        valid_size: int = 10_000,
-        test_size: int = 10_000,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
+    answers = slice(None)  # each sequence has its own
+
+    def __init__(self, *, low: int = 200, high: int = 500, **sizes: Unpack[Sizes]) -> None:
         if not 0 <= low <= high:
             raise ValueError(f"low and high must fulfil 0 <= low <= high, not {low} and {high}")
-        super().__init__(
-            T=high,
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+        super().__init__(T=high, **sizes)
         self.low, self.high = low, high
         self.spec = Spec("one_hot", CLASSES, CLASSES, "all", horizon=max(high, 3))
         self._delays: dict[str, Tensor] = {}
@@ -72,19 +56,16 @@ class VariableCopy(Copy):
         target.scatter_(0, signal + torch.arange(LENGTH, device=self.device).unsqueeze(1), symbols)
         return Batch(x, target, mask)
 
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
-
-    def answers(self, logits: Tensor, batch: Batch) -> Tensor:
+    def right(self, logits: Tensor, batch: Batch) -> Tensor:
         """The number of correct answers of each sequence, (B,), 0 to 10."""
         is_answer = (batch.target >= 0) & (batch.target < SYMBOLS)
         return ((logits.argmax(-1) == batch.target) & is_answer).sum(0)
 
     def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return self.answers(logits, batch) == LENGTH
+        return self.right(logits, batch) == LENGTH
 
     def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        correct = self.answers(logits, batch)
+        correct = self.right(logits, batch)
         loss = loss_of_steps(logits, batch.target, "sum")
         n = len(correct)
         return {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from timescales.tasks.task import Batch, Spec, Task, accuracies, check_choice, check_positive, loss_of_steps
+from timescales.tasks.task import Batch, Sizes, Spec, StepTask, check_choice, check_positive
 
 Permutation = tuple[int, ...]  # entry i is where point i goes
 # Of each group, permutations that generate it.
@@ -21,7 +22,7 @@ GROUPS: dict[str, tuple[Permutation, ...]] = {
 }
 
 
-class WordProblem(Task):
+class WordProblem(StepTask):
     """The word problem of a group: after each element the model must output the product of all elements so far.
 
     Source: Merrill et al. 2024 (arXiv 2404.08819), experiments on A5, A4 x Z5 and Z60, and their released code.
@@ -55,26 +56,10 @@ class WordProblem(Task):
     elements, and each answer is that of a shorter sequence. S3 is ours.
     """
 
-    def __init__(
-        self,
-        *,
-        group: str = "A5",
-        T: int = 20,
-        batch_size: int = 64,
-        train_size: int = 64_000,
-        valid_size: int = 1_000,
-        test_size: int = 5_000,
-        seed: int = 0,
-        device: str = "cpu",
-    ) -> None:
-        super().__init__(
-            batch_size=batch_size,
-            train_size=train_size,
-            valid_size=valid_size,
-            test_size=test_size,
-            seed=seed,
-            device=device,
-        )
+    SIZES: ClassVar[Sizes] = Sizes(batch_size=64, train_size=64_000, valid_size=1_000, test_size=5_000)
+
+    def __init__(self, *, group: str = "A5", T: int = 20, **sizes: Unpack[Sizes]) -> None:
+        super().__init__(**self.SIZES | sizes)
         check_choice("group", group, tuple(GROUPS))
         check_positive(T=T)
         self.T = T
@@ -86,16 +71,6 @@ class WordProblem(Task):
         generator = self.generator(split, epoch if split == "train" else 0, step)
         x = self.moved(torch.randint(len(self.elements), (self.T, end - first), generator=generator))
         return Batch(x, running_products(x, self.products))
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
-
-    def correct(self, logits: Tensor, batch: Batch) -> Tensor:
-        return (logits.argmax(-1) == batch.target).all(0)
-
-    def metrics(self, logits: Tensor, batch: Batch) -> dict[str, tuple[Tensor, int]]:
-        n = batch.target.numel()
-        return {"loss": (self.loss(logits, batch) * n, n)} | accuracies(logits.argmax(-1) == batch.target)
 
     def chance(self) -> float:
         return math.log(len(self.elements))

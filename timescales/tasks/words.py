@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from timescales.tasks.data import text
-from timescales.tasks.task import AWD, Batch, Spec, Task, check_choice, check_positive, entropy, loss_of_steps
+from timescales.tasks.task import AWD, Batch, Spec, StepTask, check_choice, check_positive, entropy, loss_of_steps
 
 # Lengths of training windows: standard deviation, smallest length, probability of half the mean.
 SPREAD, SHORTEST, HALVED = 5.0, 5, 0.05
 STREAMS = {"valid": 10, "test": 1}
 
 
-class Words(Task):
+class Words(StepTask):
     """Penn Treebank or WikiText-2 by words: at every step the model predicts the next word.
 
     Source: Mahto et al. 2021, section 3.1.1, whose code is that of Merity, Keskar & Socher 2018 (AWD-LSTM).
@@ -151,9 +151,6 @@ class Words(Task):
         for first, length in windows[start:]:
             window = stream[first : first + length + 1].long()
             yield Batch(window[:-1], window[1:], lr_scale=length / self.length if training else None)
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return loss_of_steps(logits, batch.target)
 
     def losses(self, logits: Tensor, batch: Batch) -> Tensor:
         """The loss of each word, (S, B)."""

@@ -162,18 +162,17 @@ def construct(group: str, config: Config, **shared: Any) -> Any:
 
 def call(group: str, target: Callable, arguments: dict[str, Any], name: str | None = None, **shared: Any) -> Any:
     """Call a class with arguments from a configuration group and those of `shared` that it takes, all checked."""
-    parameters = inspect.signature(target).parameters
+    known = arguments_of(target)
     where = f"{target.__module__}.{target.__qualname__}"
     if "batch_first" in arguments:
         raise ConfigError(f"{group}.batch_first: every task gives steps first, (S, B, ...): leave it out")
     for key in arguments:
-        if key not in parameters or key in shared:
-            names = [p for p in parameters if p not in shared]
+        if key not in known or key in shared:
+            names = [name for name in known if name not in shared]
             raise ConfigError(f"{group}.{key} is no argument of {where}{nearest(key, names)}")
-    hints = _hints(target)
     for key, value in arguments.items():
-        values.require(f"{group}.{key}", value, hints.get(key, Any))
-    arguments |= {key: value for key, value in shared.items() if key in parameters}
+        values.require(f"{group}.{key}", value, known[key])
+    arguments |= {key: value for key, value in shared.items() if key in known}
     try:
         inspect.signature(target).bind(**arguments)
     except TypeError as error:
@@ -199,9 +198,20 @@ def locate(group: str, target: str) -> Callable:
     return target_class
 
 
-def _hints(target: Any) -> dict[str, Any]:
-    """The types of a class's arguments; none where one is imported under `if TYPE_CHECKING`."""
+def arguments_of(target: Any) -> dict[str, Any]:
+    """The arguments of a class and their types: Any for one without, or imported under `if TYPE_CHECKING`.
+
+    In place of `**keywords: Unpack[...]` stand the keys of the TypedDict.
+    """
     try:
-        return typing.get_type_hints(target.__init__)
+        hints = typing.get_type_hints(target.__init__)
     except NameError:
-        return {}
+        hints = {}
+    known: dict[str, Any] = {}
+    for name in inspect.signature(target).parameters:
+        hint = hints.get(name, Any)
+        if typing.get_origin(hint) is typing.Unpack:
+            known |= typing.get_type_hints(typing.get_args(hint)[0])
+        else:
+            known[name] = hint
+    return known
