@@ -31,6 +31,7 @@ from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
+from timescales.config import folders  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
 from timescales.papers.table import Grid  # noqa: E402
@@ -263,23 +264,30 @@ def _by_paper(value: str) -> str:
 
 
 def _rate(value: str) -> str:
-    """A learning rate for one optimizer, ${lr_for:adam,1.0e-4}, as its number; any other value as it is."""
-    return re.sub(r"^\$\{lr_for:\w+,(.*)\}$", r"\1", value)
+    """A learning rate for one optimizer, ${lr_for:adam,1.0e-4}, or the LSTM's units, ${matched:128}, as the number."""
+    return re.sub(r"^\$\{(?:lr_for:\w+,|matched:)(.*)\}$", r"\1", value)
 
 
 def recipes(task: str) -> str:
     """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
     models: dict[tuple[str, str, str], list[str]] = {}
-    found = [*(CONF / "recipe").glob(f"*/{task}.yaml"), *(CONF / "recipe").glob(f"*/{task}_*.yaml")]
-    for path in sorted(found):
+    of_all = sorted((CONF / "recipe").glob(f"*/{task}.yaml"))
+    models_of_all = [path.with_stem(name) for path in of_all for name in folders.choices("model")]
+    of_one = [path for path in models_of_all if path.is_file()]
+    of_one += sorted((CONF / "recipe").glob(f"*/{task}_*.yaml"))
+    for path in (*of_all, *of_one):
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         source = " ".join(line for line in lines if not line.startswith("@package"))
-        pairs = " ".join(
-            f"`{key}={_written(value)}`" for key, value in dotted(OmegaConf.to_container(OmegaConf.load(path)))
-        )
+        content = OmegaConf.to_container(OmegaConf.load(path))
+        content = {"model": content} if path.stem in folders.choices("model") else content
+        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in dotted(content))
         models.setdefault((path.parent.name, pairs, source), []).append(
             f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
         )
+        if "matched:" in path.read_text():
+            for name, units in folders.matched()[task].items():
+                row = path.parent.name, f"`model.hidden_size={units}`", "as many parameters as the LSTM (matched.yaml)"
+                models.setdefault(row, []).append(f"`{name}`")
     body = [[f"`{paper}`", " ".join(names), pairs, source] for (paper, pairs, source), names in models.items()]
     return "\n".join(grid(["paper", "model", "sets", "source"], body)) if body else "No recipe is for this task."
 

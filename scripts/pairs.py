@@ -60,9 +60,9 @@ def real_size(overrides: Sequence[str]) -> Task:
     return task
 
 
-def pair(task: Task, name: str, model: str) -> Pair:
-    """A model on the task `name`, built without memory for its weights."""
-    needed = [NEEDED[name, model]] if (name, model) in NEEDED else []
+def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:
+    """A model on the task `name`, built without memory for its weights. more: further overrides."""
+    needed = [NEEDED[name, model], *more] if (name, model) in NEEDED else more
     with compose.composing() as composer:
         config = identity.resolved(composer([f"task={name}", f"model={model}", *needed]))
     with torch.device("meta"):
@@ -118,5 +118,5 @@ def described(task: str, each: Pair) -> list[str]:
 def recipes(paper: str, task: str, model: str) -> str:
     """The paper and those of its recipes that are used for a pair."""
     folder = ROOT / "conf" / "recipe" / paper
-    names = [name for name in (task, f"{task}_{model}") if (folder / f"{name}.yaml").is_file()]
+    names = [name for name in (task, model, f"{task}_{model}") if (folder / f"{name}.yaml").is_file()]
     return f"{paper}: " + (", ".join(f"`{name}`" for name in names) if names else "none, the task's values")

@@ -15,6 +15,7 @@ from timescales.config import folders, identity
 from timescales.training import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import matched
 import pages
 import pairs
 import sample_data
@@ -96,12 +97,13 @@ RECIPES = sorted(path.relative_to(paths.conf() / "recipe") for path in paths.con
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 def test_recipes_are_picked(recipe):
     paper, name = recipe.parts[0], recipe.stem
-    task = next(t for t in TASKS if name == t or name.startswith(f"{t}_"))
-    model = name.removeprefix(task).removeprefix("_") or "janet"  # a file for all models
-    if model == "janet" and recipe.with_stem(f"{task}_janet") in RECIPES:
-        model = "lstm"
-    cfg = config(f"paper={paper}", f"task={task}", f"model={model}" if name != f"{task}_janet" else "model=janet")
     said = OmegaConf.load(paths.conf() / "recipe" / recipe)
+    if name in MODELS:  # on every task
+        task, model, said = "copy", name, OmegaConf.create({"model": said})
+    else:
+        task = next(t for t in TASKS if name == t or name.startswith(f"{t}_"))
+        model = name.removeprefix(task).removeprefix("_") or "janet"  # a file for all models
+    cfg = config(f"paper={paper}", f"task={task}", f"model={model}")
     resolved = OmegaConf.merge(cfg, said)
     for group in said:
         for key in said[group]:
@@ -269,8 +271,7 @@ def test_constants_are_the_papers(pair):
 
 def test_constants_of_every_recipe_are_checked():
     tasks = {f"{pair.split('/')[0]}/{task}" for pair in SAID for task in TASKS if pair.split("/")[1].startswith(task)}
-    others = ("gru", "pgru", "janet", "elstm", "leaky", "mingru", "minlstm", "plscan", "lru", "exprnn", "rmc")
-    ours = {f"chien/{task}_{model}" for task in MATCHED for model in others} | {"chien/text8_mts"}
+    ours = {f"chien/ptb_char_{model}" for model in pairs.SCANS} | {"chien/text8_mts", "gu/lstm"}
     assert {recipe.with_suffix("").as_posix() for recipe in RECIPES} <= set(SAID) | tasks | ours
 
 
@@ -308,6 +309,24 @@ def test_sizes_match_the_parameters(task, made_up):
     found = {each.model: each.parameters for each in pairs.pairs(task, pages.command(task), MODELS)}
     assert found["lstm"] == MATCHED[task]
     assert all(count == pytest.approx(MATCHED[task], rel=0.01) for count in found.values())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", MATCHED)
+def test_no_other_number_of_units_is_nearer(task, made_up):
+    parameters, lstm = matched.counted(task)
+    for model, units in folders.matched()[task].items():
+        counts = {n: parameters(model, n) for n in (units - 2, units - 1, units, units + 1, units + 2)}
+        near = {n: count for n, count in counts.items() if count is not None}
+        assert min(near, key=lambda n: abs(near[n] - lstm.parameters)) == units, model
+
+
+def test_the_nearest_number_of_units_that_can_be_built():
+    def of_heads(units):
+        return units * units if units % 4 == 0 else None
+
+    assert [matched.nearest(of_heads, target) for target in (1, 200, 210, 2500)] == [4, 12, 16, 48]
+    assert matched.nearest(lambda units: 10 * units + 3, 64) == 6
 
 
 def test_what_no_paper_here_sets_is_as_published():

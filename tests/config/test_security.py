@@ -261,7 +261,7 @@ def test_the_shipped_configuration_reads_one_variable():
     found = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{oc\.env:(\w+)", p.read_text())}
     assert found == {"TIMESCALES_DATA"}
     resolvers = {word for p in paths.conf().rglob("*.yaml") for word in re.findall(r"\$\{([\w.]+):", p.read_text())}
-    assert resolvers <= {"oc.env", "run_dir", "if_paper", "lr_for"}
+    assert resolvers <= {"oc.env", "run_dir", "if_paper", "lr_for", "matched"}
 
 
 def test_the_record_holds_no_environment(train, tmp_path):

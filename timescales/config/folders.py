@@ -80,6 +80,12 @@ def learning_rates() -> dict[str, Any]:
     return {name: OmegaConf.select(OmegaConf.load(file), "lr") for name, file in _files("optimizer").items()}
 
 
+@functools.cache
+def matched() -> dict[str, dict[str, int]]:
+    """Of each task whose models have equal numbers of parameters, the units of each model (conf/matched.yaml)."""
+    return OmegaConf.to_container(OmegaConf.load(paths.conf() / "matched.yaml"))  # type: ignore[return-value]
+
+
 def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str], cfg: DictConfig) -> list[str]:
     """A line for each value of the user's own model that a recipe has replaced.
 
@@ -91,8 +97,11 @@ def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str],
     lines = []
     for recipe in (choices.get("recipe"), choices.get("recipe@_global_")):
         file = paths.conf() / "recipe" / f"{recipe}.yaml"
-        values = OmegaConf.select(OmegaConf.load(file), "model") if file.is_file() else None
-        for key, value in (values or {}).items():
+        if not file.is_file():
+            continue
+        said = OmegaConf.load(file)
+        for key in OmegaConf.select(said, "model", default={}):
+            value = OmegaConf.merge(cfg, said).model[key]
             mine = OmegaConf.select(OmegaConf.load(own), key)
             if mine not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
                 lines.append(

@@ -36,6 +36,7 @@ def register() -> None:
     ConfigStore.instance().store(name="base_config", node=BaseConfig)
     OmegaConf.register_new_resolver("if_paper", _if_paper, replace=True)
     OmegaConf.register_new_resolver("lr_for", _lr_for, replace=True)
+    OmegaConf.register_new_resolver("matched", _matched, replace=True)
 
 
 # Hydra lets no recipe choose an optimizer, because the recipe's own name depends on the paper. So a task chooses it.
@@ -53,6 +54,11 @@ def _lr_for(name: str, rate: float, *, _root_: DictConfig) -> float:
     if own is None:
         raise ConfigError(f"optimizer.name={chosen}: the learning rate here is for {name}; give optimizer.lr=...")
     return own
+
+
+def _matched(units: int, *, _root_: DictConfig) -> int:
+    """The units of the chosen model on the chosen task, so that all have as many parameters; `units` for the others."""
+    return folders.matched().get(_root_.task.name, {}).get(_root_.model.get("name"), units)
 
 
 def resolved(cfg: DictConfig) -> Config:
