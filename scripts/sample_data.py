@@ -12,11 +12,12 @@ import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import torch
 from torch import Tensor
+
+from timescales.tasks.data.images import Images
 
 DATA = "timescales.tasks.data"
 
@@ -67,7 +68,7 @@ def folder() -> Iterator[Path]:
             "cache.cache_dir": lambda: root / "cache",
             "imdb.tokenizer": lambda: str.split,
             "mnist.load": lambda *_: _digits(),
-            "cifar.load": lambda *_: (_pictures(), []),
+            "cifar.load": lambda *_: _pictures(),
         }
         for target, function in replaced.items():
             stack.enter_context(mock.patch(f"{DATA}.{target}", function))
@@ -131,14 +132,14 @@ def digit(number: int) -> Tensor:
     return image
 
 
-def _digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Images (N, 784) and labels (N,) for training and test."""
+def _digits() -> Images:
+    """Images, (N, 784)."""
     labels = torch.arange(40, dtype=torch.uint8) % 10
     images = torch.stack([digit(k) for k in labels.tolist()]).flatten(1)
-    return images, labels, images, labels
+    return Images(images, labels, images, labels, partial=[])
 
 
-def _pictures() -> SimpleNamespace:
+def _pictures() -> Images:
     """Coloured discs on a ground that becomes brighter, (N, 3, 1024) bytes; the label is the disc's size."""
     row, column = torch.meshgrid(torch.arange(32), torch.arange(32), indexing="ij")
     labels = torch.arange(40, dtype=torch.uint8) % 10
@@ -148,4 +149,4 @@ def _pictures() -> SimpleNamespace:
         disc = (row - 16) ** 2 + (column - 16) ** 2 < (3 + label) ** 2
         images.append(torch.where(disc, torch.tensor([220, 60, 40]).reshape(3, 1, 1), ground).flatten(1).byte())
     pictures = torch.stack(images)
-    return SimpleNamespace(train=pictures, train_labels=labels, test=pictures, test_labels=labels)
+    return Images(pictures, labels, pictures, labels, partial=[])

@@ -46,8 +46,7 @@ def write_ptb(root: Path) -> None:
 
 def load_mnist(root: Path) -> Any:
     """All arrays of MNIST, and whether a record would say that the images are others."""
-    arrays = mnist.load(root)
-    return *arrays, mnist.partial(arrays)
+    return mnist.load(root)
 
 
 def load_glove(root: Path) -> Any:

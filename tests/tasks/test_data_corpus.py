@@ -175,7 +175,7 @@ def test_a_gpu_pack_is_the_data_and_no_more_than_fits(tmp_path, monkeypatch, scr
     assert "left out, it does not fit: text8/text8 (0.2 MB)" in said
     assert planned == [["--out", str(pack / "plan.json"), "--without", "glove", "text8", "wt2", "imdb"]]
     assert (pack / "commit").read_text() == "0123456789 abc\n"
-    assert all(map(torch.equal, mnist.load(pack / "data"), mnist.load(here)))
+    assert all(map(torch.equal, mnist.load(pack / "data")[:4], mnist.load(here)[:4]))
     packed = {path.name: gzip.decompress(path.read_bytes()) for path in (pack / "data" / "ptb").iterdir()}
     assert packed == {f"{name}.gz": (here / "ptb" / name).read_bytes() for name in texts.PTB}
     assert sorted(path.name for path in (pack / "data").iterdir()) == ["MNIST", "ptb"]

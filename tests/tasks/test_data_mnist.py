@@ -18,9 +18,10 @@ from timescales.tasks.data.corpus import MissingData, data_root
 @pytest.mark.parametrize("folder", ["MNIST/raw", "mnist/raw", "mnist", "MNIST", "."])
 def test_idx_files_are_found_raw_or_gzipped(tmp_path, folder, suffix):
     write_mnist(tmp_path / folder, 30, 10, suffix)
-    images, labels, test_images, test_labels = mnist.load(tmp_path)
+    images, labels, test_images, test_labels, partial = mnist.load(tmp_path)
     assert (images.shape, labels.shape, test_images.shape, test_labels.shape) == ((30, 784), (30,), (10, 784), (10,))
     assert labels.tolist() == [k % 10 for k in range(30)]
+    assert "30 of 60,000 training images" in partial[0]
     assert images[:, 0].tolist() == list(range(30))
 
 
@@ -72,13 +73,16 @@ def test_damaged_gzip_files_are_named(tmp_path, change):
 
 
 def test_other_images_than_mnists_are_marked(tmp_path, monkeypatch):
-    arrays = mnist.load(write_mnist(tmp_path / "mnist", 30, 10).parent)
+    folder = write_mnist(tmp_path / "mnist", 30, 10)
+    *arrays, _ = mnist.load(tmp_path)
     held = mnist.digest(array.numpy() for array in arrays)
     counts = {"training images": 30, "test images": 10, "digest": held}
     monkeypatch.setattr(mnist, "CORPUS", dataclasses.replace(mnist.CORPUS, counts=counts))
-    assert mnist.partial(arrays) == []
-    arrays[1][29] += 1
-    (words,) = mnist.partial(arrays)
+    assert mnist.load(tmp_path).partial == []
+    labels = arrays[1].numpy()
+    labels[29] += 1
+    write_idx(folder / mnist.FILES[1], labels)
+    (words,) = mnist.load(tmp_path).partial
     assert words.startswith("MNIST subset: as long, with another content")
 
 

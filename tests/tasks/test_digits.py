@@ -96,7 +96,7 @@ def test_digits_at_full_size(tmp_path):
     root = data_root(None) if real else tmp_path
     if not real:
         write_mnist(tmp_path / "MNIST" / "raw", 60_000, 10_000)
-    images, labels, test_images, test_labels = mnist.load(root)
+    images, labels, test_images, test_labels, partial = mnist.load(root)
     assert images.shape == (60_000, 784)
     assert test_images.shape == (10_000, 784)
     assert images.dtype == labels.dtype == torch.uint8
@@ -105,6 +105,7 @@ def test_digits_at_full_size(tmp_path):
         assert hashlib.md5(data).hexdigest() == "6bbc9ace898e44ae57da46a324031adb"
         assert images.double().mean().item() / 255 == pytest.approx(REAL["mean"], abs=5.1e-5)
         assert images.double().std().item() / 255 == pytest.approx(REAL["sd"], abs=5.1e-5)
+    assert bool(partial) != real
     assert data[16:] == images.numpy().tobytes()
     expected = REAL if real else {k: [n % 10 for n in range(10)] for k in ("train", "test")}
     assert labels[:10].tolist() == expected["train"]

@@ -45,7 +45,7 @@ class LoopSettings:
     max_epochs: int = 100
     max_steps: int | None = None
     eval_every: int | None = None
-    clip_norm: float | None = None
+    clip_norm: float | None = None  # what counts as absent in an id; conf/config.yaml has the default
     patience: int | None = None
     checkpoint_every: float = 60
     max_eval_batches: int | None = None

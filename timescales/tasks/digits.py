@@ -48,11 +48,11 @@ class Digits(Pixels):
         check_choice("permutation", permutation, ("none", "bit_reversal", "random"))
         if length is not None and not 1 <= length <= PIXELS:
             raise ValueError(f"length must lie between 1 and {PIXELS}, the pixels of an image; not {length}")
-        images, labels, test_images, test_labels = mnist.load(data_root)
+        images = mnist.load(data_root)
         order = pixel_order(permutation, permutation_seed)[:length]
         super().__init__(
             "MNIST",
-            (images[:, order, None], labels, test_images[:, order, None], test_labels),
+            images._replace(train=images.train[:, order, None], test=images.test[:, order, None]),
             batch_size=batch_size,
             train_size=train_size,
             valid_size=valid_size,
@@ -60,7 +60,6 @@ class Digits(Pixels):
             seed=seed,
             device=device,
         )
-        self.partial = mnist.partial((images, labels, test_images, test_labels))
 
 
 def pixel_order(permutation: str, seed: int = 0) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
+from timescales.tasks.data.images import Images
 from timescales.tasks.task import Batch, Spec, Task, sizes_within
 
 CLASSES = 10
@@ -18,14 +18,14 @@ class Pixels(Task):
     The last valid_size training images are for validation. Training images are shuffled in every epoch.
 
     name: the data set, for error messages.
-    images: training images (N, S, I) and labels (N,), test images and labels, all uint8.
+    images: (N, S, I) each.
     train_size, test_size: None takes all images that there are.
     """
 
     def __init__(
         self,
         name: str,
-        images: tuple[Tensor, Tensor, Tensor, Tensor],
+        images: Images,
         *,
         batch_size: int,
         train_size: int | None,
@@ -34,9 +34,10 @@ class Pixels(Task):
         seed: int,
         device: str,
     ) -> None:
-        train, labels, test, test_labels = images
+        train, labels, test, test_labels, partial = images
         sizes = sizes_within(name, "images", len(train), len(test), train_size, valid_size, test_size)
         super().__init__(batch_size=batch_size, seed=seed, device=device, **sizes)
+        self.partial = partial
         first_valid = len(train) - valid_size
         splits = {
             "train": (train[: self.size("train")], labels[: self.size("train")]),

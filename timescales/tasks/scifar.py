@@ -43,10 +43,10 @@ class SCIFAR(Pixels):
         device: str = "cpu",
         data_root: str | None = None,
     ) -> None:
-        images, partial = cifar.load(data_root, allow_partial)
+        images = cifar.load(data_root, allow_partial)
         super().__init__(
             "CIFAR-10",
-            (images.train.mT, images.train_labels, images.test.mT, images.test_labels),
+            images._replace(train=images.train.mT, test=images.test.mT),
             batch_size=batch_size,
             train_size=train_size,
             valid_size=valid_size,
@@ -54,7 +54,6 @@ class SCIFAR(Pixels):
             seed=seed,
             device=device,
         )
-        self.partial = partial
         self.mean, self.sd = (torch.tensor(values, device=self.device) for values in (MEAN, SD))
 
     def batch(self, split: str, epoch: int, step: int, first: int, end: int) -> Batch:

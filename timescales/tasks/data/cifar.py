@@ -6,36 +6,29 @@ import io
 import os
 import pickle
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from timescales.tasks.data.corpus import Corpus, whole
+from timescales.tasks.data.images import Images
 from timescales.tasks.data.places import File, Layout, Named
 
 ARCHIVE = "cifar-10-python.tar.gz"
 TRAIN, TEST = [f"data_batch_{k}" for k in range(1, 6)], ["test_batch"]
 
 
-class Images(NamedTuple):
-    """uint8: images (N, 3, 1024), the channels red, green and blue, pixels row by row from the top; labels (N,)."""
+def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Images:
+    """The images, (N, 3, 1024): the channels red, green and blue, pixels row by row from the top.
 
-    train: Tensor
-    train_labels: Tensor
-    test: Tensor
-    test_labels: Tensor
-
-
-def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> tuple[Images, list[str]]:
-    """The images, and what `Corpus.check` says of them. root: see `data_root`.
-
-    Raises MissingData if they are not there and cannot be downloaded, ValueError if they are damaged or incomplete.
+    root: see `data_root`. Raises MissingData if they are not there and cannot be downloaded, ValueError if they are
+    damaged or incomplete.
     """
     path = CORPUS.locate(root)
     images = read(path)
-    return images, CORPUS.check(path, _count(images), allow_partial)
+    return images._replace(partial=CORPUS.check(path, _count(images), allow_partial))
 
 
 def read(path: Path) -> Images:
@@ -44,7 +37,7 @@ def read(path: Path) -> Images:
     (train, train_labels), (test, test_labels) = (
         [torch.cat(tensors) for tensors in zip(*part, strict=True)] for part in (batches[:-1], batches[-1:])
     )
-    return Images(train, train_labels, test, test_labels)
+    return Images(train, train_labels, test, test_labels, partial=[])
 
 
 class _Plain(pickle.Unpickler):

@@ -35,10 +35,16 @@ class Reviews(NamedTuple):
     labels: Tensor
 
 
-def load(
-    root: str | os.PathLike | None = None, allow_partial: bool = False
-) -> tuple[list[str], dict[str, Reviews], list[str]]:
-    """All types (distinct tokens) in alphabetical order, the reviews of "train" and "test", and `Corpus.check`'s lines.
+class Collection(NamedTuple):
+    """types: the distinct tokens in alphabetical order. reviews: of "train" and "test". partial: see `Corpus.check`."""
+
+    types: list[str]
+    reviews: dict[str, Reviews]
+    partial: list[str]
+
+
+def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> Collection:
+    """All reviews as tokens.
 
     Tokens are spaCy's, in the case of the text. The order of the reviews depends on their text alone, not on the files.
     The first call takes a minute; the tokens are kept in the user's cache. root: see `data_root`.
@@ -52,7 +58,7 @@ def load(
     content = cached("imdb", key, lambda: _tokens(path))
     reviews = {split: Reviews(*(content[split][field] for field in Reviews._fields)) for split in SPLITS}
     counts = {f"{split} reviews": len(reviews[split].labels) for split in SPLITS}
-    return content["types"], reviews, CORPUS.check(path, counts, allow_partial)
+    return Collection(content["types"], reviews, CORPUS.check(path, counts, allow_partial))
 
 
 def read(path: Path) -> dict[str, list[tuple[int, str]]]:

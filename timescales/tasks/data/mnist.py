@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from timescales.tasks.data.corpus import Corpus, digest
+from timescales.tasks.data.images import Images
 from timescales.tasks.data.places import File, Layout, Named
 
 FILES = (
@@ -21,17 +21,19 @@ FILES = (
 )
 
 
-def load(root: str | os.PathLike | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Training images (N, 784) and labels (N,), then test images and labels, all uint8.
+def load(root: str | os.PathLike | None = None) -> Images:
+    """The images, (N, 784) each. Other images of digits in MNIST's format are taken, too, and marked as partial.
 
     root: see `data_root`. Raises MissingData, with the places searched, if the files are not there and cannot be
     downloaded, and ValueError for a file that is damaged or not MNIST's.
     """
-    return read(CORPUS.locate(root))
+    path = CORPUS.locate(root)
+    images = read(path)
+    return images._replace(partial=CORPUS.check(path, _count(images), allow_partial=True))
 
 
-def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `load` returns, from a folder or archive. Raises ValueError for a bad file."""
+def read(path: Path) -> Images:
+    """The images of a folder or archive, complete or not. Raises ValueError for a bad file."""
     files = CORPUS.files(path)
     arrays = [read_bytes(file) for file in files]
     for images, labels, file in ((arrays[0], arrays[1], files[0]), (arrays[2], arrays[3], files[2])):
@@ -39,7 +41,7 @@ def read(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             wrong = f"{images.shape} images with {labels.shape} labels are not MNIST's"
             raise ValueError(f"{file.name}: {wrong}: {CORPUS.again}")
     train, train_labels, test, test_labels = (torch.from_numpy(array) for array in arrays)
-    return train.flatten(1), train_labels, test.flatten(1), test_labels
+    return Images(train.flatten(1), train_labels, test.flatten(1), test_labels, partial=[])
 
 
 def read_bytes(file: File) -> np.ndarray:
@@ -69,15 +71,10 @@ def _download(base: Path) -> None:
     MNIST(str(base), train=True, download=True)
 
 
-def partial(arrays: tuple[Tensor, ...]) -> list[str]:
-    """What `Corpus.check` says of images and labels as `load` returns them; nothing if they are MNIST's."""
-    return CORPUS.check(Path(), _count(arrays), allow_partial=True)
-
-
-def _count(arrays: tuple[Tensor, ...]) -> dict[str, int | str]:
-    images, _, test_images, _ = arrays
+def _count(images: Images) -> dict[str, int | str]:
+    *arrays, _ = images
     content = digest(array.numpy() for array in arrays)
-    return {"training images": len(images), "test images": len(test_images), "digest": content}
+    return {"training images": len(images.train), "test images": len(images.test), "digest": content}
 
 
 CORPUS = Corpus(
