@@ -10,7 +10,7 @@ the graph engine is written once and read once), or its operations over the meas
 is larger. Peak MiB is all the memory that a variant holds during a step, including weights and inputs.
 
 Writes results/bench/<gpu>.csv and .md after every part, or $OUT/<gpu>.csv and .md where that is set, and
-timescales/nn/engine/measured.csv for engine="auto".
+timescales/nn/engine/gpu/measured.csv for engine="auto".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from bench_variants import Config  # noqa: E402
 from torch.profiler import ProfilerActivity  # noqa: E402
 
 from timescales.files import write_atomic  # noqa: E402
-from timescales.nn.engine import choice, programs  # noqa: E402
+from timescales.nn.engine.gpu import choice, programs  # noqa: E402
 
 RMC_CONFIG = Config(33, 128, 28, 128)  # Control of length 2 and nesting 2, two memories of 64
 Variant = tuple[str, str]  # name and precision

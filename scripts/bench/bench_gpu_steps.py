@@ -11,7 +11,8 @@ from bench_variants import Config
 from torch import Tensor, nn
 
 from timescales import GRU, LSTM, PLSTM, RMC, RNN, URLSTM, GatedRNN
-from timescales.nn.engine import buffers, emit_triton, equations, graph, loops, pointwise, programs
+from timescales.nn.engine import equations
+from timescales.nn.engine.gpu import buffers, emit_triton, graph, loops, pointwise, programs
 
 SEEDS = 5  # as many as most tables have; they are trained together
 UNIT = "nn.LSTM"

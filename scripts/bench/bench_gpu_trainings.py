@@ -13,7 +13,7 @@ from bench_variants import endless_run
 from torch.optim import Optimizer
 
 from timescales.config import compose, identity
-from timescales.nn.engine import programs
+from timescales.nn.engine.gpu import programs
 from timescales.training import build, loop, optimizers, stack
 from timescales.training.run import TrainingRun
 

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from timescales import RNN, Cell
 from timescales.nn import cells, engine
-from timescales.nn.engine import fused, graph
+from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.gpu import graph
 from timescales.training.awd import run_with_resets
 
 S, B, I, H = 5, 3, 2, 4  # noqa: E741
@@ -240,7 +241,7 @@ def test_a_mask_of_floats_has_no_gradient():
 def test_addresses_are_taken_where_they_are_checked():
     """`recorder.py` compares addresses, and reads none."""
     folder = ROOT / "timescales" / "nn" / "engine"
-    found = {file.name for file in folder.glob("*.py") if ".data_ptr()" in file.read_text()}
+    found = {file.name for file in folder.rglob("*.py") if ".data_ptr()" in file.read_text()}
     assert found == {"kernel.py", "recorder.py"}
     assert (folder / "kernel.py").read_text().count(".data_ptr()") == 1
 

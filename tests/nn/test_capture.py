@@ -20,10 +20,11 @@ from engine_cases import (
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales.nn.cells import Cell
 from timescales.nn.cells.gates import cumax
-from timescales.nn.engine import eager, graph, pointwise, programs
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.loops import loop_backward, loop_forward
+from timescales.nn.engine.gpu import graph, pointwise, programs
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ import timescales.nn.cells
 from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import engine as engines
 from timescales.nn.cells import LSTMCell
-from timescales.nn.engine import choice, cudnn, eager, graph
+from timescales.nn.engine import eager
+from timescales.nn.engine.gpu import choice, cudnn, graph
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,10 @@ from timescales import GRU, LSTM, PLSTM, URLSTM, GatedRNN, paths
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, graph, programs
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import graph, programs
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.tasks import Copy
 from timescales.training import build
 from timescales.training.model import SequenceModel

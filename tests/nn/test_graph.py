@@ -29,9 +29,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from timescales import LSTM, PLSTM, RNN, GatedRNN
 from timescales.nn.cells import LSTMCell, PLSTMCell
-from timescales.nn.engine import eager, emit_triton, graph, pointwise, triton_kernels
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import emit_triton, graph, pointwise, triton_kernels
+from timescales.nn.engine.gpu.buffers import Buffers
 
 
 @pytest.fixture(autouse=True)

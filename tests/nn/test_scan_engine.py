@@ -11,7 +11,8 @@ from torch import Tensor
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import equations, fused, shared_library
+from timescales.nn.engine import equations
+from timescales.nn.engine.cpu import fused, shared_library
 
 KINDS = ("mingru", "minlstm", "plscan", "lru")
 # (S, B, I, H): less than a vector; several chunks of steps; more sequences than a chunk has; several vectors of inputs;

@@ -17,10 +17,11 @@ from torch.nn.functional import softplus
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import buffers, emit_scan, emit_triton, graph, loops, scalar, scan
+from timescales.nn.engine import scalar
 from timescales.nn.engine.affine import affine, affine_or_reason
 from timescales.nn.engine.bounds import bounds
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import buffers, emit_scan, emit_triton, graph, loops, scan
 
 KINDS = ("mingru", "minlstm", "plscan", "plscan_fixed_p", "lru")
 

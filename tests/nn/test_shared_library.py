@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from timescales import LSTM, PLSTM
-from timescales.nn.engine import compiler as compilers
-from timescales.nn.engine import shared_library
+from timescales.nn.engine.cpu import compiler as compilers
+from timescales.nn.engine.cpu import shared_library
 
 RUN = """
 import sys

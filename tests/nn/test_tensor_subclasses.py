@@ -14,7 +14,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager
+from timescales.nn.engine.cpu import fused
 
 
 @pytest.fixture(autouse=True)

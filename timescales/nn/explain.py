@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from timescales.nn import engine
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.affine import affine_or_reason
-from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
 from timescales.nn.engine.recorder import NotTraceable

@@ -19,7 +19,8 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map, tree_map_only
 
 from timescales.nn import engine
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager
+from timescales.nn.engine.cpu import fused
 from timescales.tasks import Batch
 from timescales.training.model import Output, SequenceModel, State
 

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import arguments, choice, cudnn, eager, equations, fused
+from timescales.nn.engine import arguments, eager, equations
+from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
@@ -75,7 +77,7 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
-        from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
+        from timescales.nn.engine.gpu import graph  # it imports Triton, which only a GPU needs
 
         found = reason or equations.known(cell, timed)
         reason = reason or graph.unsupported_reason(cell, x, timed, found)
@@ -125,7 +127,7 @@ def pick_on_gpu(
     cell: Cell, x: Tensor, masked: bool, timed: bool = False, found: equations.Equations | str | None = None
 ) -> Engine:
     """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
-    from timescales.nn.engine import graph
+    from timescales.nn.engine.gpu import graph
 
     if 0 in x.shape:
         return eager.run

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.nn.engine import emit_triton
-from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.loops import loop_backward, loop_forward
+from timescales.nn.engine.gpu import emit_triton
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
 
 LIVE = 2
 KEPT = 64

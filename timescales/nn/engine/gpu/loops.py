@@ -10,8 +10,8 @@ from types import ModuleType
 
 import torch
 
-from timescales.nn.engine import emit_scan, emit_triton, pointwise, scan
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu import emit_scan, emit_triton, pointwise, scan
+from timescales.nn.engine.gpu.buffers import Buffers
 
 
 def uses_triton(b: Buffers) -> bool:

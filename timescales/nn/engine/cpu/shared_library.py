@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from timescales.nn.engine import compiler
-from timescales.nn.engine.compiler import BuildError
+from timescales.nn.engine.cpu import compiler
+from timescales.nn.engine.cpu.compiler import BuildError
 
 LOOP = Path(__file__).with_name("loop.cpp")
 SCAN = Path(__file__).with_name("scan.cpp")  # the loop of cells without recurrent weights

@@ -35,10 +35,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_triton, equations, programs, triton_kernels, watch
+from timescales.nn.engine import eager, equations, watch
 from timescales.nn.engine.affine import affine
-from timescales.nn.engine.buffers import Buffers
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.gpu import emit_triton, programs, triton_kernels
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp, saved_tensors_have_hooks
 from timescales.nn.engine.trial import TOLERANCE, difference
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.engine.affine import Matrix, entries
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.scalar import Node, evaluate
 
 

@@ -21,8 +21,11 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_cpp, equations, shared_library, trial
-from timescales.nn.engine.compiler import BuildError
+from timescales.nn.engine import eager, equations, trial
+from timescales.nn.engine.cpu import emit_cpp, shared_library
+from timescales.nn.engine.cpu.compiler import BuildError
+from timescales.nn.engine.cpu.shared_library import Problem
+from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.kernel import (
     Named,
@@ -34,8 +37,6 @@ from timescales.nn.engine.kernel import (
     no_jvp,
     saved_tensors_have_hooks,
 )
-from timescales.nn.engine.shared_library import Problem
-from timescales.nn.engine.workspace import Workspace
 
 
 class Program(NamedTuple):

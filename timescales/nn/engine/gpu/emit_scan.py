@@ -9,11 +9,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Sequence
 
-from timescales.nn.engine import emit_triton
 from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entries
-from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.emit_triton import BLOCK, columns_of, legend, loads, places_of, statements
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.gpu import emit_triton
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.emit_triton import BLOCK, columns_of, legend, loads, places_of, statements
 from timescales.nn.engine.scalar import Graph, Node
 
 _texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.scalar import Node, evaluate
 
 

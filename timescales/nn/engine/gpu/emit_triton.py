@@ -22,8 +22,8 @@ from typing import Any
 
 from torch import Tensor
 
-from timescales.nn.engine.buffers import Buffers, is_zero
 from timescales.nn.engine.equations import Block, Equations
+from timescales.nn.engine.gpu.buffers import Buffers, is_zero
 from timescales.nn.engine.scalar import Graph, Node, in_order, schedule
 
 BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
@@ -32,7 +32,7 @@ SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants fo
 HEADER = """\
 import triton.language as tl
 
-from timescales.nn.engine.triton_kernels import (
+from timescales.nn.engine.gpu.triton_kernels import (
     both_sigmoids, cosine, exp_minus_one, jit_scan, jit_step, load, log_one_plus, positions, power, sigmoid, sign, sine,
     tanh,
 )

@@ -15,7 +15,7 @@ from torch import Tensor
 from timescales.nn.cells import LSTMCell
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
-from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
 
 
