@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from timescales.nn.engine.equations import KINDS, Equations
-from timescales.nn.engine.scalar import Node, schedule
+from timescales.nn.engine.render import Language, statements
+from timescales.nn.engine.scalar import Node
 
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-COMPARED = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-LOGIC = {"and": "&", "or": "|"}
-FUNCTIONS = {
-    "abs": "absolute",
-    "sign": "sign",
-    "sqrt": "square_root",
-    "exp": "exp_of",
-    "expm1": "exp_minus_one",
-    "log": "logarithm",
-    "log1p": "log_one_plus",
-    "sigmoid": "sigmoid",
-    "tanh": "hyperbolic_tangent",
-    "sin": "sine",
-    "cos": "cosine",
-    "erf": "error_function",
-    "floor": "round_down",
-    "pow": "power",
-    "max": "maximum",
-    "min": "minimum",
+OPERATIONS = {  # functions on vectors are those of vectors.h
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "neg": "-{a}",
+    "gt": "{A} > {B}",
+    "ge": "{A} >= {B}",
+    "lt": "{A} < {B}",
+    "le": "{A} <= {B}",
+    "eq": "{A} == {B}",
+    "ne": "{A} != {B}",
+    "and": "{a} & {b}",
+    "or": "{a} | {b}",
+    "not": "~{a}",
+    "select": "select({a}, {B}, {C})",
+    "abs": "absolute({A})",
+    "sign": "sign({A})",
+    "sqrt": "square_root({A})",
+    "exp": "exp_of({A})",
+    "expm1": "exp_minus_one({A})",
+    "log": "logarithm({A})",
+    "log1p": "log_one_plus({A})",
+    "sigmoid": "sigmoid({A})",
+    "tanh": "hyperbolic_tangent({A})",
+    "sin": "sine({A})",
+    "cos": "cosine({A})",
+    "erf": "error_function({A})",
+    "floor": "round_down({A})",
+    "pow": "power({A}, {B})",
+    "max": "maximum({A}, {B})",
+    "min": "minimum({A}, {B})",
 }
 
 
@@ -80,49 +93,8 @@ def _choice(values: Sequence[int], name: str = "block") -> str:
     return " : ".join(f"{name} == {k} ? {v}" for k, v in enumerate(values[:-1])) + f" : {values[-1]}"
 
 
-def _statements(results: Sequence[Node], inputs: Mapping[Node, str], targets: Iterable[str]) -> list[str]:
-    """Statements that compute the results and assign them to the targets."""
-    names = dict(inputs)
-    lines = []
-    for node, opposite in schedule(results, inputs):
-        names[node] = name = f"v{len(names)}"
-        if opposite is None:
-            lines.append(f"{'Mask' if node.is_boolean else 'Vec'} {name} = {_expression(node, names)};")
-        else:
-            names[opposite] = f"v{len(names)}"
-            lines.append(f"Vec {name}, {names[opposite]};")
-            lines.append(f"both_sigmoids({_operand(node.args[0], names)}, {name}, {names[opposite]});")
-    for node, target in zip(results, targets, strict=True):
-        lines.append(f"{target} = {_vector(node, names)};")
-    return [f"        {line}" for line in lines]
-
-
-def _expression(node: Node, names: Mapping[Node, str]) -> str:
-    operands = [_operand(a, names) for a in node.args]
-    if node.op == "neg":
-        return f"-{operands[0]}"
-    if node.op == "not":
-        return f"~{operands[0]}"
-    if node.op in OPERATORS:
-        if all(a.op == "constant" for a in node.args):
-            operands[0] = _vector(node.args[0], names)
-        return f"{operands[0]} {OPERATORS[node.op]} {operands[1]}"
-    if node.op in LOGIC:
-        return f"{operands[0]} {LOGIC[node.op]} {operands[1]}"
-    vectors = [_vector(a, names) for a in node.args]
-    if node.op in COMPARED:
-        return f"{vectors[0]} {COMPARED[node.op]} {vectors[1]}"
-    if node.op == "select":
-        return f"select({', '.join([operands[0], *vectors[1:]])})"
-    return f"{FUNCTIONS[node.op]}({', '.join(vectors)})"
-
-
-def _operand(node: Node, names: Mapping[Node, str]) -> str:
-    return literal(node.value) if node.op == "constant" else names[node]
-
-
-def _vector(node: Node, names: Mapping[Node, str]) -> str:
-    return f"spread_vec({literal(node.value)})" if node.op == "constant" else names[node]
+def _statements(results: Sequence[Node], inputs: Mapping[Node, str], targets: Sequence[str]) -> list[str]:
+    return [f"        {line}" for line in statements(CPP, results, inputs, targets)]
 
 
 def literal(value: float) -> str:
@@ -133,3 +105,14 @@ def literal(value: float) -> str:
         return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
     text = f"{value:.9g}"
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+
+
+CPP = Language(
+    OPERATIONS,
+    literal,
+    vector="spread_vec({})",
+    define="Vec {name} = {value};",
+    define_truth="Mask {name} = {value};",
+    both="Vec {name}, {opposite};\nboth_sigmoids({value}, {name}, {opposite});",
+    assign="{name} = {value};",
+)

@@ -22,9 +22,11 @@ from typing import Any
 
 from torch import Tensor
 
+from timescales.nn.engine import render
 from timescales.nn.engine.equations import Block, Equations
 from timescales.nn.engine.gpu.buffers import Buffers, is_zero
-from timescales.nn.engine.scalar import Graph, Node, in_order, schedule
+from timescales.nn.engine.render import Language
+from timescales.nn.engine.scalar import Graph, Node, in_order
 
 BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
 SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
@@ -38,24 +40,38 @@ from timescales.nn.engine.gpu.triton_kernels import (
 )
 """
 
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
-OPERATORS |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-EXTREMES = {"max": ">", "min": "<"}  # a > b ? a : b and a < b ? a : b, so b if one is NaN
-FUNCTIONS = {
-    "abs": "tl.abs",
-    "sign": "sign",
-    "sqrt": "tl.sqrt",
-    "exp": "tl.exp",
-    "expm1": "exp_minus_one",
-    "log": "tl.log",
-    "log1p": "log_one_plus",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "sin": "sine",
-    "cos": "cosine",
-    "erf": "tl.erf",
-    "floor": "tl.floor",
-    "pow": "power",
+OPERATIONS = {
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "neg": "-{a}",
+    "gt": "{a} > {b}",
+    "ge": "{a} >= {b}",
+    "lt": "{a} < {b}",
+    "le": "{a} <= {b}",
+    "eq": "{a} == {b}",
+    "ne": "{a} != {b}",
+    "and": "{a} & {b}",
+    "or": "{a} | {b}",
+    "not": "~{a}",
+    "select": "tl.where({a}, {b}, {c})",
+    "abs": "tl.abs({A})",
+    "sign": "sign({A})",
+    "sqrt": "tl.sqrt({A})",
+    "exp": "tl.exp({A})",
+    "expm1": "exp_minus_one({A})",
+    "log": "tl.log({A})",
+    "log1p": "log_one_plus({A})",
+    "sigmoid": "sigmoid({A})",
+    "tanh": "tanh({A})",
+    "sin": "sine({A})",
+    "cos": "cosine({A})",
+    "erf": "tl.erf({A})",
+    "floor": "tl.floor({A})",
+    "pow": "power({A}, {B})",
+    "max": "tl.where({a} > {b}, {a}, {b})",  # b if one is NaN, as in C++
+    "min": "tl.where({a} < {b}, {a}, {b})",
 }
 
 _texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
@@ -208,42 +224,7 @@ def statements(
     """Statements that compute the results and assign them to the targets. given: other names of inputs."""
     names = {node: name for node, (name, _) in _inputs(e).items()}
     names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
-    names |= given or {}
-    lines: list[str] = []
-    for node, opposite in schedule(results, names):
-        names[node] = name = f"x{len(lines)}"
-        if opposite is None:
-            lines.append(f"{name} = {_expression(node, names)}")
-        else:
-            names[opposite] = f"opposite{len(lines)}"
-            lines.append(f"{name}, {names[opposite]} = both_sigmoids({_operand(node.args[0], names)})")
-    lines += [f"{target} = {_tensor(node, names)}" for node, target in zip(results, targets, strict=True)]
-    return lines
-
-
-def _expression(node: Node, names: Mapping[Node, str]) -> str:
-    a, *others = (_operand(argument, names) for argument in node.args)
-    if all(argument.op == "constant" for argument in node.args):
-        a = _tensor(node.args[0], names)
-    if node.op == "neg":
-        return f"-{a}"
-    if node.op == "not":
-        return f"~{a}"
-    if node.op == "select":
-        return f"tl.where({', '.join([a, *others])})"
-    if node.op in EXTREMES:
-        return f"tl.where({a} {EXTREMES[node.op]} {others[0]}, {a}, {others[0]})"
-    if node.op in OPERATORS:
-        return f"{a} {OPERATORS[node.op]} {others[0]}"
-    return f"{FUNCTIONS[node.op]}({', '.join(_tensor(argument, names) for argument in node.args)})"
-
-
-def _operand(node: Node, names: Mapping[Node, str]) -> str:
-    return literal(node.value) if node.op == "constant" else names[node]
-
-
-def _tensor(node: Node, names: Mapping[Node, str]) -> str:
-    return f"tl.full([BLOCK], {literal(node.value)}, tl.float32)" if node.op == "constant" else names[node]
+    return render.statements(TRITON, results, names | dict(given or {}), targets)
 
 
 def literal(value: float) -> str:
@@ -252,3 +233,6 @@ def literal(value: float) -> str:
     if not math.isfinite(value):
         return f'float("{value}")'
     return repr(value if abs(value) >= SMALLEST else math.copysign(0.0, value))
+
+
+TRITON = Language(OPERATIONS, literal, vector="tl.full([BLOCK], {}, tl.float32)", temporary="x")
