@@ -56,6 +56,16 @@ def test_one_module_imports_private_names_of_hydra():
     assert found == ["hydra_internals.py"]
 
 
+PRIVATE = re.compile(r"\btorch(\.\w+)*(\.| import )_[A-Za-z]|\._(schema|overloadpacket|is_zerotensor|input_metadata)\b")
+
+
+def test_one_module_uses_private_names_of_torch():
+    assert [path.name for path in MODULES if PRIVATE.search(path.read_text())] == ["torch_private.py"]
+    assert all(
+        map(PRIVATE.search, ("torch._C.f", "from torch.utils import _pytree", "from torch.utils._pytree import x"))
+    )
+
+
 DASHBOARDS = {
     "wandb_run.py": ("wandb", "wandb_workspaces"),
     "tensorboard_run.py": ("tensorboard", "torch.utils.tensorboard"),
@@ -104,12 +114,17 @@ def modules_imported_by(folder):
 
 def test_cells_know_no_engine_and_no_layer():
     allowed = ("timescales.nn.cells", "timescales.nn.inits", "timescales.nn.stacked", "timescales.errors")
+    allowed += ("timescales.torch_private",)
     assert [found for found in modules_imported_by("nn/cells") if not found[1].startswith(allowed)] == []
 
 
 def test_engines_know_cells_files_and_errors_only():
     allowed = ("timescales.nn.cells", "timescales.nn.engine", "timescales.nn.stacked")
-    allowed += ("timescales.files", "timescales.errors")  # ConfigError is the error that every package may raise
+    allowed += (
+        "timescales.torch_private",
+        "timescales.files",
+        "timescales.errors",
+    )  # ConfigError is the error that every package may raise
     modules = [(path, name) for path, name in modules_imported_by("nn/engine") if name != "timescales.nn"]
     assert [found for found in modules if not found[1].startswith(allowed)] == []
 

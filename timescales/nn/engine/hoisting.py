@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine.recorder import READ, Cumax, NotTraceable, OnParameters, Recorder
 from timescales.nn.engine.scalar import Node
 from timescales.nn.engine.watch import Watch
+from timescales.torch_private import tree_flatten, tree_map
 
 
 @dataclasses.dataclass(frozen=True)

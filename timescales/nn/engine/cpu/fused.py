@@ -35,8 +35,8 @@ from timescales.nn.engine.kernel import (
     check_shape,
     in_memory,
     no_jvp,
-    saved_tensors_have_hooks,
 )
+from timescales.torch_private import saved_tensors_have_hooks
 
 
 class Program(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales import torch_private
 from timescales.nn.cells import LSTMCell
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
@@ -69,7 +70,7 @@ def run(
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         # "weights are not part of single contiguous chunk": they are computed for this call.
         warnings.simplefilter("ignore", UserWarning)
-        output, h, c = torch._VF.lstm(
+        output, h, c = torch_private.lstm(
             x,
             (before_h.contiguous().unsqueeze(0), before_c.contiguous().unsqueeze(0)),
             parameters,

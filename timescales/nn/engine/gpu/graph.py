@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, watch
@@ -40,8 +39,9 @@ from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import emit_triton, programs, triton_kernels
 from timescales.nn.engine.gpu.buffers import Buffers
-from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp, saved_tensors_have_hooks
+from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.nn.engine.trial import TOLERANCE, difference
+from timescales.torch_private import saved_tensors_have_hooks, tree_map_only
 
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients

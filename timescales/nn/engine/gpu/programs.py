@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales import torch_private
 from timescales.nn.engine.gpu import emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
@@ -112,10 +113,9 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
                 raise
     except BaseException as error:
         if torch.__version__ < "2.12":  # a TorchVersion, which compares by numbers
-            # The allocator still expects the failed capture, and would not return any memory.
             _failed_graphs.append(graph)
             with contextlib.suppress(Exception):
-                torch._C._cuda_endAllocateToPool(device.index, pool)
+                torch_private.end_failed_capture(device, pool)
         # The end of the capture also raises an error, but it only says that the capture failed.
         raise (cause or error) from None
     return graph
