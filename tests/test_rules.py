@@ -83,6 +83,38 @@ def test_one_module_imports_each_dashboard(module):
     assert [path.name for path in [*MODULES, *PLUGINS, ROOT / "train.py"] if uses(path)] == [module]
 
 
+MUTABLE = {"dict", "list", "set", "Counter", "defaultdict", "deque", "WeakKeyDictionary"}  # what makes such an object
+
+
+def module_state():
+    """Each name at the level of a module that stands for an object made empty, to be filled later."""
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            empty = value is not None and ast.unparse(value) in ("{}", "[]")
+            made = isinstance(value, ast.Call) and not value.args and ast.unparse(value.func).split(".")[-1] in MUTABLE
+            if empty or made:
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                yield f"{path.relative_to(PACKAGE)}:{ast.unparse(target)}"
+
+
+def test_what_modules_keep_is_listed():
+    """`nn/engine/kept.py` says what its engines keep, and for how long."""
+    assert sorted(module_state()) == [
+        "config/folders.py:_own",
+        "nn/engine/cpu/compiler.py:FAILED",
+        "nn/engine/cpu/shared_library.py:LOADED",
+        "nn/engine/equations.py:KNOWN",
+        "nn/engine/gpu/graph.py:POOLS",
+        "nn/engine/gpu/programs.py:FAILED",
+        "nn/engine/gpu/programs.py:WARMED",
+        "nn/engine/kept.py:SAID",
+        "nn/engine/kept.py:TRIED",
+        "runs/wandb_run.py:_unreached",
+    ]
+    assert not [path for path in MODULES if re.search(r"^\s+global ", path.read_text(), re.M)]
+
+
 LIGHT = ["__init__.py", "cli.py", "errors.py", "paths.py", "files.py", "config", "papers"]
 LIGHT += [f"experiment/{name}.py" for name in ("__init__", "experiment", "plan", "queue", "execute")]
 LIGHT += [f"runs/{name}.py" for name in ("__init__", "record", "lock", "found", "store", "metrics", "provenance")]

@@ -20,7 +20,7 @@ from engine_cases import (
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales.nn.cells import Cell
 from timescales.nn.cells.gates import cumax
-from timescales.nn.engine import eager
+from timescales.nn.engine import eager, kept
 from timescales.nn.engine.equations import of_cell
 from timescales.nn.engine.gpu import graph, pointwise, programs
 from timescales.nn.engine.gpu.buffers import Buffers
@@ -65,7 +65,7 @@ def standing_in(monkeypatch, recording):
         ("graph_pool_handle", lambda: (0, 1)),
     ):
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(programs, "_warmed", set())
+    monkeypatch.setattr(programs, "WARMED", set())
     programs.side_stream.cache_clear()
 
 
@@ -145,7 +145,7 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
         torch.backends.cuda.matmul.fp32_precision = precision
         assert precision in programs.settings(torch.device("cpu"))
         cell = PLSTM(3, 4).layers[0]
-        monkeypatch.setattr(graph, "_trials", {})
+        monkeypatch.setattr(kept, "TRIED", {})
         assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
@@ -176,13 +176,13 @@ def captured(monkeypatch):
 
 @pytest.mark.parametrize("name", ["plstm", "gated_lstm_om_4", "zoneout"])
 def test_the_trial_is_captured(name, captured, monkeypatch):
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     model = GatedRNN(3, 8, zoneout_h=0.3) if name == "zoneout" else cell_models.model(name, 3, 8)
     cell = model.layers[0]
     for _ in range(2):
         assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     assert captured.count == 2  # forward and backward, once
-    assert not graph._pools.get(cell)
+    assert not graph.POOLS.get(cell)
 
 
 def gradients(model, chosen, **arguments):
@@ -231,7 +231,7 @@ def test_live_calls_have_buffers_of_their_own(captured):
         for grads, wanted in zip(gradients(model, chosen), expected, strict=True):
             for a, b in zip(grads, wanted, strict=True):
                 assert torch.equal(a, b)
-    (pool,) = [pool for cell, pool in graph._pools.items() if cell is model.layers[0]]
+    (pool,) = [pool for cell, pool in graph.POOLS.items() if cell is model.layers[0]]
     assert set(pool._live.values()) == {0}
     assert len(pool._free) <= 4  # two of each shape
 
@@ -267,7 +267,7 @@ def test_buffers_come_back_and_die_with_their_cell(captured):
     for _ in range(5):
         model(x)  # its autograd node dies at once, without a backward pass
     assert captured.count == 1
-    (kept,) = graph._pools[model.layers[0]]._free
+    (kept,) = graph.POOLS[model.layers[0]]._free
     buffers = weakref.ref(kept[1].b)
     del kept, model
     gc.collect()
@@ -283,7 +283,7 @@ def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
     for _ in range(4):
         model(torch.randn(8, 2, 3))
     assert captured.count == 4
-    pool = graph._pools[model.layers[0]]
+    pool = graph.POOLS[model.layers[0]]
     assert len(pool._free) == 3
     assert any(program.b.z.shape[1] == 8 for _, program in pool._free)
     monkeypatch.setattr(programs, "KEPT", 99)
@@ -298,7 +298,7 @@ def test_what_is_kept_gives_way_when_memory_is_short(captured):
     x = torch.randn(5, 2, 3)
     model(x)
     model(x)
-    pool = graph._pools[model.layers[0]]
+    pool = graph.POOLS[model.layers[0]]
     (kept,) = pool._free
     asked = []
 
@@ -406,7 +406,7 @@ def test_a_capture_that_fails_in_backward(captured, capsys):
     found = torch.autograd.grad(output.square().sum(), list(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
     assert capsys.readouterr().err == ""  # it is tried once more
-    pool = graph._pools[cell]
+    pool = graph.POOLS[cell]
     assert (set(pool._live.values()), pool._free) == ({0}, [])
     captured.fails = False
     loss = model(x)[0].sum()

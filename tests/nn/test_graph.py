@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from timescales import LSTM, PLSTM, RNN, GatedRNN
 from timescales.nn.cells import LSTMCell, PLSTMCell
-from timescales.nn.engine import eager
+from timescales.nn.engine import eager, kept
 from timescales.nn.engine.equations import of_cell
 from timescales.nn.engine.gpu import emit_triton, graph, pointwise, triton_kernels
 from timescales.nn.engine.gpu.buffers import Buffers
@@ -211,7 +211,7 @@ def test_auto_goes_on_with_eager_where_the_engine_fails(monkeypatch, capsys):
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(pointwise, "step_forward", broken)
-    monkeypatch.setattr(graph, "_announced", set())
+    monkeypatch.setattr(kept, "SAID", set())
     model = PLSTM(3, 4)
     cell, x = model.layers[0], torch.randn(5, 2, 3)
     for _ in range(2):
@@ -284,7 +284,7 @@ def test_inference_mode_and_no_gradients():
 
 def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(triton_kernels, "unavailable", "torch came without Triton; pip install triton")
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     cell = PLSTM(3, 4).layers[0]
     for _ in range(2):
         reason = graph.trial(cell, of_cell(cell, timed=False), torch.device("cuda:0"))

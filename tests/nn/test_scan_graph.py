@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import scalar
+from timescales.nn.engine import kept, scalar
 from timescales.nn.engine.affine import affine, affine_or_reason
 from timescales.nn.engine.bounds import bounds
 from timescales.nn.engine.equations import of_cell
@@ -233,7 +233,7 @@ def test_which_factors_are_known_to_be_small(name, timed):
 
 
 def test_a_scan_and_single_steps_with_equal_expressions_have_a_trial_each(monkeypatch):
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     tried = []
     monkeypatch.setattr(graph, "_trial", lambda cell, found, device: tried.append(affine(found) is not None))
     cells = [Factor(3, 4, function=FACTORS[name][0]) for name in ("p", "sigmoid", "tanh")]

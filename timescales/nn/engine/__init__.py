@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import arguments, eager, equations
+from timescales.nn.engine import arguments, eager, equations, kept
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
@@ -21,8 +21,6 @@ NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
 Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
-
-_warned: set[str] = set()  # reasons that `pick_fastest` has given
 
 
 def run(
@@ -117,8 +115,7 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
 
 
 def _warn_once(cell: Cell, reason: str) -> None:
-    if reason not in _warned:
-        _warned.add(reason)
+    if kept.is_new(reason):
         name = f"{type(cell).__name__}({cell.extra_repr()})"  # in one line, whatever modules are in it
         warnings.warn(f"{name} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 

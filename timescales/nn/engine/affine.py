@@ -13,13 +13,13 @@ if the bounds of its factors (bounds.py) lie between -1 and 1.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from timescales.nn.engine.bounds import bounds_by_case
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.kept import with_equations
+from timescales.nn.engine.scalar import Node, in_order
 
 Matrix = tuple[tuple[Node | None, ...], ...]  # None is 0
 Terms = dict[Node | None, Node]  # of an affine expression: the factor of each variable, and what is added, by None
@@ -50,23 +50,19 @@ class NotAffine(Exception):
     """A step is no scan, for this reason."""
 
 
-_known: weakref.WeakKeyDictionary[Graph, Affine | str] = weakref.WeakKeyDictionary()
-
-
 def affine(e: Equations) -> Affine | None:
     """The affine maps of a cell without recurrent product; None if its step is no scan, or has such a product."""
     found = affine_or_reason(e)
     return None if isinstance(found, str) else found
 
 
+@with_equations
 def affine_or_reason(e: Equations) -> Affine | str:
     """The affine maps of a cell's step, or the reason why it is no scan over time."""
-    if e.graph not in _known:
-        try:
-            _known[e.graph] = _affine(e)
-        except NotAffine as error:
-            _known[e.graph] = str(error)
-    return _known[e.graph]
+    try:
+        return _affine(e)
+    except NotAffine as error:
+        return str(error)
 
 
 def _affine(e: Equations) -> Affine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -52,7 +53,8 @@ class Block(NamedTuple):
         return self.is_row or self.divisor > 1
 
 
-class Equations(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Equations:
     """A step and its gradients as expressions.
 
     divisors: H / height, by gate. blocks: in the order x, pre, h. fields: names of the state's fields.
@@ -204,7 +206,7 @@ class Known(NamedTuple):
 
 MOST = 12  # traces of one cell
 CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
-_known: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
+KNOWN: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
@@ -212,9 +214,9 @@ def known(cell: Cell, timed: bool) -> Equations | str:
 
     For a step that does not read dt they are those without dt.
     """
-    of_this_cell = _known.get(cell)
+    of_this_cell = KNOWN.get(cell)
     if of_this_cell is None:
-        of_this_cell = _known.setdefault(cell, {})
+        of_this_cell = KNOWN.setdefault(cell, {})
     key = signature(cell, timed)
     alike = of_this_cell.get(key, [])
     for entry in alike:

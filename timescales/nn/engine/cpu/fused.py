@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from timescales.nn.engine.cpu.compiler import BuildError
 from timescales.nn.engine.cpu.shared_library import Problem
 from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kept import tried, with_equations
 from timescales.nn.engine.kernel import (
     Named,
     address,
@@ -46,35 +46,22 @@ class Program(NamedTuple):
     functions: ctypes.CDLL
 
 
-_programs: weakref.WeakKeyDictionary[Cell, dict[int, Program | str]] = weakref.WeakKeyDictionary()
-
-
 def program_of(cell: Cell, timed: bool) -> Program | str:
     """The program of a cell, or the reason why it has none; `timed`: with dt."""
     found = equations.known(cell, timed)
-    if isinstance(found, str):
-        return found
-    programs = _programs.get(cell)
-    if programs is None:
-        programs = _programs.setdefault(cell, {})
-    if id(found) not in programs:  # `known` keeps the equations as long as the cell
-        programs[id(found)] = _new_program(cell, found)
-    return programs[id(found)]
+    return found if isinstance(found, str) else _compiled(found, cell)
 
 
-_tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code of the cell and what is hoisted
-
-
-def _new_program(cell: Cell, found: Equations) -> Program | str:
+@with_equations
+def _compiled(found: Equations, cell: Cell) -> Program | str:
     code = emit_cpp.cell_code(found)
     try:
         program = Program(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
+    run_there = functools.partial(_run, program)
     key = code, found.hoisted.description()
-    if key not in _tried:
-        _tried[key] = trial.difference(cell, found.reads_dt, found.noises, functools.partial(_run, program))
-    return _tried[key] or program
+    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or program
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:

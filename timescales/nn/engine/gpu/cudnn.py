@@ -18,6 +18,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
 from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kept import with_equations
 
 
 def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, found: Equations | str | None = None) -> str | None:
@@ -41,7 +42,7 @@ def is_plain_lstm(cell: Cell, found: Equations | str | None = None) -> bool:
     return not isinstance(found, str) and _is_lstm(found)
 
 
-@functools.lru_cache(maxsize=256)
+@with_equations
 def _is_lstm(found: Equations) -> bool:
     return found.hoisted.used == [] and cell_code(found) == _lstm_code()
 

@@ -6,7 +6,6 @@ emit_triton.py has what these kernels share with those of single steps.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 
 from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entries
@@ -14,23 +13,21 @@ from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.gpu.emit_triton import BLOCK, columns_of, legend, loads, places_of, statements
-from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.kept import with_equations
+from timescales.nn.engine.scalar import Node
 
-_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
-
+@with_equations
 def code(e: Equations) -> str:
     """The text of the kernels of a cell whose step is affine."""
-    if e.graph not in _texts:
-        maps = affine(e)
-        assert maps is not None
-        parts = [emit_triton.HEADER + legend(e)]
-        for c, component in enumerate(maps.components):
-            parts += [_local_forward(e, maps, c), _final_forward(e, maps, c, component)]
-        parts += [_local_backward(e, maps), _final_backward(e)]
-        parts += [_carry(n, len(e.fields)) for n in sorted({len(c.fields) for c in maps.components} | {len(e.fields)})]
-        _texts[e.graph] = "\n\n".join(parts)
-    return _texts[e.graph]
+    maps = affine(e)
+    assert maps is not None
+    parts = [emit_triton.HEADER + legend(e)]
+    for c, component in enumerate(maps.components):
+        parts += [_local_forward(e, maps, c), _final_forward(e, maps, c, component)]
+    parts += [_local_backward(e, maps), _final_backward(e)]
+    parts += [_carry(n, len(e.fields)) for n in sorted({len(c.fields) for c in maps.components} | {len(e.fields)})]
+    return "\n\n".join(parts)
 
 
 def local_forward(b: Buffers, c: int) -> None:

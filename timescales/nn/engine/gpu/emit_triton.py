@@ -16,7 +16,6 @@ import linecache
 import math
 import struct
 import types
-import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +24,9 @@ from torch import Tensor
 from timescales.nn.engine import render
 from timescales.nn.engine.equations import Block, Equations
 from timescales.nn.engine.gpu.buffers import Buffers, is_zero
+from timescales.nn.engine.kept import with_equations
 from timescales.nn.engine.render import Language
-from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.scalar import Node, in_order
 
 BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
 SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
@@ -74,15 +74,11 @@ OPERATIONS = {
     "min": "tl.where({a} < {b}, {a}, {b})",
 }
 
-_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
-
+@with_equations
 def code(equations: Equations) -> str:
     """The text of a cell's kernels. Equal texts are equal kernels."""
-    if equations.graph not in _texts:
-        parts = [HEADER + legend(equations), _forward(equations), _backward(equations)]
-        _texts[equations.graph] = "\n\n".join(parts)
-    return _texts[equations.graph]
+    return "\n\n".join([HEADER + legend(equations), _forward(equations), _backward(equations)])
 
 
 def legend(e: Equations) -> str:

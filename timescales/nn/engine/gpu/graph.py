@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, equations, watch
+from timescales.nn.engine import eager, equations, kept, watch
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import emit_triton, programs, triton_kernels
@@ -46,7 +46,7 @@ from timescales.torch_private import saved_tensors_have_hooks, tree_map_only
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients
 
-_pools: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
+POOLS: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
 
 
 def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
@@ -70,9 +70,6 @@ def _code(found: Equations) -> tuple[str, bool]:
     return emit_triton.code(found), affine(found) is not None
 
 
-_trials: dict[tuple[watch.Same, tuple[str, bool], torch.device], str | None] = {}
-
-
 def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     """Compare a small sequence on `device`, with a capture, with the eager engine in float64.
 
@@ -81,9 +78,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     Returns None if they agree, else what went wrong, in one line, which is also printed once.
     """
     key = watch.Same(type(cell)), _code(found), device
-    if key not in _trials:
-        _trials[key] = _trial(cell, found, device)
-    return _trials[key]
+    return kept.tried(key, lambda: _trial(cell, found, device))
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
@@ -150,7 +145,7 @@ def run(
     x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
     vectors = found.vector_values(cell, weights.ih)
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
-    pool = _pools.setdefault(cell, programs.Pool()) if programs.captures(x) else None
+    pool = POOLS.setdefault(cell, programs.Pool()) if programs.captures(x) else None
     plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]))
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     outputs = []
@@ -250,13 +245,9 @@ def run_or_eager(
         raise
     except Exception as error:
         reason = programs.one_line(error)
-        if reason not in _announced:
-            _announced.add(reason)
+        if kept.is_new(reason):
             programs.announce(reason)
         return eager.run(cell, x, weights, state, dt, mask)
-
-
-_announced: set[str] = set()
 
 
 class Plan(NamedTuple):

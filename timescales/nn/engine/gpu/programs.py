@@ -41,7 +41,7 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-_warmed: set[tuple[Any, ...]] = set()
+WARMED: set[tuple[Any, ...]] = set()
 # Captures share a stream, so there is one at a time. The pools use this lock too: another thread may return buffers to
 # a pool during a capture.
 _lock = threading.RLock()
@@ -57,7 +57,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     key: tuple[Any, ...] = (loop, emit_triton.code(b.equations), R, B, b.H, b.timed, b.masked, b.time_gradient)
     key += (b.d_output is None, *settings(b.z.device))
     key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd uses another thread
-    if key in _warmed:
+    if key in WARMED:
         return
     small = b.like(steps=2)
     stream = side_stream(b.z.device)
@@ -65,7 +65,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     with torch.cuda.stream(stream):
         loop(small)
     torch.cuda.synchronize()
-    _warmed.add(key)
+    WARMED.add(key)
 
 
 @contextlib.contextmanager
@@ -80,7 +80,7 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-_failed_graphs: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
+FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
 
 
 def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
@@ -113,7 +113,7 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
                 raise
     except BaseException as error:
         if torch.__version__ < "2.12":  # a TorchVersion, which compares by numbers
-            _failed_graphs.append(graph)
+            FAILED.append(graph)
             with contextlib.suppress(Exception):
                 torch_private.end_failed_capture(device, pool)
         # The end of the capture also raises an error, but it only says that the capture failed.
