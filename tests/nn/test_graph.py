@@ -326,7 +326,7 @@ def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     H = 100
     model = GatedRNN(3, H, zoneout_h=0.1).train() if name == "zoneout" else cell_models.model(name, 3, H)
     kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], timed=True)))
-    constants = {"H": H, "BLOCK": emit_triton.BLOCK}
+    constants = {"H": H, "THREADS": emit_triton.THREADS}
     absent = {"mask": None, "d_output": None, "d_dt": None}
     for kernel, without in ((kernels.forward, {}), (kernels.backward, {}), (kernels.backward, absent)):
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}

@@ -7,7 +7,7 @@ import pytest
 from timescales.nn.engine import render
 from timescales.nn.engine.cpu.emit_cpp import CPP
 from timescales.nn.engine.gpu.emit_triton import TRITON
-from timescales.nn.engine.scalar import TORCH, Graph
+from timescales.nn.engine.scalar import TORCH, Expressions
 from timescales.nn.explain import TEXT
 
 LANGUAGES = {"C++": CPP, "Triton": TRITON, "text": TEXT}
@@ -20,8 +20,8 @@ def test_a_language_has_every_operation(name):
 
 @pytest.fixture
 def inputs():
-    graph = Graph()
-    return {graph.input("state", k): name for k, name in enumerate("pqr")}
+    expressions = Expressions()
+    return {expressions.input("state", k): name for k, name in enumerate("pqr")}
 
 
 def test_parentheses_only_where_an_operation_needs_them(inputs):
@@ -41,14 +41,15 @@ def test_parentheses_only_where_an_operation_needs_them(inputs):
 
 def test_a_number_is_a_vector_where_the_language_needs_one(inputs):
     p = next(iter(inputs))
-    nodes = [p + 2.0, p.apply("gt", 2.0), p.apply("pow", 1.5), p.graph("div", p.graph.node(1.0), p.graph.node(0.0))]
+    one, zero = p.expressions.node(1.0), p.expressions.node(0.0)
+    nodes = [p + 2.0, p.apply("gt", 2.0), p.apply("pow", 1.5), p.expressions("div", one, zero)]
     assert [CPP.expression(node, inputs) for node in nodes] == [
         "p + 2.0f",
         "p > spread_vec(2.0f)",
         "power(p, spread_vec(1.5f))",
         "spread_vec(1.0f) / 0.0f",
     ]
-    spread = "tl.full([BLOCK], {}, tl.float32)"
+    spread = "tl.full([THREADS], {}, tl.float32)"
     assert [TRITON.expression(node, inputs) for node in nodes] == [
         "p + 2.0",
         "p > 2.0",
@@ -97,7 +98,7 @@ def test_both_sigmoids_are_one_statement(inputs):
 def test_equations_name_what_is_used_twice(inputs):
     p, q, _ = inputs
     shared = p * q
-    results = [shared + p, shared - q, q, q.graph.node(2.0)]
+    results = [shared + p, shared - q, q, q.expressions.node(2.0)]
     assert render.equations(TEXT, results, inputs, ["p'", "q'", "r'", "s'"]) == [
         "a1 = p * q",
         "p' = a1 + p",

@@ -308,7 +308,7 @@ def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     absent = {"mask": None, "d_output": None, "d_dt": None}
     for name, without in itertools.product(names, ({}, absent)):
         kernel = getattr(kernels, name)
-        constants = {"H": H, "BLOCK": emit_triton.BLOCK, "BACK": not without}
+        constants = {"H": H, "THREADS": emit_triton.THREADS, "BACK": not without}
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
         types = dict.fromkeys(("S", "B", "rows", "T", "K"), "i32") | {"mask": "*u8"}
         types |= dict.fromkeys(fixed, "constexpr")

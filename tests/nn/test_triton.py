@@ -56,7 +56,7 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(loops, "uses_triton", lambda b: True)
 
 
-# Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258 of blocks of 128.
+# Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258, of 128 each.
 @inside
 @pytest.mark.covering
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 2, 43), (2, 6, 3, 43)], ids=str)

@@ -87,8 +87,8 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def _equations(cell: Cell, e: Equations) -> list[str]:
-    names = {e.graph.input("state", k): field for k, field in enumerate(e.fields)}
-    names |= {e.graph.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.graph.input("dt"): "dt"}
+    names = {e.input("state", k): field for k, field in enumerate(e.fields)}
+    names |= {e.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.input("dt"): "dt"}
     meanings = {}
     for b in e.blocks:
         name = {"x": "x_", "pre": "z_", "h": "h_"}[b.kind] + cell.gates[b.gate]
@@ -103,7 +103,7 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
     for number, block in e.vectors:
         text = hoisted[e.hoisted.used[number]]
         name = text if text.isidentifier() else f"p{number + 1}"
-        names[e.graph.input("vector", number, block)] = name
+        names[e.input("vector", number, block)] = name
         if name != text:
             once.append(f"{name} = {text}")
     lines = [

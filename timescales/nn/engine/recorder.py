@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.engine.operations import CONSTANT, ELEMENTWISE, STRUCTURAL
-from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.scalar import Expressions, Node
 from timescales.torch_private import DispatchMode, operation, schema, tree_leaves, tree_map
 
 READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
@@ -79,7 +79,7 @@ class Recorder(DispatchMode):
 
     def __init__(self, H: int) -> None:
         super().__init__()
-        self.H, self.graph = H, Graph()
+        self.H, self.expressions = H, Expressions()
         self.nodes: list[Node] = []
         self.numbers: dict[Node, int] = {}
         self.known: dict[Any, Traced] = {}
@@ -132,7 +132,7 @@ class Recorder(DispatchMode):
 
     def constant(self, shape: Sequence[int], value: float) -> Traced:
         """A tensor of one number."""
-        return self.everywhere(shape, self.graph.constant(value))
+        return self.everywhere(shape, self.expressions.constant(value))
 
     def everywhere(self, shape: Sequence[int], node: Node) -> Traced:
         """A tensor of one expression that has no unit."""
@@ -276,10 +276,10 @@ class Recorder(DispatchMode):
 
     def _apply(self, name: str, args: list[Any], kwargs: Any) -> Node:
         if name == "copy":
-            node: Node = self.graph.as_number(args[0])
+            node: Node = self.expressions.as_number(args[0])
             return node
         try:
-            return self.graph.node(ELEMENTWISE[name](*args, **kwargs))
+            return self.expressions.node(ELEMENTWISE[name](*args, **kwargs))
         except TypeError:
             raise NotTraceable(f"calls {name} with arguments that this engine does not know") from None
 
@@ -365,7 +365,7 @@ class Cumax(torch.autograd.Function):
             if len(numbers) > 1 or node.op != "pre":
                 raise NotTraceable("calls cumax on something else than the pre-activations gx + gh of one gate")
             out = torch.softmax(z, -1)
-            row = recorder.number(recorder.graph.input("row", *node.value))
+            row = recorder.number(recorder.expressions.input("row", *node.value))
             ctx.gate = node.value
             recorder.remember(out, source._replace(node=torch.full_like(source.node, row)))
         return out
@@ -378,7 +378,7 @@ class Cumax(torch.autograd.Function):
             numbers = gradient.node.unique()
             if len(numbers) != 1:
                 raise NotTraceable("treats the units of a gate differently")
-            node = recorder.graph.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
+            node = recorder.expressions.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
             out = torch.empty_like(d)
             recorder.remember(out, ctx.source._replace(node=torch.full_like(gradient.node, recorder.number(node))))
         return out, None

@@ -48,11 +48,11 @@ def cell_code(equations: Equations) -> str:
     """The text of `struct Cell`."""
     e = equations
     inputs: dict[Node, str] = {block.node: f"z[{k}]" for k, block in enumerate(e.blocks)}
-    inputs |= {e.graph.input("state", k): f"state[{k}]" for k in range(len(e.fields))}
-    inputs |= {e.graph.input("vector", *name): f"vector[{k}]" for k, name in enumerate(e.vectors)}
-    inputs |= {e.graph.input("noise", k): f"noise[{k}]" for k in range(e.noises)}
-    inputs |= {e.graph.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
-    inputs[e.graph.input("dt")] = "dt"
+    inputs |= {e.input("state", k): f"state[{k}]" for k in range(len(e.fields))}
+    inputs |= {e.input("vector", *name): f"vector[{k}]" for k, name in enumerate(e.vectors)}
+    inputs |= {e.input("noise", k): f"noise[{k}]" for k in range(e.noises)}
+    inputs |= {e.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
+    inputs[e.input("dt")] = "dt"
     forward = _statements(e.new, inputs, [f"now[{k}]" for k in range(len(e.fields))])
     gradients = [f"dz[{k}]" for k in range(len(e.blocks))]
     gradients += [f"dstate[{k}]" for k in range(len(e.fields))]

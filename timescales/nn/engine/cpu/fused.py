@@ -39,29 +39,29 @@ from timescales.nn.engine.kernel import (
 from timescales.torch_private import saved_tensors_have_hooks
 
 
-class Program(NamedTuple):
+class Library(NamedTuple):
     """A cell's equations and their library."""
 
     equations: Equations
     functions: ctypes.CDLL
 
 
-def program_of(cell: Cell, timed: bool) -> Program | str:
-    """The program of a cell, or the reason why it has none; `timed`: with dt."""
+def library_of(cell: Cell, timed: bool) -> Library | str:
+    """The library of a cell, or the reason why it has none; `timed`: with dt."""
     found = equations.known(cell, timed)
     return found if isinstance(found, str) else _compiled(found, cell)
 
 
 @with_equations
-def _compiled(found: Equations, cell: Cell) -> Program | str:
+def _compiled(found: Equations, cell: Cell) -> Library | str:
     code = emit_cpp.cell_code(found)
     try:
-        program = Program(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        library = Library(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
-    run_there = functools.partial(_run, program)
+    run_there = functools.partial(_run, library)
     key = code, found.hoisted.description()
-    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or program
+    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or library
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
@@ -81,26 +81,26 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    program: Program | None = None,
+    library: Library | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
-    program: `program_of(cell, dt is not None)`, if the caller has it.
+    library: `library_of(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
     cost more than it saves).
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    found = program or program_of(cell, dt is not None)
-    assert isinstance(found, Program), found
+    found = library or library_of(cell, dt is not None)
+    assert isinstance(found, Library), found
     S, *batch, _ = x.shape
     noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
     return _run(found, cell, x, weights, state, dt, mask, noise)
 
 
 def _run(
-    program: Program,
+    library: Library,
     cell: Cell,
     x: Tensor,
     weights: Weights,
@@ -109,13 +109,13 @@ def _run(
     mask: Tensor | None,
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
-    vectors = program.equations.vector_values(cell, weights.ih)
-    dt = dt if program.equations.reads_dt else None
+    vectors = library.equations.vector_values(cell, weights.ih)
+    dt = dt if library.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(program, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
+        return _run_seed(library, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
     seeds = [
         _run_seed(
-            program,
+            library,
             cell.hidden_size,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def _run(
 
 
 def _run_seed(
-    program: Program,
+    library: Library,
     hidden_size: int,
     x: Tensor,
     weights: Weights,
@@ -150,7 +150,7 @@ def _run_seed(
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(program, hidden_size, threads, keep)
+    plan = Plan(library, hidden_size, threads, keep)
     output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
     return output, type(state)(*last)
 
@@ -159,12 +159,12 @@ Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the program, H, the number of threads, keep.
+    """Arguments of a call that are not tensors: the library, H, the number of threads, keep.
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     """
 
-    program: Program
+    library: Library
     hidden_size: int
     threads: int
     keep: bool
@@ -172,7 +172,7 @@ class Plan(NamedTuple):
     @property
     def equations(self) -> Equations:
         """The equations of the cell."""
-        return self.program.equations
+        return self.library.equations
 
     def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
         """The shapes that the library reads for the sizes of x: of the eight tensors of `Inputs`, and of its lists.
@@ -293,7 +293,7 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
     """Run the library forward. Returns its workspace, the output and the last state."""
     problem = _problem(plan, keep, inputs)
-    functions, (S, B, _) = plan.program.functions, inputs.x.shape
+    functions, (S, B, _) = plan.library.functions, inputs.x.shape
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
     output = inputs.x.new_empty(S, B, plan.hidden_size)
@@ -332,7 +332,7 @@ def _backward(
     vectors = states + len(of_vectors)
     problem.d_state = _addresses("the gradient of the state", results[8:states], of_state)
     problem.d_vectors = _addresses("the gradient of a vector", results[states:vectors], of_vectors)
-    plan.program.functions.timescales_backward(ctypes.byref(problem))
+    plan.library.functions.timescales_backward(ctypes.byref(problem))
 
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:

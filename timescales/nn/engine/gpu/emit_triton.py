@@ -1,8 +1,8 @@
 """The Triton kernels of a cell: one for a step forward and one for a step backward in `Buffers`.
 
 `code` writes the text of two functions from the cell's expressions; what they call is in triton_kernels.py. They do
-what `step_forward` and `step_backward` of pointwise.py do; a Triton program computes BLOCK of the R x B x H numbers of
-a step.
+what `step_forward` and `step_backward` of pointwise.py do; a Triton program computes THREADS of the R x B x H numbers
+of a step.
 
 Text is compiled under a file name that has its hash. Triton reads the source of a function through `linecache`, so no
 file is written; Triton itself caches the compiled kernels on the disk.
@@ -28,7 +28,7 @@ from timescales.nn.engine.kept import with_equations
 from timescales.nn.engine.render import Language
 from timescales.nn.engine.scalar import Node, in_order
 
-BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
+THREADS = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
 SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
 
 HEADER = """\
@@ -116,7 +116,7 @@ def launch_backward(b: Buffers, t: int) -> None:
 def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None]) -> None:
     R, S, B = b.sizes
     tensors = (b.z, b.wide, *b.states, *b.vectors, *b.noises, b.dt, b.mask, *gradients)
-    kernel[(-(-R * B * b.H // BLOCK),)](*tensors, t, S, B, R * B, H=b.H, BLOCK=BLOCK, num_warps=4)
+    kernel[(-(-R * B * b.H // THREADS),)](*tensors, t, S, B, R * B, H=b.H, THREADS=THREADS, num_warps=4)
 
 
 # ------------------------------------------------------------------------------------------ text
@@ -163,9 +163,9 @@ def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable
     """The kernel with these lines. All kernels have the arguments of `_launch`."""
     arguments = ["z", "wide", *(f"state{k}" for k in range(len(e.fields)))]
     arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "BLOCK: tl.constexpr"]
+    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
     body = [
-        "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "n = tl.program_id(0) * THREADS + tl.arange(0, THREADS)",
         "inside = n < rows * H",
         "seed, unit, step, old = positions(n, t, S, B, H)",
         f"at = step * ({columns_of(e.blocks)}) + unit",
@@ -196,11 +196,11 @@ def places_of(e: Equations) -> list[str]:
 def _inputs(e: Equations) -> dict[Node, tuple[str, str]]:
     """Name and pointer of the inputs that are loaded."""
     inputs = {b.node: (f"z{k}", place) for k, (b, place) in enumerate(zip(e.blocks, places_of(e), strict=True))}
-    inputs |= {e.graph.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
+    inputs |= {e.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
     for k, name in enumerate(e.vectors):
-        inputs[e.graph.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
-    inputs |= {e.graph.input("noise", k): (f"drawn{k}", f"noise{k} + step * H + unit") for k in range(e.noises)}
-    inputs[e.graph.input("dt")] = ("time", "dt + step")
+        inputs[e.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
+    inputs |= {e.input("noise", k): (f"drawn{k}", f"noise{k} + step * H + unit") for k in range(e.noises)}
+    inputs[e.input("dt")] = ("time", "dt + step")
     return inputs
 
 
@@ -219,7 +219,7 @@ def statements(
 ) -> list[str]:
     """Statements that compute the results and assign them to the targets. given: other names of inputs."""
     names = {node: name for node, (name, _) in _inputs(e).items()}
-    names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
+    names |= {e.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
     return render.statements(TRITON, results, names | dict(given or {}), targets)
 
 
@@ -231,4 +231,4 @@ def literal(value: float) -> str:
     return repr(value if abs(value) >= SMALLEST else math.copysign(0.0, value))
 
 
-TRITON = Language(OPERATIONS, literal, vector="tl.full([BLOCK], {}, tl.float32)", temporary="x")
+TRITON = Language(OPERATIONS, literal, vector="tl.full([THREADS], {}, tl.float32)", temporary="x")

@@ -19,7 +19,7 @@ A cell without recurrent weights whose step is affine in the state, with factors
 loop over the steps: it is a scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each
 group of fields forward, and 3 backward, whatever the number of steps.
 
-loops.py has the loops over the steps, buffers.py their memory, programs.py the CUDA graphs.
+loops.py has the loops over the steps, buffers.py their memory, capture.py the CUDA graphs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations, kept, watch
 from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.gpu import emit_triton, programs, triton_kernels
+from timescales.nn.engine.gpu import capture, emit_triton, triton_kernels
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.nn.engine.trial import TOLERANCE, difference
@@ -46,7 +46,7 @@ from timescales.torch_private import saved_tensors_have_hooks, tree_map_only
 PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
 PIECE = 128  # steps per piece of a long sequence without gradients
 
-POOLS: weakref.WeakKeyDictionary[Cell, programs.Pool] = weakref.WeakKeyDictionary()
+POOLS: weakref.WeakKeyDictionary[Cell, capture.Pool] = weakref.WeakKeyDictionary()
 
 
 def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
@@ -82,7 +82,7 @@ def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
 
 
 def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
-    tolerance = 1e-2 if programs.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
+    tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
     try:
         if triton_kernels.unavailable is not None:
             raise RuntimeError(triton_kernels.unavailable)
@@ -91,10 +91,10 @@ def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        reason = programs.one_line(error)
+        reason = capture.one_line(error)
     if reason is None:
         return None
-    programs.announce(reason)
+    capture.announce(reason)
     return f"{reason}; use engine='eager'"
 
 
@@ -114,7 +114,7 @@ def _run_on(
     x, dt = eager.fill_masked(x, dt, mask)
     there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
     x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
-    plan = Plan(found, cell.hidden_size, programs.Pool() if programs.captures(x) else None, True, True, dt is not None)
+    plan = Plan(found, cell.hidden_size, capture.Pool() if capture.is_wanted(x) else None, True, True, dt is not None)
     for _ in range(2):  # the second time it is captured
         output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
     return output.cpu(), type(last)(*(v.cpu() for v in last))
@@ -145,7 +145,7 @@ def run(
     x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
     vectors = found.vector_values(cell, weights.ih)
     keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
-    pool = POOLS.setdefault(cell, programs.Pool()) if programs.captures(x) else None
+    pool = POOLS.setdefault(cell, capture.Pool()) if capture.is_wanted(x) else None
     plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]))
     steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
     outputs = []
@@ -244,9 +244,9 @@ def run_or_eager(
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        reason = programs.one_line(error)
+        reason = capture.one_line(error)
         if kept.is_new(reason):
-            programs.announce(reason)
+            capture.announce(reason)
         return eager.run(cell, x, weights, state, dt, mask)
 
 
@@ -259,7 +259,7 @@ class Plan(NamedTuple):
 
     equations: Equations
     hidden_size: int
-    pool: programs.Pool | None
+    pool: capture.Pool | None
     strict: bool
     keep: bool
     time_gradient: bool
@@ -345,7 +345,7 @@ class GraphFunction(torch.autograd.Function):
     jvp = staticmethod(no_jvp)
 
 
-def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
+def _forward(plan: Plan, inputs: Inputs) -> capture.Lease:
     """Fill the buffers of a call and run it forward."""
     x, dt, mask, H = inputs.x, inputs.dt, inputs.mask, plan.hidden_size
     sizes = (x.shape[1] if inputs.batched else 1, x.shape[0], x.shape[-2])
@@ -357,8 +357,8 @@ def _forward(plan: Plan, inputs: Inputs) -> programs.Lease:
     key: tuple[Any, ...] = ()
     if plan.pool is not None:
         given = (dt is None, mask is None, plan.time_gradient)
-        key = (*_code(plan.equations), *sizes, H, *given, *programs.settings(x.device))
-    lease = programs.Lease(plan.pool, key, plan.strict, make)
+        key = (*_code(plan.equations), *sizes, H, *given, *capture.settings(x.device))
+    lease = capture.Lease(plan.pool, key, plan.strict, make)
     b = lease.b
     _check_shapes(b, inputs)
     _project(b, inputs)
@@ -422,7 +422,7 @@ def _project(b: Buffers, inputs: Inputs) -> None:
         b.z[..., b.x_columns :].copy_(bias_h[:, None, None])
 
 
-def _run_backward(lease: programs.Lease, inputs: Inputs, grads: Any, first: bool) -> None:
+def _run_backward(lease: capture.Lease, inputs: Inputs, grads: Any, first: bool) -> None:
     """Run a call backward in its buffers, from the gradients of the output and the last state."""
     b = lease.b
     d_output, *d_last = grads
