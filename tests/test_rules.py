@@ -253,6 +253,16 @@ def test_shown_commands_are_real(page):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 
 
+def test_the_readme_of_the_engines_names_every_file():
+    folder = PACKAGE / "nn" / "engine"
+    text = (folder / "README.md").read_text()
+    files = {path.name for path in folder.rglob("*.*") if path.parent.name in ("engine", "cpu", "gpu")}
+    files = {name for name in files if not name.endswith(".pyc")} - {"README.md"}
+    assert len(files) > 40
+    assert {name for name in files if f"`{name}`" not in text} == set()
+    assert len(text.splitlines()) <= 200
+
+
 def test_readme_example_runs():
     """The twenty lines that use the package as a library."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

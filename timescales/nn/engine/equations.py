@@ -1,4 +1,7 @@
-"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients."""
+"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients.
+
+Shapes: R batched seeds, S steps, B sequences, H units.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ Its code is generated from `Cell.step`: the equations of a step are traced (trac
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
+
+Shapes: S steps, B sequences, I inputs, H units. Of R batched seeds, (S, R, B, ...), the library gets one after another.
 """
 
 from __future__ import annotations

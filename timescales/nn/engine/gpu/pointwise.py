@@ -5,6 +5,8 @@
 
 It evaluates the cell's expressions one by one (`scalar.evaluate`), and is the reference implementation of the kernels
 that emit_triton.py writes. A masked step does not change the state, and backward passes its gradient on unchanged.
+
+Shapes are those of `Buffers`: R seeds, S steps, B sequences, H units.
 """
 
 from __future__ import annotations
