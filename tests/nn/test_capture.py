@@ -22,7 +22,7 @@ from timescales.nn.cells import Cell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine import eager, kept
 from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.gpu import capture, graph, pointwise
+from timescales.nn.engine.gpu import capture, graph, graph_function, pointwise
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
 
@@ -389,7 +389,7 @@ def test_masked_lengths_are_made_few(steps, captured, monkeypatch):
     """Padding to a multiple of 16 changes nothing; the shapes that are captured are those of the padded lengths."""
     model, x, mask = PLSTM(3, 7), torch.randn(steps, 4, 3), torch.rand(steps, 4) < 0.7
     dt, made = torch.rand(steps, 4), []
-    monkeypatch.setattr(graph, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
+    monkeypatch.setattr(graph_function, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
     expected = evaluate(model, "eager", torch.float32, x, None, dt, mask, False)
     found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     for name in expected:
