@@ -44,9 +44,9 @@ def train() -> dict[str, dict[str, Any]]:
 def fused_engine_runs() -> bool:
     """Whether this machine has the fused engine. It is compiled first, if it has not been."""
     from timescales import LSTM
-    from timescales.nn.engine import fused
+    from timescales.nn.engine.cpu import fused
 
-    return isinstance(fused.program_of(LSTM(1, 1).layers[0], timed=False), fused.Program)
+    return isinstance(fused.library_of(LSTM(1, 1).layers[0], timed=False), fused.Library)
 
 
 def printed_accuracies() -> dict[str, float]:

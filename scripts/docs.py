@@ -31,7 +31,7 @@ DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial" / "tutorial.py"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
-KERNELS = "timescales.nn.engine.triton_kernels"  # Triton's; they have no signatures
+KERNELS = "timescales.nn.engine.gpu.triton_kernels"  # Triton's; they have no signatures
 
 
 def cells(text: str) -> list[tuple[bool, str]]:

@@ -19,7 +19,8 @@ sys.path.insert(0, str(ROOT))
 from timescales import paths  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.papers.table import varying  # noqa: E402
-from timescales.reports.markdown import grid, number, settings  # noqa: E402
+from timescales.reports.markdown import grid  # noqa: E402
+from timescales.reports.wording import number, settings  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.runs.metrics import Censored  # noqa: E402
 from timescales.runs.store import Row  # noqa: E402

@@ -66,10 +66,10 @@ def call(installed, folder, *arguments, **environment):
 def test_the_wheel_holds_what_runs_need(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {
-        "timescales/nn/engine/loop.cpp",
-        "timescales/nn/engine/scan.cpp",
-        "timescales/nn/engine/vectors.h",
-        "timescales/nn/engine/measured.csv",
+        "timescales/nn/engine/cpu/loop.cpp",
+        "timescales/nn/engine/cpu/scan.cpp",
+        "timescales/nn/engine/cpu/vectors.h",
+        "timescales/nn/engine/gpu/measured.csv",
         "timescales/reports/gallery.css",
         "hydra_plugins/timescales_sweeper.py",
         "hydra_plugins/timescales_launchers.py",

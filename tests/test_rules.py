@@ -56,6 +56,16 @@ def test_one_module_imports_private_names_of_hydra():
     assert found == ["hydra_internals.py"]
 
 
+PRIVATE = re.compile(r"\btorch(\.\w+)*(\.| import )_[A-Za-z]|\._(schema|overloadpacket|is_zerotensor|input_metadata)\b")
+
+
+def test_one_module_uses_private_names_of_torch():
+    assert [path.name for path in MODULES if PRIVATE.search(path.read_text())] == ["torch_private.py"]
+    assert all(
+        map(PRIVATE.search, ("torch._C.f", "from torch.utils import _pytree", "from torch.utils._pytree import x"))
+    )
+
+
 DASHBOARDS = {
     "wandb_run.py": ("wandb", "wandb_workspaces"),
     "tensorboard_run.py": ("tensorboard", "torch.utils.tensorboard"),
@@ -71,6 +81,38 @@ def test_one_module_imports_each_dashboard(module):
         )
 
     assert [path.name for path in [*MODULES, *PLUGINS, ROOT / "train.py"] if uses(path)] == [module]
+
+
+MUTABLE = {"dict", "list", "set", "Counter", "defaultdict", "deque", "WeakKeyDictionary"}  # what makes such an object
+
+
+def module_state():
+    """Each name at the level of a module that stands for an object made empty, to be filled later."""
+    for path in MODULES:
+        for node in ast.parse(path.read_text()).body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            empty = value is not None and ast.unparse(value) in ("{}", "[]")
+            made = isinstance(value, ast.Call) and not value.args and ast.unparse(value.func).split(".")[-1] in MUTABLE
+            if empty or made:
+                target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+                yield f"{path.relative_to(PACKAGE)}:{ast.unparse(target)}"
+
+
+def test_what_modules_keep_is_listed():
+    """`nn/engine/kept.py` says what its engines keep, and for how long."""
+    assert sorted(module_state()) == [
+        "config/folders.py:_own",
+        "nn/engine/cpu/compiler.py:FAILED",
+        "nn/engine/cpu/shared_library.py:LOADED",
+        "nn/engine/equations.py:KNOWN",
+        "nn/engine/gpu/capture.py:FAILED",
+        "nn/engine/gpu/capture.py:WARMED",
+        "nn/engine/gpu/graph.py:POOLS",
+        "nn/engine/kept.py:SAID",
+        "nn/engine/kept.py:TRIED",
+        "runs/wandb_run.py:_unreached",
+    ]
+    assert not [path for path in MODULES if re.search(r"^\s+global ", path.read_text(), re.M)]
 
 
 LIGHT = ["__init__.py", "cli.py", "errors.py", "paths.py", "files.py", "config", "papers"]
@@ -104,12 +146,17 @@ def modules_imported_by(folder):
 
 def test_cells_know_no_engine_and_no_layer():
     allowed = ("timescales.nn.cells", "timescales.nn.inits", "timescales.nn.stacked", "timescales.errors")
+    allowed += ("timescales.torch_private",)
     assert [found for found in modules_imported_by("nn/cells") if not found[1].startswith(allowed)] == []
 
 
 def test_engines_know_cells_files_and_errors_only():
     allowed = ("timescales.nn.cells", "timescales.nn.engine", "timescales.nn.stacked")
-    allowed += ("timescales.files", "timescales.errors")  # ConfigError is the error that every package may raise
+    allowed += (
+        "timescales.torch_private",
+        "timescales.files",
+        "timescales.errors",
+    )  # ConfigError is the error that every package may raise
     modules = [(path, name) for path, name in modules_imported_by("nn/engine") if name != "timescales.nn"]
     assert [found for found in modules if not found[1].startswith(allowed)] == []
 
@@ -204,6 +251,16 @@ def test_shown_commands_are_real(page):
                     run_of(composer(asked.of_runs))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
+
+
+def test_the_readme_of_the_engines_names_every_file():
+    folder = PACKAGE / "nn" / "engine"
+    text = (folder / "README.md").read_text()
+    files = {path.name for path in folder.rglob("*.*") if path.parent.name in ("engine", "cpu", "gpu")}
+    files = {name for name in files if not name.endswith(".pyc")} - {"README.md"}
+    assert len(files) > 40
+    assert {name for name in files if f"`{name}`" not in text} == set()
+    assert len(text.splitlines()) <= 200
 
 
 def test_readme_example_runs():

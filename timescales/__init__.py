@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for type checkers and editors; at run time see __getattr__
     from timescales.nn.cells import *  # noqa: F403
-    from timescales.nn.engine.workspace import free_memory
+    from timescales.nn.engine.cpu.workspace import free_memory
     from timescales.nn.explain import explain
     from timescales.nn.modules import *  # noqa: F403
     from timescales.nn.rnn import *  # noqa: F403
@@ -82,7 +82,7 @@ _MODULE_OF = {
     "URLSTM": "timescales.nn.modules",
     "RNN": "timescales.nn.rnn",
     "explain": "timescales.nn.explain",
-    "free_memory": "timescales.nn.engine.workspace",
+    "free_memory": "timescales.nn.engine.cpu.workspace",
     "one_cell_per_layer": "timescales.nn.rnn",
     "RNNState": "timescales.nn.state",
     "results": "timescales.reports.frames",

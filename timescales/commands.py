@@ -16,8 +16,8 @@ from timescales.config import compose, folders, identity, messages
 from timescales.config.compose import Composer
 from timescales.errors import ConfigError
 from timescales.papers.table import SIZES, profile_of
-from timescales.reports import markdown, status, verdicts, write
 from timescales.reports import report as reports
+from timescales.reports import status, verdicts, wording, write
 from timescales.reports.report import Report
 from timescales.runs import cost
 
@@ -112,7 +112,7 @@ def write_reports(made: Sequence[Report], composer: Composer | None) -> None:
             figures.draw(found)
             if composer is not None:
                 _publish(found, composer)
-        paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+        paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
         print(f"{found.table.name:24} {paper}; small-scale version: {small}")
         for line in found.missing:
             print(f"  cannot run here: {line}")
@@ -129,7 +129,7 @@ def _publish(found: Report, composer: Composer) -> None:
     from timescales.runs import wandb_run
 
     shown = [found.folder / name for name in ("table.md", "runs.csv", "figure.png")]
-    paper, small = markdown.text_with_counts(found.verdict), markdown.text(found.small_verdict)
+    paper, small = wording.text_with_counts(found.verdict), wording.text(found.small_verdict)
     summary = {"paper size": paper, "small-scale version": small, "source": found.table.source}
     logger = identity.resolved(composer(["logger=wandb"]))["logger"]
     name = found.table.name

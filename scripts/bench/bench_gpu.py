@@ -10,7 +10,7 @@ the graph engine is written once and read once), or its operations over the meas
 is larger. Peak MiB is all the memory that a variant holds during a step, including weights and inputs.
 
 Writes results/bench/<gpu>.csv and .md after every part, or $OUT/<gpu>.csv and .md where that is set, and
-timescales/nn/engine/measured.csv for engine="auto".
+timescales/nn/engine/gpu/measured.csv for engine="auto".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from bench_variants import Config  # noqa: E402
 from torch.profiler import ProfilerActivity  # noqa: E402
 
 from timescales.files import write_atomic  # noqa: E402
-from timescales.nn.engine import choice, programs  # noqa: E402
+from timescales.nn.engine.gpu import capture, choice  # noqa: E402
 
 RMC_CONFIG = Config(33, 128, 28, 128)  # Control of length 2 and nesting 2, two memories of 64
 Variant = tuple[str, str]  # name and precision
@@ -114,7 +114,7 @@ def measure(config: str, made: dict[Variant, Callable[[], Step]], device: str, s
             set_precision(key[1])
             made_steps[key], peak = warm_up(make, device)
         except Exception as error:
-            rows[key]["note"] = programs.one_line(error)
+            rows[key]["note"] = capture.one_line(error)
             continue
         if peak is not None:
             rows[key]["peak_MiB"] = peak
@@ -159,7 +159,7 @@ def profile(configs: dict[str, Config], device: str) -> Iterator[list[dict[str, 
         try:
             yield profile_rows(name, config, device)
         except Exception as error:
-            yield [{"part": "profile", "config": name, "variant": "graph PLSTMCell", "note": programs.one_line(error)}]
+            yield [{"part": "profile", "config": name, "variant": "graph PLSTMCell", "note": capture.one_line(error)}]
 
 
 def profile_rows(name: str, config: Config, device: str) -> list[dict[str, Any]]:

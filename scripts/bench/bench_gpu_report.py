@@ -13,7 +13,7 @@ from bench_gpu_trainings import COMPARED
 from bench_variants import Config
 
 from timescales.files import csv_text
-from timescales.nn.engine import choice
+from timescales.nn.engine.gpu import choice
 
 COLUMNS = (
     *("part", "config", "variant", "precision", "ms", "least_ms", "most_ms", "ratio", "rounds", "peak_MiB"),

@@ -11,7 +11,8 @@ from bench_variants import Config
 from torch import Tensor, nn
 
 from timescales import GRU, LSTM, PLSTM, RMC, RNN, URLSTM, GatedRNN
-from timescales.nn.engine import buffers, emit_triton, equations, graph, loops, pointwise, programs
+from timescales.nn.engine import equations
+from timescales.nn.engine.gpu import buffers, capture, emit_triton, graph, loops, pointwise
 
 SEEDS = 5  # as many as most tables have; they are trained together
 UNIT = "nn.LSTM"
@@ -147,7 +148,7 @@ def captured(step: Callable[[], None]) -> Step:
         for _ in range(3):  # kernels are compiled, and an optimizer makes its state
             step()
     torch.cuda.synchronize()
-    with programs.no_garbage_collection(), torch.cuda.graph(recorded, stream=stream):
+    with capture.no_garbage_collection(), torch.cuda.graph(recorded, stream=stream):
         step()
 
     def replay(_: object = step) -> None:  # keeps `step` alive, and with it the tensors that the graph works in

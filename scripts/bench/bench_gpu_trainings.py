@@ -13,7 +13,7 @@ from bench_variants import endless_run
 from torch.optim import Optimizer
 
 from timescales.config import compose, identity
-from timescales.nn.engine import programs
+from timescales.nn.engine.gpu import capture
 from timescales.training import build, loop, optimizers, stack
 from timescales.training.run import TrainingRun
 
@@ -38,7 +38,7 @@ def trainings(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
                     config = identity.resolved(composer(overrides_of(name, variant, precision, device)))
                     row |= measure(config, device, seconds)
                 except Exception as error:  # for example a data set that is not here
-                    row["note"] = programs.one_line(error)[:120]
+                    row["note"] = capture.one_line(error)[:120]
                 yield [row]
 
 
@@ -111,7 +111,7 @@ def steps(device: str, seconds: float) -> Iterator[list[dict[str, Any]]]:
                 else:
                     row |= batched_training(config, device, seconds) if seeds > 1 else training(config, device, seconds)
             except Exception as error:
-                row["note"] = programs.one_line(error)[:120]
+                row["note"] = capture.one_line(error)[:120]
             yield [row]
 
 

@@ -55,7 +55,7 @@ def measurements(results: dict[str, Any], root: Path) -> list[str]:
         return ["no measurements came back"]
     base = root / "results" / "bench" / slug(name)
     write(with_ratios(rows), base, name, version)
-    measured = root / "timescales" / "nn" / "engine" / "measured.csv"
+    measured = root / "timescales" / "nn" / "engine" / "gpu" / "measured.csv"
     update_measured(rows, CONFIGS, name, measured)
     page = base.with_name(f"{base.name}-learned.md")
     commit = machine.get("commit") or "an unknown commit"

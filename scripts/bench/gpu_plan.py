@@ -29,7 +29,8 @@ from timescales.config.run import Run  # noqa: E402
 from timescales.errors import ConfigError  # noqa: E402
 from timescales.experiment import plan as of_tables  # noqa: E402
 from timescales.experiment import queue  # noqa: E402
-from timescales.nn.engine import buffers, equations  # noqa: E402
+from timescales.nn.engine import equations  # noqa: E402
+from timescales.nn.engine.gpu import buffers  # noqa: E402
 from timescales.papers import load  # noqa: E402
 from timescales.runs import store  # noqa: E402
 from timescales.training import build, stack  # noqa: E402

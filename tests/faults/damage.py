@@ -13,9 +13,9 @@ from tqdm import tqdm
 
 from timescales.nn.cells import LSTMCell
 from timescales.nn.engine import equations
-from timescales.nn.engine.compiler import BuildError, is_whole
-from timescales.nn.engine.emit_cpp import cell_code
-from timescales.nn.engine.shared_library import build
+from timescales.nn.engine.cpu.compiler import BuildError, is_whole
+from timescales.nn.engine.cpu.emit_cpp import cell_code
+from timescales.nn.engine.cpu.shared_library import build
 from timescales.training import checkpoint
 
 NAMES = ("copy, pLSTM, fused", "ptb_word, MTS, NT-ASGD", "copy, GRU, three batched seeds")

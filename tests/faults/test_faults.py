@@ -207,7 +207,7 @@ def test_a_row_that_is_written_twice_is_stored_once(tmp_path):
 
 
 def test_leftovers_of_a_killed_compilation_are_removed(tmp_path, monkeypatch):
-    from timescales.nn.engine import compiler
+    from timescales.nn.engine.cpu import compiler
 
     library = tmp_path / "cell-1.so"
     for name in ("cell-1.x.build", "cell-2.x.build"):

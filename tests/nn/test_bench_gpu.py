@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from timescales.nn.engine import choice
+from timescales.nn.engine.gpu import choice
 
 
 @pytest.mark.full

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from timescales import RNN, Cell
 from timescales.nn import cells, engine
-from timescales.nn.engine import fused, graph
+from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.gpu import graph
 from timescales.training.awd import run_with_resets
 
 S, B, I, H = 5, 3, 2, 4  # noqa: E741
@@ -195,7 +196,7 @@ def test_sequences_that_begin_again_begin_from_the_learned_vector():
 def test_called_directly_the_engine_refuses_what_its_library_would_misread():
     (cell,) = with_start(cells.PLSTMCell, 0.0).layers
     x, weights, state = torch.zeros(S, B, I), cell.weights(), cell.State(*torch.zeros(3, B, H))
-    program = fused.program_of(cell, True)
+    library = fused.library_of(cell, True)
     for name, arguments in {
         r"state \(3, 4\); it is \(3, 2\)": (weights, state._replace(c=torch.zeros(B, H // 2)), torch.ones(S, B)),
         r"hh \(12, 4\); it is \(12, 1\)": (weights._replace(hh=torch.zeros(3 * H, 1)), state, torch.ones(S, B)),
@@ -205,7 +206,7 @@ def test_called_directly_the_engine_refuses_what_its_library_would_misread():
         r"dt \(5, 3\); it is missing": (weights, state, None),
     }.items():
         with pytest.raises(RuntimeError, match=name):
-            fused.run(cell, x, arguments[0], arguments[1], arguments[2], program=program)
+            fused.run(cell, x, arguments[0], arguments[1], arguments[2], library=library)
 
 
 def test_called_directly_the_graph_engine_refuses_what_torch_would_broadcast():
@@ -240,7 +241,7 @@ def test_a_mask_of_floats_has_no_gradient():
 def test_addresses_are_taken_where_they_are_checked():
     """`recorder.py` compares addresses, and reads none."""
     folder = ROOT / "timescales" / "nn" / "engine"
-    found = {file.name for file in folder.glob("*.py") if ".data_ptr()" in file.read_text()}
+    found = {file.name for file in folder.rglob("*.py") if ".data_ptr()" in file.read_text()}
     assert found == {"kernel.py", "recorder.py"}
     assert (folder / "kernel.py").read_text().count(".data_ptr()") == 1
 

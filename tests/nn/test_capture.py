@@ -20,10 +20,11 @@ from engine_cases import (
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales.nn.cells import Cell
 from timescales.nn.cells.gates import cumax
-from timescales.nn.engine import eager, graph, pointwise, programs
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager, kept
 from timescales.nn.engine.equations import of_cell
-from timescales.nn.engine.loops import loop_backward, loop_forward
+from timescales.nn.engine.gpu import capture, graph, graph_function, pointwise
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +65,8 @@ def standing_in(monkeypatch, recording):
         ("graph_pool_handle", lambda: (0, 1)),
     ):
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(programs, "_warmed", set())
-    programs.side_stream.cache_clear()
+    monkeypatch.setattr(capture, "WARMED", set())
+    capture.side_stream.cache_clear()
 
 
 def some_buffers(steps=2, name="lstm", everything=False):
@@ -79,14 +80,14 @@ def some_buffers(steps=2, name="lstm", everything=False):
 
 @pytest.mark.parametrize("name", ["lstm", "ur", "plstm", "gru", "gated_lstm_om_4"])
 def test_capture_warms_up_in_other_buffers(name, monkeypatch):
-    """The real `capture`, with streams that do nothing and a recording that runs at once."""
+    """The real `graph_of`, with streams that do nothing and a recording that runs at once."""
     entered = []
 
     @contextlib.contextmanager
     def recording(made, pool, stream, capture_error_mode):
         entered.append((stream, capture_error_mode))
         with ThreadPoolExecutor() as other:
-            held.append(other.submit(programs._lock.acquire, False).result())
+            held.append(other.submit(capture._lock.acquire, False).result())
         yield
 
     held = []
@@ -97,14 +98,14 @@ def test_capture_warms_up_in_other_buffers(name, monkeypatch):
         real = getattr(pointwise, name)
         monkeypatch.setattr(pointwise, name, lambda b, t, real=real: (runs.append(b.z.shape[1]), real(b, t)))
     for loop in (loop_forward, loop_forward, loop_backward):
-        programs.capture(b, loop)
+        capture.graph_of(b, loop)
     assert held
     assert not any(held)  # one thread at a time
     b.d_output = torch.ones(2, 5, 3, 4)
-    programs.capture(b, loop_backward)
+    capture.graph_of(b, loop_backward)
     assert runs == [2] * 2 + [5] * 10 + ([2] * 2 + [5] * 5) * 2  # each loop is warmed up once, and again with d_output
     assert all(mode == "thread_local" and isinstance(stream, Stream) for stream, mode in entered)
-    programs.side_stream.cache_clear()
+    capture.side_stream.cache_clear()
 
 
 def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
@@ -125,9 +126,9 @@ def test_after_a_capture_that_failed_another_one_ends(monkeypatch):
     standing_in(monkeypatch, recording)
     small = some_buffers()
     with pytest.raises(RuntimeError, match="operation not permitted"):
-        programs.capture(small, fails)
+        capture.graph_of(small, fails)
     assert not state["capturing"]
-    programs.side_stream.cache_clear()
+    capture.side_stream.cache_clear()
 
 
 class Captured:
@@ -142,31 +143,31 @@ def test_torchs_newer_precision_setting(precision, monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     try:
         torch.backends.cuda.matmul.fp32_precision = precision
-        assert precision in programs.settings(torch.device("cpu"))
+        assert precision in capture.settings(torch.device("cpu"))
         cell = PLSTM(3, 4).layers[0]
-        monkeypatch.setattr(graph, "_trials", {})
+        monkeypatch.setattr(kept, "TRIED", {})
         assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
         torch.set_float32_matmul_precision("highest")
     for legacy, expected in (("high", True), ("highest", False)):
         torch.set_float32_matmul_precision(legacy)
-        assert (programs.rounding() == "tf32") is expected
+        assert (capture.rounding() == "tf32") is expected
 
 
 @pytest.fixture
 def captured(monkeypatch):
     Captured.count, Captured.replays, Captured.fails = 0, 0, False
 
-    def capture(b, loop):
+    def graph_of(b, loop):
         if Captured.fails:
             raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
         Captured.count += 1
         return Replay(b, loop)
 
-    monkeypatch.setattr(programs, "capture", capture)
-    monkeypatch.setattr(programs, "captures", lambda x: True)
-    monkeypatch.setattr(programs, "settings", lambda device: ())
+    monkeypatch.setattr(capture, "graph_of", graph_of)
+    monkeypatch.setattr(capture, "is_wanted", lambda x: True)
+    monkeypatch.setattr(capture, "settings", lambda device: ())
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
@@ -175,13 +176,13 @@ def captured(monkeypatch):
 
 @pytest.mark.parametrize("name", ["plstm", "gated_lstm_om_4", "zoneout"])
 def test_the_trial_is_captured(name, captured, monkeypatch):
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     model = GatedRNN(3, 8, zoneout_h=0.3) if name == "zoneout" else cell_models.model(name, 3, 8)
     cell = model.layers[0]
     for _ in range(2):
         assert graph.trial(cell, of_cell(cell, timed=True), torch.device("cpu")) is None
     assert captured.count == 2  # forward and backward, once
-    assert not graph._pools.get(cell)
+    assert not graph.POOLS.get(cell)
 
 
 def gradients(model, chosen, **arguments):
@@ -230,7 +231,7 @@ def test_live_calls_have_buffers_of_their_own(captured):
         for grads, wanted in zip(gradients(model, chosen), expected, strict=True):
             for a, b in zip(grads, wanted, strict=True):
                 assert torch.equal(a, b)
-    (pool,) = [pool for cell, pool in graph._pools.items() if cell is model.layers[0]]
+    (pool,) = [pool for cell, pool in graph.POOLS.items() if cell is model.layers[0]]
     assert set(pool._live.values()) == {0}
     assert len(pool._free) <= 4  # two of each shape
 
@@ -266,7 +267,7 @@ def test_buffers_come_back_and_die_with_their_cell(captured):
     for _ in range(5):
         model(x)  # its autograd node dies at once, without a backward pass
     assert captured.count == 1
-    (kept,) = graph._pools[model.layers[0]]._free
+    (kept,) = graph.POOLS[model.layers[0]]._free
     buffers = weakref.ref(kept[1].b)
     del kept, model
     gc.collect()
@@ -274,7 +275,7 @@ def test_buffers_come_back_and_die_with_their_cell(captured):
 
 
 def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
-    monkeypatch.setattr(programs, "KEPT", 3)
+    monkeypatch.setattr(capture, "KEPT", 3)
     model = LSTM(3, 4, engine="graph")
     for S in (*range(1, 9), *range(1, 9)):
         model(torch.randn(S, 2, 3))
@@ -282,11 +283,11 @@ def test_no_more_is_kept_than_a_bound(captured, monkeypatch):
     for _ in range(4):
         model(torch.randn(8, 2, 3))
     assert captured.count == 4
-    pool = graph._pools[model.layers[0]]
+    pool = graph.POOLS[model.layers[0]]
     assert len(pool._free) == 3
     assert any(program.b.z.shape[1] == 8 for _, program in pool._free)
-    monkeypatch.setattr(programs, "KEPT", 99)
-    monkeypatch.setattr(programs, "KEPT_BYTES", 0)
+    monkeypatch.setattr(capture, "KEPT", 99)
+    monkeypatch.setattr(capture, "KEPT_BYTES", 0)
     for S in (*range(11, 20), *range(11, 20)):
         model(torch.randn(S, 2, 3))
     assert len(pool._free) == 4
@@ -297,7 +298,7 @@ def test_what_is_kept_gives_way_when_memory_is_short(captured):
     x = torch.randn(5, 2, 3)
     model(x)
     model(x)
-    pool = graph._pools[model.layers[0]]
+    pool = graph.POOLS[model.layers[0]]
     (kept,) = pool._free
     asked = []
 
@@ -364,7 +365,7 @@ def test_what_came_first_is_raised_by_a_capture_that_failed(monkeypatch):
         raise KeyError("somebody else's, which is being handled")
     except KeyError:
         with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-            programs.capture(small, fails)
+            capture.graph_of(small, fails)
 
 
 def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch):
@@ -378,7 +379,7 @@ def test_nothing_is_collected_while_a_graph_is_captured(monkeypatch):
 
     standing_in(monkeypatch, recording)
     b = some_buffers()
-    programs.capture(b, lambda b: None)
+    capture.graph_of(b, lambda b: None)
     assert seen == [False]
     assert gc.isenabled()
 
@@ -388,7 +389,7 @@ def test_masked_lengths_are_made_few(steps, captured, monkeypatch):
     """Padding to a multiple of 16 changes nothing; the shapes that are captured are those of the padded lengths."""
     model, x, mask = PLSTM(3, 7), torch.randn(steps, 4, 3), torch.rand(steps, 4) < 0.7
     dt, made = torch.rand(steps, 4), []
-    monkeypatch.setattr(graph, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
+    monkeypatch.setattr(graph_function, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
     expected = evaluate(model, "eager", torch.float32, x, None, dt, mask, False)
     found = evaluate(model, "graph", torch.float32, x, None, dt, mask, False)
     for name in expected:
@@ -405,7 +406,7 @@ def test_a_capture_that_fails_in_backward(captured, capsys):
     found = torch.autograd.grad(output.square().sum(), list(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
     assert capsys.readouterr().err == ""  # it is tried once more
-    pool = graph._pools[cell]
+    pool = graph.POOLS[cell]
     assert (set(pool._live.values()), pool._free) == ({0}, [])
     captured.fails = False
     loss = model(x)[0].sum()

@@ -18,7 +18,8 @@ import timescales.nn.cells
 from timescales import GRU, LSTM, PLSTM, RNN, ChronoLSTM, GatedRNN
 from timescales.nn import engine as engines
 from timescales.nn.cells import LSTMCell
-from timescales.nn.engine import choice, cudnn, eager, graph
+from timescales.nn.engine import eager, kept
+from timescales.nn.engine.gpu import choice, cudnn, graph
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,7 @@ def test_choice_on_a_gpu(monkeypatch):
     assert engines.pick_on_gpu(plstm, x, masked=False) is graph.run_or_eager
     assert engines.pick_on_gpu(lstm, x.unsqueeze(1), masked=False) is graph.run_or_eager  # replicas
     assert engines.pick_on_gpu(ordered, x, masked=False) is graph.run_or_eager
-    monkeypatch.setattr(engines, "_warned", set())
+    monkeypatch.setattr(kept, "SAID", set())
     with pytest.warns(UserWarning, match=r"runs on the eager engine.*mixes units .*; engine='eager' silences this"):
         assert engines.pick_on_gpu(mixed, x, masked=False) is eager.run
     torch.use_deterministic_algorithms(True)

@@ -11,7 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from timescales import LSTM, PLSTM, URLSTM, GatedRNN
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, fused, workspace
+from timescales.nn.engine import eager
+from timescales.nn.engine.cpu import fused, workspace
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from timescales.nn import cells
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, equations, fused
+from timescales.nn.engine import eager, equations
+from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.recorder import NotTraceable
 from timescales.nn.rnn import RNN
 

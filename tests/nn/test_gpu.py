@@ -18,9 +18,10 @@ from timescales import GRU, LSTM, PLSTM, URLSTM, GatedRNN, paths
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.nn import engine as engines
-from timescales.nn.engine import eager, graph, programs
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import capture, graph
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.tasks import Copy
 from timescales.training import build
 from timescales.training.model import SequenceModel
@@ -249,7 +250,7 @@ def test_random_numbers_after_a_capture_that_failed():
             given.z.sum().item()  # waits for the GPU: not permitted in a capture
 
     with pytest.raises(RuntimeError):
-        programs.capture(b, fails)
+        capture.graph_of(b, fails)
     assert torch.rand(1, device=DEVICE).isfinite().all()
     model, x = PLSTM(3, 8, engine="graph").to(DEVICE), torch.randn(5, 2, 3, device=DEVICE)
     for _ in range(3):

@@ -14,7 +14,7 @@ import pytest
 
 from timescales.config import compose
 from timescales.config.run import each_seed, run_of
-from timescales.nn.engine import choice
+from timescales.nn.engine.gpu import choice
 from timescales.runs import record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -396,7 +396,7 @@ def test_ten_lines_say_what_was_learned(tmp_path):
 def checkout(tmp_path, monkeypatch):
     """A folder with the places that --collect writes to."""
     root = tmp_path / "checkout"
-    measured = root / "timescales" / "nn" / "engine" / "measured.csv"
+    measured = root / "timescales" / "nn" / "engine" / "gpu" / "measured.csv"
     measured.parent.mkdir(parents=True)
     measured.write_text("cell,S,B,H,engine,ms,device\n")
     monkeypatch.setattr(choice, "MEASURED", measured)

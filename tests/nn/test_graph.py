@@ -29,9 +29,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from timescales import LSTM, PLSTM, RNN, GatedRNN
 from timescales.nn.cells import LSTMCell, PLSTMCell
-from timescales.nn.engine import eager, emit_triton, graph, pointwise, triton_kernels
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine import eager, kept
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import emit_triton, graph, graph_function, pointwise, triton_kernels
+from timescales.nn.engine.gpu.buffers import Buffers
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_long_sequences_are_evaluated_in_pieces(masked, monkeypatch):
     dt, mask = torch.rand(70, 4), torch.rand(70, 4) < 0.7 if masked else None
     made = []
     monkeypatch.setattr(graph, "PIECE", 32)
-    monkeypatch.setattr(graph, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
+    monkeypatch.setattr(graph_function, "Buffers", lambda *a: made.append(a[1][1]) or Buffers(*a))
     cell = model.layers[0]
     with torch.no_grad():
         output, state = graph.run(cell, x, cell.weights(), cell.initial_state(4), dt, mask)
@@ -210,7 +211,7 @@ def test_auto_goes_on_with_eager_where_the_engine_fails(monkeypatch, capsys):
         raise ValueError("no such kernel")
 
     monkeypatch.setattr(pointwise, "step_forward", broken)
-    monkeypatch.setattr(graph, "_announced", set())
+    monkeypatch.setattr(kept, "SAID", set())
     model = PLSTM(3, 4)
     cell, x = model.layers[0], torch.randn(5, 2, 3)
     for _ in range(2):
@@ -283,7 +284,7 @@ def test_inference_mode_and_no_gradients():
 
 def test_the_trial_says_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(triton_kernels, "unavailable", "torch came without Triton; pip install triton")
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     cell = PLSTM(3, 4).layers[0]
     for _ in range(2):
         reason = graph.trial(cell, of_cell(cell, timed=False), torch.device("cuda:0"))
@@ -325,7 +326,7 @@ def test_kernels_compile_without_a_gpu(name, tmp_path, monkeypatch):
     H = 100
     model = GatedRNN(3, H, zoneout_h=0.1).train() if name == "zoneout" else cell_models.model(name, 3, H)
     kernels = emit_triton.kernels(emit_triton.code(of_cell(model.layers[0], timed=True)))
-    constants = {"H": H, "BLOCK": emit_triton.BLOCK}
+    constants = {"H": H, "THREADS": emit_triton.THREADS}
     absent = {"mask": None, "d_output": None, "d_dt": None}
     for kernel, without in ((kernels.forward, {}), (kernels.backward, {}), (kernels.backward, absent)):
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
@@ -343,15 +344,15 @@ def test_the_text_of_a_kernel():
     forward = text[text.index("def forward") : text.index("def backward")]
     lines = [line.strip() for line in forward.splitlines() if line.strip().startswith("x")]
     assert lines == [
-        "x0 = sigmoid(z3)",
-        "x1 = sigmoid(z1)",
-        "x2 = x1 * before1",
-        "x3 = sigmoid(z0)",
-        "x4 = tanh(z2)",
-        "x5 = x3 * x4",
-        "x6 = x2 + x5",
-        "x7 = tanh(x6)",
-        "x8 = x0 * x7",
+        "x9 = sigmoid(z3)",
+        "x10 = sigmoid(z1)",
+        "x11 = x10 * before1",
+        "x12 = sigmoid(z0)",
+        "x13 = tanh(z2)",
+        "x14 = x12 * x13",
+        "x15 = x11 + x14",
+        "x16 = tanh(x15)",
+        "x17 = x9 * x16",
     ]
 
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from timescales import LSTM, PLSTM
 from timescales.nn import engine as engines
-from timescales.nn.engine.workspace import Workspace
+from timescales.nn.engine.cpu.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -190,11 +190,11 @@ def test_forward_under_hooks_takes_little_memory(monkeypatch):
 
 
 def test_graph_buffers_are_computed_again_under_hooks(monkeypatch):
-    from timescales.nn.engine import graph
+    from timescales.nn.engine.gpu import graph_function
 
     rnn, x = PLSTM(3, 5, engine="graph"), torch.randn(6, 4, 3)
-    expected, calls, forward = gradients(rnn, x), [], graph._forward
-    monkeypatch.setattr(graph, "_forward", lambda *a: (calls.append(a), forward(*a))[1])
+    expected, calls, forward = gradients(rnn, x), [], graph_function._forward
+    monkeypatch.setattr(graph_function, "_forward", lambda *a: (calls.append(a), forward(*a))[1])
     with saved_tensors_hooks(lambda v: v, lambda v: v):
         found = gradients(rnn, x)
     assert len(calls) == 2

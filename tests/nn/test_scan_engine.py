@@ -11,7 +11,8 @@ from torch import Tensor
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import equations, fused, shared_library
+from timescales.nn.engine import equations
+from timescales.nn.engine.cpu import fused, shared_library
 
 KINDS = ("mingru", "minlstm", "plscan", "lru")
 # (S, B, I, H): less than a vector; several chunks of steps; more sequences than a chunk has; several vectors of inputs;
@@ -109,10 +110,10 @@ def test_pre_activations_are_not_kept():
     """The workspace grows with the sequence by the fields of the state but h: by none, and by two."""
     sizes = {}
     for kind in ("mingru", "plscan"):
-        program = fused.program_of(of(kind, 4, 64).layers[0], False)
+        library = fused.library_of(of(kind, 4, 64).layers[0], False)
         for S in (100, 200):
             problem = shared_library.Problem(1, S, 10, 4, 64, 1)
-            sizes[kind, S] = program.functions.timescales_workspace(problem)
+            sizes[kind, S] = library.functions.timescales_workspace(problem)
     assert sizes["mingru", 200] == sizes["mingru", 100]
     assert 2 * 100 * 10 * 64 <= sizes["plscan", 200] - sizes["plscan", 100] <= 2.6 * 100 * 10 * 64
 

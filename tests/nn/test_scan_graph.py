@@ -17,10 +17,11 @@ from torch.nn.functional import softplus
 
 import timescales
 from timescales.nn.cells import Cell
-from timescales.nn.engine import buffers, emit_scan, emit_triton, graph, loops, scalar, scan
+from timescales.nn.engine import kept, scalar
 from timescales.nn.engine.affine import affine, affine_or_reason
 from timescales.nn.engine.bounds import bounds
 from timescales.nn.engine.equations import of_cell
+from timescales.nn.engine.gpu import buffers, emit_scan, emit_triton, graph, loops, scan
 
 KINDS = ("mingru", "minlstm", "plscan", "plscan_fixed_p", "lru")
 
@@ -232,7 +233,7 @@ def test_which_factors_are_known_to_be_small(name, timed):
 
 
 def test_a_scan_and_single_steps_with_equal_expressions_have_a_trial_each(monkeypatch):
-    monkeypatch.setattr(graph, "_trials", {})
+    monkeypatch.setattr(kept, "TRIED", {})
     tried = []
     monkeypatch.setattr(graph, "_trial", lambda cell, found, device: tried.append(affine(found) is not None))
     cells = [Factor(3, 4, function=FACTORS[name][0]) for name in ("p", "sigmoid", "tanh")]
@@ -307,7 +308,7 @@ def test_kernels_compile_without_a_gpu(kind, tmp_path, monkeypatch):
     absent = {"mask": None, "d_output": None, "d_dt": None}
     for name, without in itertools.product(names, ({}, absent)):
         kernel = getattr(kernels, name)
-        constants = {"H": H, "BLOCK": emit_triton.BLOCK, "BACK": not without}
+        constants = {"H": H, "THREADS": emit_triton.THREADS, "BACK": not without}
         fixed = {key: value for key, value in (constants | without).items() if key in kernel.arg_names}
         types = dict.fromkeys(("S", "B", "rows", "T", "K"), "i32") | {"mask": "*u8"}
         types |= dict.fromkeys(fixed, "constexpr")

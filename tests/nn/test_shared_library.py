@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from timescales import LSTM, PLSTM
-from timescales.nn.engine import compiler as compilers
-from timescales.nn.engine import shared_library
+from timescales.nn.engine.cpu import compiler as compilers
+from timescales.nn.engine.cpu import shared_library
 
 RUN = """
 import sys
@@ -122,8 +122,8 @@ def test_a_library_of_any_compiler_is_of_its_source_flags_and_processor(tmp_path
 
 def test_a_failed_compilation_is_not_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(shared_library, "_loaded", {})
-    monkeypatch.setattr(compilers, "_failed", {})
+    monkeypatch.setattr(shared_library, "LOADED", {})
+    monkeypatch.setattr(compilers, "FAILED", {})
     monkeypatch.setenv("CXX", "false")
     for _ in range(3):
         with pytest.raises(ValueError, match="cannot run here: false failed: it gave no reason"):
@@ -167,7 +167,7 @@ def test_fused_by_name_says_why_it_cannot(tmp_path, monkeypatch):
 
     monkeypatch.setattr(compilers, "find_compiler", no_compiler)
     monkeypatch.setattr(compilers, "cache_dir", lambda: tmp_path)
-    monkeypatch.setattr(shared_library, "_loaded", {})
+    monkeypatch.setattr(shared_library, "LOADED", {})
     with pytest.raises(ValueError, match=r"cannot run here: no C.. compiler found .* install one or set CXX"):
         LSTM(3, 4, engine="fused")(torch.randn(2, 2, 3))
     with pytest.warns(UserWarning, match="runs on the eager engine, which is slower: no C.. compiler found"):

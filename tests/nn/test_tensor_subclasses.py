@@ -13,13 +13,13 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.testing._internal.two_tensor import TwoTensor
 
 import timescales
-from timescales.nn import engine as engines
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager, kept
+from timescales.nn.engine.cpu import fused
 
 
 @pytest.fixture(autouse=True)
 def _said_nothing(monkeypatch):
-    monkeypatch.setattr(engines, "_warned", set())
+    monkeypatch.setattr(kept, "SAID", set())
     torch.manual_seed(0)
 
 

@@ -50,13 +50,13 @@ def test_in_the_interpreter(cases):
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch):
-    from timescales.nn.engine import loops
+    from timescales.nn.engine.gpu import loops
 
     torch.manual_seed(1)
     monkeypatch.setattr(loops, "uses_triton", lambda b: True)
 
 
-# Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258 of blocks of 128.
+# Fewer numbers than a program has, and a few more than one and two programs have: 129 and 258, of 128 each.
 @inside
 @pytest.mark.covering
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 2, 43), (2, 6, 3, 43)], ids=str)
@@ -123,7 +123,7 @@ def test_long_sequence(name):
 @pytest.mark.parametrize("name", ["mingru", "minlstm", "plscan", "lru"])
 def test_scans_in_chunks_equal_eager(name, monkeypatch):
     """The last chunk is short, and one sequence has a chunk that does not exist."""
-    from timescales.nn.engine import buffers, emit_scan, loops
+    from timescales.nn.engine.gpu import buffers, emit_scan, loops
 
     monkeypatch.setattr(buffers, "CHUNK", 4)
     launched = []
@@ -155,7 +155,7 @@ BATCHED += ["minlstm", "plscan", "lru"]
 @inside
 @pytest.mark.parametrize("name", BATCHED)
 def test_batched_seeds_equal_the_torch_version(name, monkeypatch):
-    from timescales.nn.engine import graph, loops
+    from timescales.nn.engine.gpu import graph, loops
 
     R, S, B, H = 3, 4, 5, 12
     cell = batched_seeds([cell_models.model(name, 2, H).layers[0] for _ in range(R)])
@@ -178,7 +178,8 @@ def test_batched_seeds_equal_the_torch_version(name, monkeypatch):
 @pytest.mark.parametrize("name", ["lstm", "plstm", "gru", "gated_lstm_om_4"])
 def test_the_trial_finds_a_wrong_kernel(name, monkeypatch, capsys):
     """As on a GPU before the kernels are used the first time."""
-    from timescales.nn.engine import emit_triton, equations, graph
+    from timescales.nn.engine import equations
+    from timescales.nn.engine.gpu import emit_triton, graph
 
     cell, device = cell_models.model(name, 2, 12).layers[0], torch.device("cpu")
     found = equations.known(cell, timed=True)
@@ -200,7 +201,7 @@ if INTERPRETED:
     import triton
     import triton.language as tl
 
-    from timescales.nn.engine.triton_kernels import (
+    from timescales.nn.engine.gpu.triton_kernels import (
         both_sigmoids,
         cosine,
         exp_minus_one,

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import timescales
-from timescales.nn.engine import equations, graph
-from timescales.nn.engine.workspace import Workspace
+from timescales.nn.engine import equations
+from timescales.nn.engine.cpu.workspace import Workspace
+from timescales.nn.engine.gpu import graph
 
 # Results and graphs in reference cycles: only the garbage collector frees their workspaces, at any allocation.
 CYCLES = """

@@ -11,7 +11,7 @@ from scipy import stats
 from timescales.papers import cells
 from timescales.papers.parse import parse
 from timescales.papers.verdict import Word
-from timescales.reports import markdown
+from timescales.reports import wording
 from timescales.runs import metrics
 
 PRINTED = {"sd": 2.0, "n": 5}  # 90 (2): the mean of three runs is expected within 2.776 * 2 sqrt(1/5 + 1/3) = 4.05
@@ -168,7 +168,7 @@ def test_a_cell_of_steps_says_which_runs_never_got_there():
     found[1].values[name] = 300
     result = cell(printed, table, found)
     assert result.verdict == "less stable (2 of 3 never reached the threshold)"
-    assert [markdown.number(value) for _, value in result.sample.values] == [">900", "300", ">900"]
+    assert [wording.number(value) for _, value in result.sample.values] == [">900", "300", ">900"]
     for row in found:
         row.values[name] = 300
     assert cell(printed, table, found).verdict == "cannot be decided (a time is printed without a spread)"

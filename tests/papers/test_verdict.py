@@ -9,7 +9,7 @@ from made_up import TABLE, made_row, quoted
 from timescales.papers import verdict
 from timescales.papers.parse import parse
 from timescales.papers.verdict import CellResult, ClaimResult, Counts, Finding, Outcome, Sample, Verdict, Word, sum_of
-from timescales.reports import markdown
+from timescales.reports import wording
 
 TWO = parse(TABLE | {"claims": [quoted("plstm > lstm"), {"claim": "lstm > plstm", "ours": "to see"}]})
 QUOTED, OURS = TWO.claims
@@ -60,7 +60,7 @@ RUN = [made_row()]
 )
 def test_the_word_of_a_table_follows_from_its_conclusions(conclusions, word, counts):
     found = verdict.judge_table([], claims_of(conclusions), RUN)
-    assert (markdown.text(found), markdown.counts(found.counts)) == (word, counts)
+    assert (wording.text(found), wording.counts(found.counts)) == (word, counts)
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_the_word_of_a_table_follows_from_its_conclusions(conclusions, word, cou
 )
 def test_where_nothing_is_concluded_it_follows_from_the_values(values, word, counts):
     found = verdict.judge_table(cells_of(values), [], RUN)
-    assert (markdown.text(found), markdown.counts(found.counts)) == (word, counts)
+    assert (wording.text(found), wording.counts(found.counts)) == (word, counts)
     beside = verdict.judge_table(cells_of(values), claims_of(["holds"]), RUN)
     assert beside.word == "reproduced"  # conclusions decide where there are some
-    assert markdown.counts(beside.counts) == "; ".join(filter(None, ["1 of 1 conclusions hold", counts]))
+    assert wording.counts(beside.counts) == "; ".join(filter(None, ["1 of 1 conclusions hold", counts]))
 
 
 def test_a_claim_of_ours_decides_nothing():
     for said in ("refuted", "holds", "in order"):
         found = verdict.judge_table([], claims_of(["holds"]) + claims_of([said], OURS), RUN)
-        assert (found.word, markdown.counts(found.counts)) == ("reproduced", "1 of 1 conclusions hold")
+        assert (found.word, wording.counts(found.counts)) == ("reproduced", "1 of 1 conclusions hold")
         assert verdict.judge_table([], claims_of([said], OURS), RUN).word == "cannot be decided"
 
 
@@ -101,15 +101,15 @@ def test_a_table_whose_conclusions_are_decided_needs_no_more_runs():
 def test_what_a_setting_was_chosen_by_is_shown_and_not_counted():
     cell = replace(TWO.cells[0], calibrated=True, number=1)
     chosen = [CellResult(cell, Sample(), Verdict(Word.AGREES, calibrated=True))]
-    assert markdown.text(chosen[0].verdict) == "agrees (calibrated)"
+    assert wording.text(chosen[0].verdict) == "agrees (calibrated)"
     found = verdict.judge_table([*chosen, *cells_of(["lower"])], [], RUN)
-    assert (markdown.text(found), markdown.counts(found.counts)) == (
+    assert (wording.text(found), wording.counts(found.counts)) == (
         "partly decided (calibrated)",
         "0 of 1 values agree, 1 differ (1 calibrated)",
     )
     claim = claims_of(["holds"], replace(QUOTED, calibrated=True))
     found = verdict.judge_table([], [*claim, claims_of(["holds", "refuted"])[1]], RUN)
-    assert (found.word, markdown.counts(found.counts)) == (
+    assert (found.word, wording.counts(found.counts)) == (
         "partly decided",
         "0 of 1 conclusions hold, 1 refuted (1 calibrated)",
     )
@@ -160,7 +160,7 @@ def test_a_hypothesis_of_our_own_study_counts_like_a_conclusion():
     claim = {"claim": "plstm > lstm", "hypothesis": "it keeps more; refuted if not", "dated": "2026-11-25"}
     (claim,) = parse(TABLE | {"claims": [claim]}).claims
     found = verdict.judge_table([], claims_of(["refuted"], claim), RUN)
-    assert (found.word, markdown.counts(found.counts)) == ("not reproduced", "0 of 1 hypotheses hold, 1 refuted")
+    assert (found.word, wording.counts(found.counts)) == ("not reproduced", "0 of 1 hypotheses hold, 1 refuted")
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_the_words_of_a_study_are_about_its_hypotheses(said, paper, study):
     for node, word in ((hypothesis, study), (quoted("plstm > lstm"), paper)):
         (claim,) = parse(TABLE | {"claims": [node]}).claims
         found = verdict.judge_table([], claims_of(said, claim), RUN)
-        assert (found.word, markdown.text(found)) == (paper, word)
-        assert markdown.most_common([found, found]) == f"2 *{word}*"
+        assert (found.word, wording.text(found)) == (paper, word)
+        assert wording.most_common([found, found]) == f"2 *{word}*"
 
 
 def test_the_counts_of_a_papers_tables_add_up():

@@ -16,7 +16,7 @@ from timescales import paths, plotting
 from timescales.config import folders
 from timescales.papers.table import SIZES, expand
 from timescales.papers.verdict import Counts, Outcome, Verdict, Word, items, sum_of
-from timescales.reports import charts, gallery, gather, html, markdown, report
+from timescales.reports import charts, gallery, gather, html, markdown, report, wording
 from timescales.reports.html import Site
 from timescales.runs import store
 from timescales.runs.loggers import Curve
@@ -202,8 +202,8 @@ def test_the_first_page_says_of_each_decided_claim_what_it_is_and_by_which_numbe
     assert shown.keys() == decided.keys()
     for link, (name, result) in decided.items():
         claim, marks, numbers, said = shown[link]
-        assert (claim, numbers) == (result.claim.text, markdown.numbers(result))
-        assert re.findall(r">([^<]+)</span>", marks) == markdown.remarks(result.verdict)
+        assert (claim, numbers) == (result.claim.text, wording.numbers(result))
+        assert re.findall(r">([^<]+)</span>", marks) == wording.remarks(result.verdict)
         assert said in (f"{name}: “{result.claim.quote}”", f"{name}: {result.claim.hypothesis}")
     partial = next(texts for link, texts in shown.items() if link.startswith("chien_imdb.html"))
     assert partial[0] == "plstm > lstm"
@@ -234,7 +234,7 @@ def test_a_card_says_which_numbers_are_conclusions_and_which_are_values(pages, r
         assert ("Values" in lines) == bool(counts.values)
         assert sum(map(int, re.findall(r"\d+", lines.get(title, "")))) == counts.conclusions.total()
         assert sum(map(int, re.findall(r"\d+", lines.get("Values", "")))) == counts.values.total()
-        assert lines["Small-scale"] == markdown.text(found.small_verdict)
+        assert lines["Small-scale"] == wording.text(found.small_verdict)
         assert ("data:image/webp" in card) == (found.folder / "figure.png").is_file()
 
 

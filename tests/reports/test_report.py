@@ -17,7 +17,7 @@ from timescales.papers.table import columns, expand
 from timescales.papers.verdict import Verdict, Word, judge_small
 from timescales.reports import markdown, write
 from timescales.reports.index import index as index_of
-from timescales.reports.markdown import text as said
+from timescales.reports.wording import text as said
 from timescales.runs import cost, metrics, store
 from timescales.runs.record import Record
 

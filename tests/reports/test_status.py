@@ -13,7 +13,7 @@ from timescales.experiment import plan
 from timescales.papers import load
 from timescales.papers.parse import parse
 from timescales.papers.table import expand
-from timescales.reports import gather, index, markdown, status
+from timescales.reports import gather, index, markdown, status, wording
 from timescales.runs import cost, provenance, store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,7 +138,7 @@ def test_the_price_of_what_is_open(tmp_path):
         return [planned_run(axes, str(k), kinds[axes["model"]]) for k, axes in enumerate(expand(parse(TABLE)))]
 
     def price(where):
-        return markdown.price(found.price_of(where))
+        return wording.price(found.price_of(where))
 
     # Of the others one has failed: it is open; of two that ended the longer one counts.
     kinds = {"lstm": "l", "plstm": "p"}

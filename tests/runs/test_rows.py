@@ -4,7 +4,7 @@ import pytest
 from made_up import made_row
 
 from timescales import paths
-from timescales.reports import markdown
+from timescales.reports import wording
 from timescales.runs import cost, metrics, provenance, store
 from timescales.runs.record import Record
 
@@ -57,7 +57,7 @@ def test_what_a_table_reads_from_a_record(name, value):
 def test_a_median_of_times_says_where_it_may_be_larger(values, median):
     numbers = [metrics.Censored(v[1:]) if isinstance(v, str) else v for v in values]
     found = metrics.median(numbers)
-    assert (isinstance(found, metrics.Censored), markdown.number(found)) == (isinstance(median, str), str(median))
+    assert (isinstance(found, metrics.Censored), wording.number(found)) == (isinstance(median, str), str(median))
 
 
 def test_the_lstm_that_stopped_early_is_censored_where_it_stopped():
@@ -81,8 +81,8 @@ def test_a_threshold_never_reached_stays_so_in_a_file(tmp_path):
     )
     assert f"{name}\na," in (tmp_path / "runs.csv").read_text().replace(",".join(store.COLUMNS) + ",", "")
     first, second = (found.value(name) for found in store.read_rows(tmp_path / "runs.csv"))
-    assert (first, type(first), markdown.number(first)) == (90, metrics.Censored, ">90")
-    assert (second, type(second), markdown.number(second)) == (90, int, "90")
+    assert (first, type(first), wording.number(first)) == (90, metrics.Censored, ">90")
+    assert (second, type(second), wording.number(second)) == (90, int, "90")
 
 
 def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():

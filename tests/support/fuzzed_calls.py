@@ -21,7 +21,8 @@ from torch import Tensor
 from timescales.nn import cells
 from timescales.nn import engine as engines
 from timescales.nn.cells.cell import Weights
-from timescales.nn.engine import compiler, eager, workspace
+from timescales.nn.engine import eager
+from timescales.nn.engine.cpu import compiler, workspace
 
 # What the fuzzed cells return. It is no attribute of theirs, so that they are traced once.
 GIVEN: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from timescales.nn.cells import GRUCell, LSTMCell, PLSTMCell
-from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import of_cell
 
 FOLDER = Path(__file__).parent / "generated"

@@ -12,7 +12,7 @@ from timescales.config.run import Run
 from timescales.papers import cells, claims, verdict
 from timescales.papers.parse import parse, parse_cell, parse_claim
 from timescales.papers.table import Measure, Table, Threshold, expand
-from timescales.reports import markdown
+from timescales.reports import wording
 from timescales.reports.report import Report
 from timescales.runs.metrics import threshold
 from timescales.runs.store import Row
@@ -95,8 +95,8 @@ def judge(claim, table, found, planned=None) -> Said:
     """Judge a claim of a table, as it stands in a file; it is the only one, so that nothing is corrected."""
     parsed = parse_claim("table/made_up.yaml: claims[0]", claim, measure_of(table))
     (result,) = claims.judge_claims([parsed], found, planned)
-    about, numbers = result.verdict, markdown.numbers(result)
-    return Said(markdown.text(about), raw(about.p_for), numbers, result.claim.text, about)
+    about, numbers = result.verdict, wording.numbers(result)
+    return Said(wording.text(about), raw(about.p_for), numbers, result.claim.text, about)
 
 
 class Judged(NamedTuple):
@@ -115,7 +115,7 @@ def cell(printed, table, found) -> Judged:
     (result,) = cells.judge_cells([parsed], found)
     about = result.verdict
     within = None if about.gap is None else about.gap.within
-    return Judged(markdown.text(about), within, raw(about.p_against), result.sample, about)
+    return Judged(wording.text(about), within, raw(about.p_against), result.sample, about)
 
 
 def judged(found, printed=None, **table) -> Judged:

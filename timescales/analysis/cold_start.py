@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map_only
 
 from timescales import plotting
 from timescales.analysis.groups import Line, titles
@@ -22,6 +21,7 @@ from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
+from timescales.torch_private import tree_map_only
 from timescales.training.model import SequenceModel, State
 from timescales.training.progress import progress
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
 
 from timescales.nn import engine
 from timescales.nn.cells.cell import Cell
+from timescales.nn.engine import render
 from timescales.nn.engine.affine import affine_or_reason
-from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations, of_cell
 from timescales.nn.engine.hoisting import Hoisted, Reference
 from timescales.nn.engine.recorder import NotTraceable
-from timescales.nn.engine.scalar import Node, in_order
+from timescales.nn.engine.render import Language, fill
+from timescales.nn.engine.scalar import UNARY
 from timescales.nn.rnn import RNN
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "=="}
-INFIX |= {"ne": "!=", "and": "and", "or": "or"}
-# Of Python, by the names of torch's functions; those with an "r" in front have their operands in the other order.
-OPERATORS = {"neg": "-", "add": "+", "sub": "-", "mul": "*", "div": "/", "truediv": "/", "pow": "**"}
-REVERSED = ("rsub", "rdiv", "rtruediv", "rpow")
+INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "and", "or": "or"}
+INFIX |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+OPERATIONS = {op: f"{op}({{a}})" for op in UNARY} | {op: f"{op}({{a}}, {{b}})" for op in ("pow", "max", "min")}
+OPERATIONS |= {op: f"{{a}} {sign} {{b}}" for op, sign in INFIX.items()}
+OPERATIONS |= {"neg": "-{a}", "select": "select({a}, {b}, {c})"}
+TEXT = Language(OPERATIONS, repr, temporary="a")
+
+# Operators of Python on tensors, by the names of torch's functions; an "r" in front means the operands' other order.
+OPERATORS = {name: OPERATIONS[name] for name in ("neg", "add", "sub", "mul", "div")}
+OPERATORS |= {"truediv": "{a} / {b}", "pow": "{a} ** {b}", "rsub": "{b} - {a}", "rdiv": "{b} / {a}"}
+OPERATORS |= {"rtruediv": "{b} / {a}", "rpow": "{b} ** {a}"}
 
 
 def explain(module: nn.Module, dt: bool = False) -> None:
@@ -80,8 +87,8 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 
 def _equations(cell: Cell, e: Equations) -> list[str]:
-    names = {e.graph.input("state", k): field for k, field in enumerate(e.fields)}
-    names |= {e.graph.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.graph.input("dt"): "dt"}
+    names = {e.input("state", k): field for k, field in enumerate(e.fields)}
+    names |= {e.input("noise", k): f"random{k + 1}" for k in range(e.noises)} | {e.input("dt"): "dt"}
     meanings = {}
     for b in e.blocks:
         name = {"x": "x_", "pre": "z_", "h": "h_"}[b.kind] + cell.gates[b.gate]
@@ -96,10 +103,13 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
     for number, block in e.vectors:
         text = hoisted[e.hoisted.used[number]]
         name = text if text.isidentifier() else f"p{number + 1}"
-        names[e.graph.input("vector", number, block)] = name
+        names[e.input("vector", number, block)] = name
         if name != text:
             once.append(f"{name} = {text}")
-    lines = ["Equations of a step, for each unit", *_indented(statements(e.new, names, [f"{f}'" for f in e.fields]))]
+    lines = [
+        "Equations of a step, for each unit",
+        *_indented(render.equations(TEXT, e.new, names, [f"{f}'" for f in e.fields])),
+    ]
     lines += ["where", *_indented(meanings.values())]
     if once:
         lines += ["and, once per sequence, from the parameters", *_indented(dict.fromkeys(once))]
@@ -109,63 +119,25 @@ def _equations(cell: Cell, e: Equations) -> list[str]:
 def _hoisted(hoisted: Hoisted) -> dict[int, str]:
     """What is computed from parameters alone, as text, by place."""
     texts = {place: root.name for place, root in hoisted.roots.items()}
-    operators: set[int] = set()  # the places of what is written with an operator
+    operators: dict[int, str] = {}  # of what is written with an operator, by place
 
-    def text(value: Any, inner: bool = False) -> str:
-        if not isinstance(value, Reference):
-            return "..." if isinstance(value, Tensor) else str(value)
-        return f"({texts[value.place]})" if inner and value.place in operators else texts[value.place]
+    def text(value: Any) -> str:
+        if isinstance(value, Reference):
+            return texts[value.place]
+        return "..." if isinstance(value, Tensor) else str(value)
 
     for call in hoisted.calls:
         name = getattr(call.function, "__name__", str(call.function)).strip("_")
-        operator, arguments = OPERATORS.get(name), call.args
-        if name in REVERSED:
-            operator, arguments = OPERATORS[name[1:]], call.args[::-1]
-        if operator and not call.kwargs:
-            operands = [text(v, inner=True) for v in arguments]
-            line = f" {operator} ".join(operands) if len(operands) > 1 else f"{operator}{operands[0]}"
-            operators.update(call.places)
+        operands = [text(v) for v in call.args]
+        if name in OPERATORS and not call.kwargs:
+            inner = [operators.get(v.place, "") if isinstance(v, Reference) else "" for v in call.args]
+            line = fill(OPERATORS[name], operands, inner)
+            operators |= dict.fromkeys(call.places, "{a}")  # also a negated value needs parentheses, as in (-p) ** 2
         else:
             named = [f"{key}={text(v)}" for key, v in call.kwargs.items()]
-            line = f"{name}({', '.join([text(v) for v in call.args] + named)})"
+            line = f"{name}({', '.join(operands + named)})"
         texts |= dict.fromkeys(call.places, line)
     return texts
-
-
-def statements(results: Sequence[Node], names: Mapping[Node, str], targets: Sequence[str]) -> list[str]:
-    """One line for each result, and for each expression that is used more than once: "name = expression"."""
-    order = in_order(results)
-    uses = Counter(argument for node in order for argument in node.args)
-    named = dict(names)
-    ends = dict(zip(reversed(results), reversed(targets), strict=True))  # of equal results, the first
-    lines = []
-
-    def text(node: Node, inner: bool = False) -> str:
-        if node in named:
-            return named[node]
-        if node.op == "constant":
-            return repr(node.value)
-        arguments = [text(a, True) for a in node.args]
-        if node.op in INFIX:
-            line = f"{arguments[0]} {INFIX[node.op]} {arguments[1]}"
-            return f"({line})" if inner else line
-        if node.op == "neg":
-            return f"-{arguments[0]}"
-        return f"{node.op}({', '.join(text(a) for a in node.args)})"
-
-    temporary = 0
-    for node in order:
-        if node in named or not node.args:
-            continue
-        if node in ends or uses[node] > 1:
-            line = text(node)
-            if node not in ends:
-                temporary += 1
-            named[node] = ends.get(node, f"a{temporary}")
-            lines.append(f"{named[node]} = {line}")
-    # A state that does not change, is constant, or equals another one has no statement so far.
-    done = {line.partition(" = ")[0] for line in lines}
-    return lines + [f"{t} = {text(node)}" for node, t in zip(results, targets, strict=True) if t not in done]
 
 
 def _memory(cell: Cell, e: Equations) -> list[str]:

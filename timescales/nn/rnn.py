@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from timescales import torch_private
 from timescales.errors import nearest
 from timescales.nn import engine as engines
 from timescales.nn import state as states
@@ -183,7 +184,7 @@ class RNN(nn.Module):
             and self.engine != "eager"
             and any(cell.compiled for cell in self.layers)
         ):
-            torch._dynamo.graph_break(msg="torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
+            torch_private.graph_break("torch.compile leaves kernels alone, as torch's LSTM; or use engine='eager'")
             return torch.compiler.disable(RNN.forward)(self, x, state, dt, mask, hx=hx)
         self._check(x, dt, mask)
         before = self._checked_state(state, hx, x)

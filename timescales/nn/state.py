@@ -18,8 +18,8 @@ from typing import Any, Never
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from timescales import torch_private
 from timescales.nn.cells import Cell
 from timescales.nn.engine.kernel import is_subclass
 
@@ -44,7 +44,7 @@ class RNNState:
 
     def map(self, function: Callable[[Tensor], Tensor]) -> RNNState:
         """The state with `function` applied to each tensor."""
-        return pytree.tree_map_only(Tensor, function, self)
+        return torch_private.tree_map_only(Tensor, function, self)
 
     def detach(self) -> RNNState:
         """The state without its past, for truncated backpropagation."""
@@ -72,14 +72,14 @@ def _flatten(state: RNNState) -> tuple[list[Any], list[str]]:
 
 
 def _flatten_with_keys(state: RNNState) -> tuple[list[tuple[Any, Any]], list[str]]:
-    return [(pytree.GetAttrKey(name), value) for name, value in vars(state).items()], list(vars(state))
+    return [(torch_private.GetAttrKey(name), value) for name, value in vars(state).items()], list(vars(state))
 
 
 def _unflatten(values: Any, names: Any) -> RNNState:
     return RNNState(**dict(zip(names, values, strict=True)))
 
 
-pytree.register_pytree_node(
+torch_private.register_pytree_node(
     RNNState,
     _flatten,
     _unflatten,

@@ -1,7 +1,7 @@
 """Verdicts as values: their words, when a test decides, and what follows for a whole table.
 
 `cells.py` judges printed values and `claims.py` claims, by the tests in `significance.py`. The text of a verdict is
-made in reports/markdown.py. docs/statistics.md derives the rules.
+made in reports/wording.py. docs/statistics.md derives the rules.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from timescales.errors import ConfigError
 from timescales.papers.reanalysed import in_words
 from timescales.papers.table import Grid
 from timescales.papers.verdict import sum_of
-from timescales.reports import markdown, readme
+from timescales.reports import markdown, readme, wording
 from timescales.reports.report import Report, by_paper, price
 
 FOLDER = paths.ROOT / "docs" / "papers"
@@ -137,7 +137,7 @@ def _summary(reports: Sequence[Report]) -> list[str]:
         ["conclusions and values", _counts(reports)],
         *([[f"[without a training]({RESULTS}/reanalysed/README.md)", told]] if told else []),
         ["runs at paper size", _took(f"{finished} of {len(ended | missing)}", ended)],
-        ["missing runs", markdown.price(price(missing.values())) or "none"],
+        ["missing runs", wording.price(price(missing.values())) or "none"],
         ["small-scale runs", _took(str(len(tiny)), tiny)],
         ["models", ", ".join(f"[{name}](../models/{name}.md)" for name in models(grids))],
         ["tasks", ", ".join(f"[{name}](../tasks/{name}.md)" for name in values(grids, "task"))],
@@ -151,7 +151,7 @@ the reports name; what missing runs take is an upper bound, from runs of the sam
 
 
 def _counts(reports: Sequence[Report]) -> str:
-    return markdown.counts(sum_of([report.verdict.counts for report in reports if report.verdict.counts]))
+    return wording.counts(sum_of([report.verdict.counts for report in reports if report.verdict.counts]))
 
 
 def _ended(reports: Sequence[Report], size: str) -> dict[str, float]:
@@ -191,16 +191,16 @@ def _link(report: Report) -> str:
 
 def _table_row(report: Report) -> list[str]:
     ended = {row.id: row.seconds for row in report.rows["paper"]}
-    words = [markdown.text(report.verdict), markdown.counts(report.verdict.counts), markdown.text(report.small_verdict)]
+    words = [wording.text(report.verdict), wording.counts(report.verdict.counts), wording.text(report.small_verdict)]
     runs = f"{len(ended)} of {len(report.planned['paper'])}"
-    return [_link(report), report.table.title, *words, runs, _hours(ended), markdown.price(report.price_of({}))]
+    return [_link(report), report.table.title, *words, runs, _hours(ended), wording.price(report.price_of({}))]
 
 
 def _claims(report: Report) -> list[str]:
     """A table's conclusions with the paper's words, each sentence once, and its printed values."""
     sentences: dict[str, list[list[str]]] = {}
     for result in (result for result in report.claims if result.claim.quote):
-        row = [f"`{result.claim.text}`", markdown.text(result.verdict), markdown.numbers(result)]
+        row = [f"`{result.claim.text}`", wording.text(result.verdict), wording.numbers(result)]
         sentences.setdefault(markdown.source_of(result), []).append(row)
     body = [[sentence if k == 0 else "", *row] for sentence, rows in sentences.items() for k, row in enumerate(rows)]
     lines = [*markdown.grid(["the paper", "claim", "verdict", "ours"], body), ""] if body else []

@@ -10,7 +10,7 @@ from html import escape
 
 from timescales import plotting
 from timescales.papers.table import Row, varying
-from timescales.reports import markdown
+from timescales.reports import wording
 from timescales.reports.gather import thinned
 from timescales.reports.report import Report
 from timescales.runs.record import Record
@@ -48,12 +48,12 @@ def of_table(report: Report) -> str:
 def _lines(report: Report, rows: Sequence[Row]) -> Iterator[Line]:
     """The curves of runs: colours tell models and gates apart, dashes the rest."""
     keys = [key for key in varying([row.axes for row in rows]) if key != "model"]
-    rest = [", ".join(markdown.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in rows]
+    rest = [", ".join(wording.say(row.axes.get(k)) for k in keys if k != "model.gate") for row in rows]
     order = list(dict.fromkeys(rest))
     for row, other in zip(rows, rest, strict=True):
         axes = row.axes
         model = str(axes.get("model", row.run.split("/")[1]))
-        settings = ", ".join(f"{k.split('.')[-1]}={markdown.say(axes.get(k))}" for k in keys)
+        settings = ", ".join(f"{k.split('.')[-1]}={wording.say(axes.get(k))}" for k in keys)
         colour = plotting.shade({**axes, "model": model})
         yield Line(", ".join(filter(None, [model, settings])), colour, report.curve(row), order.index(other))
 
@@ -139,7 +139,7 @@ def chart(title: str, key: str, lines: Sequence[Line]) -> str:
     for line, points in series:
         spots = [frame.place(x, y) for x, y in points]
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in spots) + ("h.1" if len(spots) == 1 else "")
-        parts.append(_path(line, path, f"{line.name}: {markdown.number(points[-1][1])} at step {points[-1][0]:.0f}"))
+        parts.append(_path(line, path, f"{line.name}: {wording.number(points[-1][1])} at step {points[-1][0]:.0f}"))
     parts.append(f'<text x="{LEFT + WIDTH}" y="{TOP + HEIGHT + 36}" text-anchor="end">training steps</text>')
     return (
         f'<figure class="chart"><figcaption>{escape(key)}</figcaption><svg role="img" viewBox="0 0 400 250" '
@@ -157,7 +157,7 @@ def _ends(series: Sequence[tuple[Line, Sequence[tuple[float, float]]]]) -> str:
     ends: dict[str, list[float]] = {}
     for line, points in series:
         ends.setdefault(line.name, []).append(points[-1][1])
-    return "; ".join(f"{name} ends at {' '.join(map(markdown.number, sorted(v)))}" for name, v in ends.items())
+    return "; ".join(f"{name} ends at {' '.join(map(wording.number, sorted(v)))}" for name, v in ends.items())
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[float]:

@@ -16,8 +16,8 @@ from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
 from timescales.papers.verdict import CellResult
 from timescales.plotting import STYLES, band, colour, draw_floors, panels, small_png
-from timescales.reports.markdown import say
 from timescales.reports.report import Report
+from timescales.reports.wording import say
 from timescales.runs import metrics
 from timescales.runs.metrics import STEPS_TO, Censored, is_steps
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from timescales.papers.verdict import ClaimResult, Outcome, Verdict, Word, items, sum_of
-from timescales.reports import charts, markdown, table_page
+from timescales.reports import charts, table_page, wording
 from timescales.reports.html import PICTURES, Site, anchor, badge, chip, chips, grid, html, picture, thumbnail
 from timescales.reports.report import Report, by_paper, name_of
 from timescales.runs.record import Record
@@ -183,7 +183,7 @@ def _findings(log: Sequence[Entry]) -> str:
 
 
 def _frequent(verdicts: Iterable[Verdict]) -> str:
-    return ", ".join(f"{n} {escape(word)}" for word, n in Counter(map(markdown.word, verdicts)).most_common())
+    return ", ".join(f"{n} {escape(word)}" for word, n in Counter(map(wording.word, verdicts)).most_common())
 
 
 class Judged(NamedTuple):
@@ -237,10 +237,10 @@ def _decided(judged: Judged) -> str:
     """A claim with a link to its table's page, its restrictions and numbers, and one line of the sentence behind it."""
     name, claim = judged.report.table.name, judged.result.claim
     said = f"“{claim.quote}”" if claim.quote else claim.hypothesis
-    marks = "".join(f' <span class="badge partly">{escape(m)}</span>' for m in markdown.remarks(judged.result.verdict))
+    marks = "".join(f' <span class="badge partly">{escape(m)}</span>' for m in wording.remarks(judged.result.verdict))
     return (
         f'<li><a href="{anchor(name)}.html#claim-{judged.number}"><code>{escape(claim.text)}</code></a>{marks}'
-        f'<span class="numbers">{escape(markdown.numbers(judged.result))}</span>'
+        f'<span class="numbers">{escape(wording.numbers(judged.result))}</span>'
         f'<span class="dim">{escape(name)}: {escape(said)}</span></li>'
     )
 
@@ -312,7 +312,7 @@ def _words(report: Report) -> list[str]:
     """Every verdict of a table, once, without its remarks: what the choice of verdicts finds it by."""
     judged = [result.verdict for results in (report.cells, report.claims, report.small_claims) for result in results]
     verdicts: list[Verdict] = [report.verdict, report.small_verdict, *judged]
-    return sorted(set(map(markdown.word, verdicts)))
+    return sorted(set(map(wording.word, verdicts)))
 
 
 def _table(report: Report, site: Site) -> Entry:

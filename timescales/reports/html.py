@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from timescales import paths
 from timescales.papers import reanalysed
 from timescales.papers.verdict import Counts, Outcome, Verdict, Word
-from timescales.reports import markdown
+from timescales.reports import wording
 
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 WIDE = '<div class="wide" tabindex="0" role="region" aria-label="table">'  # scrolls in itself, by keyboard too
@@ -204,7 +204,7 @@ def anchor(name: str) -> str:
 
 def badge(verdict: Verdict) -> str:
     """A verdict on its colour."""
-    return _badge(markdown.text(verdict), _tone(verdict.word))
+    return _badge(wording.text(verdict), _tone(verdict.word))
 
 
 def chip(text: str, said: Word | Outcome | reanalysed.Word) -> str:

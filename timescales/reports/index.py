@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timescales.reports import markdown
+from timescales.reports import markdown, wording
 from timescales.reports.report import Report
 
 INDEX = """\
@@ -37,8 +37,8 @@ def _index_row(report: Report) -> list[str]:
     name = report.table.name
     link = f"[{name}]({name}/table.md)" if report.all_rows else name
     verdict = report.verdict
-    verdicts = [markdown.text(verdict), markdown.counts(verdict.counts), markdown.text(report.small_verdict)]
-    return [link, report.table.source, *verdicts, markdown.price(report.price_of({}))]
+    verdicts = [wording.text(verdict), wording.counts(verdict.counts), wording.text(report.small_verdict)]
+    return [link, report.table.source, *verdicts, wording.price(report.price_of({}))]
 
 
 def outcome(reports: Sequence[Report]) -> list[str]:
@@ -52,4 +52,4 @@ def outcome_lines(reports: Sequence[Report]) -> list[str]:
         "At paper size": [report.verdict for report in reports],
         "Small-scale version": [report.small_verdict for report in reports],
     }
-    return [f"{size}: {markdown.most_common(verdicts)}." for size, verdicts in sizes.items()]
+    return [f"{size}: {wording.most_common(verdicts)}." for size, verdicts in sizes.items()]

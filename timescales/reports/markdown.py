@@ -1,171 +1,44 @@
-"""A report's words: results/<table>/table.md. Only here do verdicts become text."""
+"""A report as a page: results/<table>/table.md. `wording.py` says verdicts and numbers in words."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from timescales import paths
-from timescales.config.run import Axes
 from timescales.papers import reanalysed
 from timescales.papers.reanalysed import Evidence
-from timescales.papers.table import Assumption, Cell, Cited, columns
+from timescales.papers.table import Assumption, Cell, columns
 from timescales.papers.verdict import (
     AGAINST,
     FOR,
-    WAITING,
     CellResult,
     ClaimResult,
-    Comparison,
-    Counts,
-    Failures,
     Outcome,
-    P,
-    Side,
     Verdict,
     Word,
     items,
 )
-from timescales.reports.report import Origin, Price, Report, Setting
-from timescales.runs.metrics import Censored, is_steps
-
-
-def number(value: float) -> str:
-    """A number as people write it in a table; a censored one as ">3000"."""
-    if isinstance(value, Censored):
-        return str(value)
-    return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-
-
-def say(value: Any) -> str:
-    """A setting for people."""
-    return {True: "yes", False: "no", None: "none"}[value] if isinstance(value, bool | None) else str(value)
-
-
-def settings(axes: Axes) -> str:
-    """Settings for people: "model=plstm, task.T=200"."""
-    return ", ".join(f"{key}={say(value)}" for key, value in axes.items())
+from timescales.reports.report import Origin, Report, Setting
+from timescales.reports.wording import (
+    counts,
+    number,
+    numbers,
+    p_text,
+    price,
+    printed,
+    say,
+    settings,
+    text,
+    with_sd,
+)
+from timescales.runs.metrics import is_steps
 
 
 def grid(head: Sequence[Any], body: Sequence[Sequence[Any]]) -> list[str]:
     """The lines of a Markdown table."""
     rows = [head, ["---"] * len(head), *body]
     return ["| " + " | ".join(str(entry).replace("|", "\\|") for entry in row) + " |" for row in rows]
-
-
-# The words of a table that is a study of hypotheses, where those of a paper's table would not say what became of them.
-OF_STUDIES = {Word.REPRODUCED: "all hypotheses hold", Word.NOT_REPRODUCED: "no hypothesis holds"}
-
-
-def text(verdict: Verdict) -> str:
-    """A verdict with its remarks: "holds under t/125 (n=2, 1 of 3 groups)"."""
-    under = [f"under {verdict.under}"] if verdict.under else []
-    return " ".join([word(verdict), *under, *(f"({remark})" for remark in remarks(verdict))])
-
-
-def word(verdict: Verdict) -> str:
-    """A verdict's word; of a study of hypotheses "all hypotheses hold" in place of "reproduced", and the like."""
-    study = verdict.counts is not None and verdict.counts.hypotheses
-    return OF_STUDIES.get(verdict.word, verdict.word) if study else verdict.word
-
-
-def remarks(verdict: Verdict) -> list[str]:
-    """What restricts a verdict: "1 of 3 failed", "n=2, 1 of 3 groups", "part of the data"."""
-    found = _less_stable(verdict) if verdict.word == Word.LESS_STABLE else []
-    found += [verdict.why] if verdict.why else []
-    few = [f"n={verdict.n}"] if verdict.few else []
-    if verdict.groups and verdict.groups[0] < verdict.groups[1]:
-        few.append("{} of {} groups".format(*verdict.groups))
-    if few:
-        found.append(", ".join(few))
-    if verdict.partial:
-        found.append("part of the data")
-    if verdict.calibrated:
-        found.append("calibrated")
-    return found
-
-
-def _less_stable(verdict: Verdict) -> list[str]:
-    """Why a value is less stable than the paper's, and where its median is."""
-    found = ["{} of {} failed".format(*verdict.failed)] if verdict.failed else []
-    found += ["{} of {} at chance".format(*verdict.at_chance)] if verdict.at_chance else []
-    found += ["{} of {} never reached the threshold".format(*verdict.censored)] if verdict.censored else []
-    if verdict.p_wider is not None and verdict.p_wider.significant:
-        found.append("larger spread")
-    if verdict.gap is not None:
-        found.append(f"median {'inside' if verdict.gap.median == Word.AGREES else verdict.gap.median}")
-    return [", ".join(found)] if found else []
-
-
-def counts(found: Counts | None) -> str:
-    """What a table's word follows from: "6 of 11 conclusions hold, 2 refuted, 3 undecided; 11 of 18 values agree".
-
-    These are of what was run and counts. What is not run, cannot be decided or was calibrated stands in brackets.
-    """
-    if found is None:
-        return ""
-    conclusions = _counted(found.conclusions, "hypotheses" if found.hypotheses else "conclusions", Outcome.HOLD)
-    return "; ".join(filter(None, [conclusions, _counted(found.values, "values", Outcome.AGREE)]))
-
-
-def _counted(found: Mapping[Outcome, int], kind: str, best: Outcome) -> str:
-    judged = sum(found.values()) - sum(found.get(outcome, 0) for outcome in WAITING)
-    waiting = [f"{found[outcome]} {outcome}" for outcome in WAITING if found.get(outcome)]
-    if not judged:
-        return f"{kind}: {', '.join(waiting)}" if waiting else ""
-    others = [outcome for outcome in Outcome if outcome not in (best, *WAITING) and found.get(outcome)]
-    more = "".join(f", {found[outcome]} {outcome}" for outcome in others)
-    return f"{found.get(best, 0)} of {judged} {kind} {best}{more}" + (f" ({', '.join(waiting)})" if waiting else "")
-
-
-def text_with_counts(verdict: Verdict) -> str:
-    """A table's verdict with the counts behind it."""
-    return ": ".join(filter(None, [text(verdict), counts(verdict.counts)]))
-
-
-def p_text(p: P | None) -> str:
-    """A p value, in brackets corrected for the other tests of its family."""
-    return "" if p is None else f"{p.raw:.2g} ({p.corrected:.2g})"
-
-
-def numbers(result: ClaimResult) -> str:
-    """The numbers behind the verdict on a claim."""
-    found, groups = result.numbers, result.verdict.groups
-    if found is None:
-        return ""
-    if isinstance(found, Comparison):
-        words = _comparison(found)
-    else:
-        words = " against ".join(map(_failures, [found] if isinstance(found, Failures) else found))
-    return words + (f"; the weakest of {groups[0]} groups" if groups and groups[0] > 1 else "")
-
-
-def _failures(found: Failures) -> str:
-    return f"{found.failed} of {found.ended} runs fail"
-
-
-def _comparison(found: Comparison) -> str:
-    more = {"diverged": found.diverged, "failed": found.failed}
-    lost = "".join(f"; {number} {word}" for word, number in more.items() if number)
-    return f"{_side(found.first)} against {_side(found.second)}{lost}"
-
-
-def _side(side: Side) -> str:
-    return f"{number(side.value)} (n={side.n})"
-
-
-def price(runs: Price) -> str:
-    """What missing runs will take."""
-    minutes = runs.seconds / 60
-    time = f"{minutes:.0f} min" if minutes < 60 else f"{minutes / 60:.{1 if minutes < 600 else 0}f} h"
-    timed = [f"{_runs(runs.timed)}: {time}"] if runs.timed else []
-    untimed = [f"{_runs(runs.untimed)} not timed"] if runs.untimed else []
-    return ", ".join(timed + untimed)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''}"
 
 
 def table(report: Report) -> str:
@@ -284,6 +157,8 @@ A value *agrees* inside the interval if that is no more than *margin*, else it i
 is *close*, or *higher* or *lower*. It is outside if *p different* is below .05, in brackets corrected for all values
 of the table (Benjamini-Hochberg). *Less stable*: more runs failed or ended at chance than in the paper, or *p spread*
 (F test) is below .05. [The rules](../../docs/statistics.md)."""
+
+
 CLAIMS = """\
 *p for* and *p against*: tests of the claim and of its opposite; *p small*: that the difference is too small for the
 paper to have seen (its runs show such a one once in three). In brackets corrected for all claims of the table
@@ -296,7 +171,7 @@ def _cell(result: CellResult) -> list[str]:
     values = [value for _, value in sample.values]
     seeds = " ".join(map(number, values)) if len(values) <= 10 else f"{number(min(values))} to {number(max(values))}"
     median = "" if sample.median is None else number(sample.median)
-    ours = _with_sd(sample.mean, sample.sd)
+    ours = with_sd(sample.mean, sample.sd)
     margin = "" if result.cell.value is None else number(result.cell.margin)
     before = [printed(result.cell), _expected(result), margin, ours, str(sample.n or ""), median, seeds]
     return [*before, *_verdict_on_value(result.verdict), p_text(result.verdict.p_wider)]
@@ -320,7 +195,7 @@ def _verdict(verdict: Verdict) -> list[str]:
 
 def _other(result: CellResult) -> str:
     """A cell under another selection of values."""
-    mean = _with_sd(result.sample.mean, result.sample.sd)
+    mean = with_sd(result.sample.mean, result.sample.sd)
     return f"{mean}: {text(result.verdict)}" if mean else ""
 
 
@@ -330,7 +205,7 @@ def value_rows(report: Report) -> list[list[Any]]:
     for result in report.cells:
         what = ": ".join(filter(None, [result.cell.label, settings(result.cell.where)]))
         sample = result.sample
-        ours = _with_sd(sample.mean, sample.sd)
+        ours = with_sd(sample.mean, sample.sd)
         rows.append([what, printed(result.cell), ours, sample.n, *_verdict_on_value(result.verdict)])
     return rows
 
@@ -440,7 +315,7 @@ def small_scale(report: Report) -> list[str]:
 
 
 def _setting(row: Setting) -> list[str]:
-    mean = _with_sd(row.mean, row.sd)
+    mean = with_sd(row.mean, row.sd)
     failed = f"{row.failed} failed, not in the mean" if row.failed else ""
     values = " ".join(map(number, row.values))
     return [*map(say, row.axes.values()), mean, str(row.runs), values, failed, f"{row.minutes:.1f}"]
@@ -477,22 +352,3 @@ def _origin(origin: Origin) -> list[str]:
     lines = [f"- {origin.size}: {hours:.2f} h on {place}" for place, hours in sorted(places.items())]
     lines += [f"- {origin.size}: code of {', '.join(origin.commits)}"] if origin.commits else []
     return lines + [f"- {origin.size}: not the whole data: {part}" for part in origin.partial]
-
-
-def most_common(verdicts: Sequence[Verdict]) -> str:
-    """How many verdicts have each word, the most frequent first: "8 *not run*, 1 *reproduced*"."""
-    return ", ".join(f"{n} *{words}*" for words, n in Counter(map(word, verdicts)).most_common())
-
-
-def _with_sd(mean: float | None, sd: float | None) -> str:
-    if mean is None:
-        return ""
-    return number(mean) + ("" if sd is None else f" ({sd:.0f})" if sd >= 100 else f" ({sd:.2g})")
-
-
-def printed(cell: Cell | Cited) -> str:
-    """A printed value with its spread."""
-    if cell.value is None:
-        return ""
-    spread = f" ({cell.sd})" if cell.sd is not None else f" +- {cell.se}" if cell.se is not None else ""
-    return f"{cell.value}{spread}"

@@ -14,7 +14,7 @@ from timescales import paths, plotting
 from timescales.files import csv_rows, write_atomic
 from timescales.papers.table import Row, matches
 from timescales.papers.verdict import CellResult, sum_of
-from timescales.reports import markdown
+from timescales.reports import markdown, wording
 from timescales.reports.report import Report, by_paper, name_of
 
 README = paths.ROOT / "README.md"
@@ -111,7 +111,7 @@ def tables(reports: Sequence[Report]) -> str:
         [
             f"[{name_of(own)}](docs/papers/{paper}.md): {', '.join(map(_link, own))}",
             f"{sum(len(report.rows['paper']) for report in own)} of {sum(len(r.planned['paper']) for r in own)}",
-            markdown.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
+            wording.counts(sum_of([report.verdict.counts for report in own if report.verdict.counts])),
             *verdicts(own),
         ]
         for paper, own in by_paper(reports).items()
@@ -127,7 +127,7 @@ def _link(report: Report) -> str:
 def verdicts(reports: Sequence[Report]) -> list[str]:
     """How many tables have each verdict, at paper size and of their small-scale versions, the most frequent first."""
     small = [report.small_verdict for report in reports if report.table.tiny]
-    return [markdown.most_common([report.verdict for report in reports]), markdown.most_common(small)]
+    return [wording.most_common([report.verdict for report in reports]), wording.most_common(small)]
 
 
 CONFIGS = ("A", "B", "B512", "C", "D", "F")

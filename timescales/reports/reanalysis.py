@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from timescales.analysis.study import Source
 from timescales.papers.reanalysed import in_words
-from timescales.reports.markdown import evidence_row, grid, number
+from timescales.reports.markdown import evidence_row, grid
 from timescales.reports.report import Report
+from timescales.reports.wording import number
 
 INTRO = """\
 # What needs no training

@@ -17,7 +17,7 @@ from timescales.files import write_atomic
 from timescales.papers import load
 from timescales.papers.claims import judge_claims
 from timescales.papers.table import Grid, SmallTable, columns, expand
-from timescales.reports import markdown
+from timescales.reports import markdown, wording
 from timescales.runs import found, store
 from timescales.runs.record import Record
 from timescales.runs.store import Row
@@ -33,7 +33,7 @@ class Variation:
     @property
     def words(self) -> str:
         """The variation for people."""
-        return f"{self.key}={markdown.say(self.value)}" if self.key else "as assumed"
+        return f"{self.key}={wording.say(self.value)}" if self.key else "as assumed"
 
 
 def variations(table: SmallTable, composer: Composer) -> list[Variation]:
@@ -121,7 +121,7 @@ def page(table: SmallTable, rows: Mapping[str, Sequence[Row]], own: bool = False
 
 def _said(table: SmallTable, rows: Sequence[Row]) -> Iterator[str]:
     for result in judge_claims(table.claims, rows):
-        yield f"{markdown.text(result.verdict)}: {markdown.numbers(result)}"
+        yield f"{wording.text(result.verdict)}: {wording.numbers(result)}"
 
 
 def write(table: SmallTable, rows: Mapping[str, Sequence[Row]], results_dir: Path, own: bool = False) -> str:

@@ -16,7 +16,7 @@ from timescales.errors import ConfigError, nearest
 from timescales.experiment import command, plan
 from timescales.papers import load
 from timescales.papers.table import SIZES, Table, Where, matches, varying
-from timescales.reports.markdown import say
+from timescales.reports.wording import say
 from timescales.runs import cost, found, store
 from timescales.runs.found import Found
 from timescales.runs.record import Record

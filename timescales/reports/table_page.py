@@ -8,7 +8,7 @@ from itertools import groupby
 
 from timescales.papers.table import Row
 from timescales.papers.verdict import ClaimResult
-from timescales.reports import charts, markdown
+from timescales.reports import charts, markdown, wording
 from timescales.reports.html import Site, badge, chip, chips, grid, html, picture
 from timescales.reports.report import Report
 
@@ -41,7 +41,7 @@ class _Text:
         self.folder, self.site = report.folder, site
         results = (report.cells, report.claims, report.small_claims)
         verdicts = [result.verdict for of_kind in results for result in of_kind]
-        self.badges = {markdown.text(verdict): badge(verdict) for verdict in verdicts}
+        self.badges = {wording.text(verdict): badge(verdict) for verdict in verdicts}
         self.badges |= {found.word: chip(found.word, found.word) for found in report.reanalysed}
 
     def html(self, lines: Sequence[str]) -> str:
@@ -80,7 +80,7 @@ def _claims(report: Report) -> str:
 def _claim(result: ClaimResult, number: int) -> str:
     verdict = result.verdict
     tests = {"p for": verdict.p_for, "p against": verdict.p_against, "p small": verdict.p_small}
-    found = [markdown.numbers(result), *(f"{name} {markdown.p_text(p)}" for name, p in tests.items() if p)]
+    found = [wording.numbers(result), *(f"{name} {wording.p_text(p)}" for name, p in tests.items() if p)]
     return (
         f'<li id="claim-{number}">{badge(verdict)} <code>{escape(result.claim.text)}</code>'
         f'<span class="dim">{escape("; ".join(filter(None, found)))}</span></li>'
@@ -107,7 +107,7 @@ def _values(report: Report, text: _Text) -> str:
 def _run_it(report: Report, site: Site) -> str:
     """The commands, what the missing runs will take, and pages about what is trained."""
     commands = escape("\n".join(markdown.commands(report)))
-    missing = markdown.price(report.price_of({}))
+    missing = wording.price(report.price_of({}))
     cost = f"<p>Missing runs at paper size: {escape(missing)}.</p>" if missing else ""
     links = "".join(f"<li>{link}</li>" for link in _docs(report, site))
     more = f'<p>In the documentation:</p><ul class="links">{links}</ul>' if links else ""
@@ -136,7 +136,7 @@ def _all_runs(rows: Sequence[Row]) -> str:
 
 
 def _run_row(row: Row, axes: Sequence[str], metrics: Sequence[str]) -> list[str]:
-    settings = [markdown.say(row.axes.get(key, "")) for key in axes]
-    values = ["" if (value := row.value(key)) is None else markdown.number(value) for key in metrics]
+    settings = [wording.say(row.axes.get(key, "")) for key in axes]
+    values = ["" if (value := row.value(key)) is None else wording.number(value) for key in metrics]
     origin = [f"{row.seconds / 60:.1f}", str(row.machine), str(row.commit)]
     return [row.id, row.profile, *settings, str(row.seed), row.status, *values, *origin]

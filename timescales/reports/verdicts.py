@@ -13,7 +13,7 @@ from timescales.files import write_atomic
 from timescales.papers import reanalysed, verdict
 from timescales.papers.table import Cell, Claim
 from timescales.papers.verdict import CellResult, ClaimResult, Comparison, P, Verdict, Word
-from timescales.reports import markdown
+from timescales.reports import wording
 from timescales.reports.report import Report
 
 FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
@@ -78,7 +78,7 @@ def lines(report: Report) -> list[Line]:
 def _line(report: Report, item: str, kind: str, found: Verdict, **more: Any) -> Line:
     empty: dict[str, Any] = {key.name: "" if key.type == "str" else None for key in fields(Line)}
     said = {"table": report.table.name, "item": item, "kind": kind, "evidence": "runs", "of": "paper", "n": found.n}
-    return Line(**empty | said | {"word": str(found.word), "remarks": ", ".join(markdown.remarks(found))} | more)
+    return Line(**empty | said | {"word": str(found.word), "remarks": ", ".join(wording.remarks(found))} | more)
 
 
 def _value(report: Report, found: CellResult) -> Line:
@@ -124,7 +124,7 @@ def item_of(item: Cell | Claim) -> str:
     """A value's label and settings, or a claim's line."""
     if isinstance(item, Claim):
         return item.text
-    return ": ".join(filter(None, [item.label, markdown.settings(item.where)]))
+    return ": ".join(filter(None, [item.label, wording.settings(item.where)]))
 
 
 def kind_of(item: Cell | Claim) -> str:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._pytree import tree_map_only
 
 from timescales.nn.rnn import RNN
 from timescales.nn.stacked import Linear
 from timescales.tasks.task import Batch, Spec, check_choice
+from timescales.torch_private import tree_map_only
 from timescales.training.blocks import ResidualBlocks, last_existing
 
 State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map, tree_map_only
 
 from timescales.nn import engine
-from timescales.nn.engine import eager, fused
+from timescales.nn.engine import eager
+from timescales.nn.engine.cpu import fused
 from timescales.tasks import Batch
+from timescales.torch_private import tree_map, tree_map_only
 from timescales.training.model import Output, SequenceModel, State
 
 # These update each number by itself: one of them over stacked parameters does what R single ones do.

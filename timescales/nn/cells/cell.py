@@ -18,8 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from timescales import torch_private
 from timescales.nn.inits import INFINITE
 
 
@@ -86,9 +86,8 @@ class Cell(nn.Module):
                 raise TypeError(
                     f"{cls.__name__}.step takes {signature}; it needs (self, gx, gh, state, dt=1.0)"
                 ) from None
-        if state is not None and state not in pytree.SUPPORTED_NODES:  # torch.export.save writes this name
-            name = f"{state.__module__}.{state.__qualname__}"
-            pytree._register_namedtuple(state, serialized_type_name=name)
+        if state is not None:  # torch.export.save writes this name
+            torch_private.register_named_tuple(state, f"{state.__module__}.{state.__qualname__}")
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import arguments, choice, cudnn, eager, equations, fused
+from timescales.nn.engine import arguments, eager, equations, kept
+from timescales.nn.engine.cpu import fused
+from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
 NAMES = ("auto", "eager", "fused", "graph", "cudnn")
@@ -19,8 +21,6 @@ NAMES = ("auto", "eager", "fused", "graph", "cudnn")
 TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
 Engine = Callable[..., tuple[Tensor, Any]]  # as `eager.run`
-
-_warned: set[str] = set()  # reasons that `pick_fastest` has given
 
 
 def run(
@@ -56,7 +56,7 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = F
 
 
 def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
-    """As `pick`. An engine comes with the cell's program or equations. others: the other tensors, with their names."""
+    """As `pick`. An engine comes with the cell's library or equations. others: the other tensors, with their names."""
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
@@ -67,15 +67,15 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     reason = tracing_reason() or plain_reason(cell, x, others)
     if name == "fused":
         reason = reason or fused.call_reason(cell, x, others)
-        program = reason or fused.program_of(cell, timed)
-        if isinstance(program, str):
-            reason = reason or f"{program}; use engine='eager'"
+        library = reason or fused.library_of(cell, timed)
+        if isinstance(library, str):
+            reason = reason or f"{library}; use engine='eager'"
         else:
-            chosen = functools.partial(fused.run, program=program)
+            chosen = functools.partial(fused.run, library=library)
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
-        from timescales.nn.engine import graph  # it imports Triton, which only a GPU needs
+        from timescales.nn.engine.gpu import graph  # it imports Triton, which only a GPU needs
 
         found = reason or equations.known(cell, timed)
         reason = reason or graph.unsupported_reason(cell, x, timed, found)
@@ -107,16 +107,15 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         return engine if engine in (eager.run, cudnn.run) else functools.partial(engine, found=found)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
-    program = fused.program_of(cell, timed)
-    if isinstance(program, str):
-        _warn_once(cell, f"{program}; {TO_SILENCE}")
+    library = fused.library_of(cell, timed)
+    if isinstance(library, str):
+        _warn_once(cell, f"{library}; {TO_SILENCE}")
         return eager.run
-    return functools.partial(fused.run, program=program)
+    return functools.partial(fused.run, library=library)
 
 
 def _warn_once(cell: Cell, reason: str) -> None:
-    if reason not in _warned:
-        _warned.add(reason)
+    if kept.is_new(reason):
         name = f"{type(cell).__name__}({cell.extra_repr()})"  # in one line, whatever modules are in it
         warnings.warn(f"{name} runs on the eager engine, which is slower: {reason}", stacklevel=3)
 
@@ -125,7 +124,7 @@ def pick_on_gpu(
     cell: Cell, x: Tensor, masked: bool, timed: bool = False, found: equations.Equations | str | None = None
 ) -> Engine:
     """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
-    from timescales.nn.engine import graph
+    from timescales.nn.engine.gpu import graph
 
     if 0 in x.shape:
         return eager.run

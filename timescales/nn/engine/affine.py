@@ -13,13 +13,13 @@ if the bounds of its factors (bounds.py) lie between -1 and 1.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from timescales.nn.engine.bounds import bounds_by_case
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.kept import with_equations
+from timescales.nn.engine.scalar import Node, in_order
 
 Matrix = tuple[tuple[Node | None, ...], ...]  # None is 0
 Terms = dict[Node | None, Node]  # of an affine expression: the factor of each variable, and what is added, by None
@@ -50,23 +50,19 @@ class NotAffine(Exception):
     """A step is no scan, for this reason."""
 
 
-_known: weakref.WeakKeyDictionary[Graph, Affine | str] = weakref.WeakKeyDictionary()
-
-
 def affine(e: Equations) -> Affine | None:
     """The affine maps of a cell without recurrent product; None if its step is no scan, or has such a product."""
     found = affine_or_reason(e)
     return None if isinstance(found, str) else found
 
 
+@with_equations
 def affine_or_reason(e: Equations) -> Affine | str:
     """The affine maps of a cell's step, or the reason why it is no scan over time."""
-    if e.graph not in _known:
-        try:
-            _known[e.graph] = _affine(e)
-        except NotAffine as error:
-            _known[e.graph] = str(error)
-    return _known[e.graph]
+    try:
+        return _affine(e)
+    except NotAffine as error:
+        return str(error)
 
 
 def _affine(e: Equations) -> Affine:
@@ -81,7 +77,7 @@ def _affine(e: Equations) -> Affine:
 
 def _jacobian(e: Equations) -> Matrix:
     """What the gradients of the state before are multiplied with, from those of the new one."""
-    after = [e.graph.input("d_state", i) for i in range(len(e.fields))]
+    after = [e.input("d_state", i) for i in range(len(e.fields))]
     columns = []
     for field, node in zip(e.fields, e.d_state, strict=True):
         found = _terms(node, after)
@@ -92,14 +88,14 @@ def _jacobian(e: Equations) -> Matrix:
 
 
 def _component(e: Equations, fields: tuple[int, ...]) -> Component:
-    own = [e.graph.input("state", k) for k in fields]
+    own = [e.input("state", k) for k in fields]
     rows, drive = [], []
     for k in fields:
         found = _terms(e.new[k], own)
         if found is None:
             raise NotAffine(f"the new {e.fields[k]} is not affine in {' and '.join(e.fields[j] for j in fields)}")
         rows.append(tuple(found.get(state) for state in own))
-        drive.append(found.get(None, e.graph.constant(0.0)))
+        drive.append(found.get(None, e.expressions.constant(0.0)))
     return Component(fields, tuple(rows), tuple(drive))
 
 
@@ -118,12 +114,12 @@ def _check_factors(e: Equations, component: Component, jacobian: Matrix) -> None
 
 def _terms(result: Node, variables: Container[Node]) -> Terms | None:
     """The terms of an expression that is affine in the variables; None if it is not. Terms that are 0 are left out."""
-    graph, known = result.graph, dict[Node, Terms]()
+    expressions, known = result.expressions, dict[Node, Terms]()
     for node in in_order([result]):
         parts = [known[a] for a in node.args]
         varies = [any(key is not None for key in part) for part in parts]
         if node in variables:
-            known[node] = {node: graph.constant(1.0)}
+            known[node] = {node: expressions.constant(1.0)}
         elif not any(varies):
             known[node] = {} if node.op == "constant" and node.value == 0.0 else {None: node}
         elif node.op == "neg":
@@ -136,9 +132,9 @@ def _terms(result: Node, variables: Container[Node]) -> Terms | None:
         elif node.op == "div" and not varies[1]:
             known[node] = {k: v / node.args[1] for k, v in parts[0].items()}
         elif node.op == "select" and not varies[0]:
-            zero = graph.constant(0.0)
+            zero = expressions.constant(0.0)
             yes, no = parts[1:]
-            known[node] = {k: graph("select", node.args[0], yes.get(k, zero), no.get(k, zero)) for k in yes | no}
+            known[node] = {k: expressions("select", node.args[0], yes.get(k, zero), no.get(k, zero)) for k in yes | no}
         else:
             return None
     return known[result]

@@ -2,6 +2,8 @@
 
 A cell of one's own may return any state and any weights. torch's operations broadcast them or raise; a kernel reads
 memory by the sizes of the call. So this runs before any engine.
+
+Shapes: S steps, R batched seeds, B sequences, I inputs, H units; x (S, B, I) or (S, R, B, I).
 """
 
 from __future__ import annotations

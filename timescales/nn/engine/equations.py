@@ -1,8 +1,12 @@
-"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients."""
+"""The equations of a cell as the kernels need them: blocks of pre-activations, state, vectors, and their gradients.
+
+Shapes: R batched seeds, S steps, B sequences, H units.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +19,7 @@ from torch import Tensor
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.hoisting import Hoisted
 from timescales.nn.engine.recorder import NotTraceable
-from timescales.nn.engine.scalar import Graph, Node, in_order
+from timescales.nn.engine.scalar import Expressions, Node, in_order
 from timescales.nn.engine.trace import Trace, reason, trace
 from timescales.nn.engine.watch import FIX, Same, Watch, random_state
 
@@ -52,7 +56,8 @@ class Block(NamedTuple):
         return self.is_row or self.divisor > 1
 
 
-class Equations(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Equations:
     """A step and its gradients as expressions.
 
     divisors: H / height, by gate. blocks: in the order x, pre, h. fields: names of the state's fields.
@@ -75,7 +80,11 @@ class Equations(NamedTuple):
     noises: int
     reads_dt: bool
     hoisted: Hoisted
-    graph: Graph
+    expressions: Expressions
+
+    def input(self, kind: str, *name: int) -> Node:
+        """An input of the expressions, for example ("state", 1)."""
+        return self.expressions.input(kind, *name)
 
     @property
     def backward(self) -> list[Node]:
@@ -90,7 +99,7 @@ class Equations(NamedTuple):
     @property
     def reads_h(self) -> bool:
         """Whether the expressions read the output of the step before, except through the recurrent weights."""
-        h = self.graph.input("state", 0)
+        h = self.input("state", 0)
         return any(node is h for node in in_order([*self.new, *self.backward]))
 
     def vector_values(self, cell: Cell, ih: Tensor) -> list[Tensor]:
@@ -204,7 +213,7 @@ class Known(NamedTuple):
 
 MOST = 12  # traces of one cell
 CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
-_known: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
+KNOWN: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
 
 
 def known(cell: Cell, timed: bool) -> Equations | str:
@@ -212,9 +221,9 @@ def known(cell: Cell, timed: bool) -> Equations | str:
 
     For a step that does not read dt they are those without dt.
     """
-    of_this_cell = _known.get(cell)
+    of_this_cell = KNOWN.get(cell)
     if of_this_cell is None:
-        of_this_cell = _known.setdefault(cell, {})
+        of_this_cell = KNOWN.setdefault(cell, {})
     key = signature(cell, timed)
     alike = of_this_cell.get(key, [])
     for entry in alike:
@@ -259,7 +268,7 @@ class Parts(NamedTuple):
 
 
 def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
-    graph = t.graph
+    expressions = t.expressions
     H = max(t.heights)
     d_x, rows_x = _without_row_gradients(t.d_gx)
     d_h, rows_h = _without_row_gradients(t.d_gh or [])
@@ -270,8 +279,8 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
         apart = set(range(len(t.heights)))
     else:
         apart |= {k for k, (a, b) in enumerate(zip(t.d_gx, t.d_gh, strict=True)) if a is not b}
-    replaced = {graph.input("pre", k): _apart(graph, k) for k in apart}
-    parts = parts.map(lambda nodes: substitute(graph, nodes, replaced))
+    replaced = {expressions.input("pre", k): _apart(expressions, k) for k in apart}
+    parts = parts.map(lambda nodes: substitute(expressions, nodes, replaced))
     read = in_order(parts.all())
     rows = {node.value[0] for node in read if node.op == "row"} | rows_x | rows_h
     if wrong := rows & (apart | {node.value[0] for node in read if node.op == "pre"}):
@@ -280,13 +289,13 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
     for kind in KINDS if t.d_gh is not None else ("x",):
         for k, height in enumerate(t.heights):
             if (kind == "pre") == (k not in apart):
-                node = graph.input("row" if k in rows else kind, k)
+                node = expressions.input("row" if k in rows else kind, k)
                 blocks.append(Block(k, kind, H // height, k in rows, node))
                 d_blocks.append((parts.d_h if kind == "h" else parts.d_x)[k])
     used = in_order(parts._replace(d_x=d_blocks, d_h=[]).all())
     d_vectors = dict(zip(t.d_vectors, parts.d_vectors, strict=True))
     vectors = tuple(sorted(node.value for node in used if node.op == "vector"))
-    zero = graph.constant(0.0)
+    zero = expressions.constant(0.0)
     return Equations(
         divisors=tuple(H // height for height in t.heights),
         blocks=tuple(blocks),
@@ -300,13 +309,13 @@ def _equations(t: Trace, fields: tuple[str, ...]) -> Equations:
         noises=t.noises,
         reads_dt=any(node.op == "dt" for node in used),
         hoisted=t.hoisted,
-        graph=graph,
+        expressions=expressions,
     )
 
 
-def _apart(graph: Graph, gate: int) -> Node:
+def _apart(expressions: Expressions, gate: int) -> Node:
     """x + h of a gate whose shares are computed apart."""
-    return graph.make("add", graph.input("x", gate), graph.input("h", gate))
+    return expressions.make("add", expressions.input("x", gate), expressions.input("h", gate))
 
 
 def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[int]]:
@@ -322,7 +331,7 @@ def _without_row_gradients(gradients: Iterable[Node]) -> tuple[list[Node], set[i
     return results, gates
 
 
-def substitute(graph: Graph, results: Iterable[Node], replaced: Mapping[Node, Node]) -> list[Node]:
+def substitute(expressions: Expressions, results: Iterable[Node], replaced: Mapping[Node, Node]) -> list[Node]:
     """The results with some inputs replaced."""
     results = list(results)
     if not replaced:
@@ -330,7 +339,7 @@ def substitute(graph: Graph, results: Iterable[Node], replaced: Mapping[Node, No
     new: dict[Node, Node] = dict(replaced)
     for node in in_order(results):
         if node not in new:
-            new[node] = graph.make(node.op, *(new[a] for a in node.args), value=node.value) if node.args else node
+            new[node] = expressions.make(node.op, *(new[a] for a in node.args), value=node.value) if node.args else node
     return [new[node] for node in results]
 
 

@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.gates import cumax
 from timescales.nn.engine.recorder import READ, Cumax, NotTraceable, OnParameters, Recorder
 from timescales.nn.engine.scalar import Node
 from timescales.nn.engine.watch import Watch
+from timescales.torch_private import tree_flatten, tree_map
 
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A tensor of a `Hoisted` program, by its place in the list of its values."""
+    """A tensor of `Hoisted`, by its place in the list of its values."""
 
     place: int
 
@@ -222,7 +222,7 @@ class Hoisting(TorchFunctionMode):
         return self.leaves[place]
 
     def _new_leaf(self, value: Tensor, number: int) -> Tensor:
-        recorder, graph, H = self.recorder, self.recorder.graph, self.recorder.H
+        recorder, expressions, H = self.recorder, self.recorder.expressions, self.recorder.H
         leaf = value.detach().clone()
         if leaf.is_floating_point():
             leaf.requires_grad_(value.requires_grad)
@@ -231,7 +231,7 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable(f"uses a parameter of shape {tuple(value.shape)}; a step takes one number per unit")
 
         def part(k: int) -> Node:
-            node = graph.input("vector", number, k)
+            node = expressions.input("vector", number, k)
             return node if leaf.dtype != torch.bool else node.apply("ne", 0.0)
 
         if length == 1:
@@ -252,7 +252,7 @@ class Hoisting(TorchFunctionMode):
             raise NotTraceable("calls torch.rand_like on something else than one number per unit")
         with recorder.pause():
             result = torch.full_like(like, 0.5).detach()
-            node = recorder.graph.input("noise", self.noises)
+            node = recorder.expressions.input("noise", self.noises)
             recorder.remember(result, recorder.by_units([(node, recorder.H)], len(like)))
         self.noises += 1
         return result

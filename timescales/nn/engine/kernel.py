@@ -8,15 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# The modes of make_fx and torch.export.
-PROXY, FAKE = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE
+from timescales import torch_private
+from timescales.torch_private import is_zero
 
 
 def tracing_reason() -> str | None:
     """The reason why no kernel can run while torch traces or transforms its operations; None if it does not."""
-    mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
-    tracing = torch.jit.is_tracing() or mode(PROXY) is not None or mode(FAKE) is not None
-    if tracing or torch._C._are_functorch_transforms_active():
+    if torch_private.is_traced():
         return "torch.func, torch.export and other tracers need torch's own operations; use engine='eager'"
     return None
 
@@ -35,7 +33,7 @@ def unusual_reason(tensors: Named) -> str | None:
 
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor has its numbers in memory, one after another."""
-    return not is_subclass(tensor) and tensor.layout is torch.strided and not tensor._is_zerotensor()
+    return not is_subclass(tensor) and tensor.layout is torch.strided and not is_zero(tensor)
 
 
 def is_subclass(tensor: Tensor) -> bool:
@@ -53,7 +51,7 @@ def in_memory(tensor: Tensor, dtype: torch.dtype) -> Tensor:
         raise RuntimeError(f"the fused engine cannot read a {type(tensor).__name__} in backward: use engine='eager'")
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    elif tensor._is_zerotensor():
+    elif is_zero(tensor):
         tensor = tensor.clone()
     if tensor.dtype is not dtype or not tensor.is_cpu:  # `to` takes time also where it does nothing
         tensor = tensor.to("cpu", dtype)
@@ -94,17 +92,12 @@ def check_shape(engine: str, name: str, tensor: Tensor | None, shape: Sequence[i
         raise RuntimeError(f"the {engine} engine needs {name} {tuple(shape)}; it is {found}: use engine='eager'")
 
 
-def saved_tensors_have_hooks() -> bool:
-    """Whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
-
-
 def check_backward(engine: str, grads: Iterable[Tensor | None]) -> None:
     """Raise RuntimeError for a backward pass that is itself differentiated, or that takes batched gradients."""
     # torch's once_differentiable does not report every case of create_graph=True.
     if torch.is_grad_enabled():
         raise RuntimeError(f"the {engine} engine has no second derivatives: for create_graph=True use engine='eager'")
-    if any(g is not None and torch._C._functorch.is_legacy_batchedtensor(g) for g in grads):
+    if any(g is not None and torch_private.is_batched(g) for g in grads):
         raise RuntimeError(f"the {engine} engine has no batched gradients: where is_grads_batched use engine='eager'")
 
 

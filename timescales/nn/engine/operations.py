@@ -15,7 +15,7 @@ Number = Node | float
 
 
 def _apply(op: str) -> Callable[..., Node]:
-    """The operation `op` of `Graph`, whose first argument is a node."""
+    """The operation `op` of `Expressions`, whose first argument is a node."""
 
     def apply(x: Node, *others: Number) -> Node:
         return x.apply(op, *others)
@@ -52,8 +52,8 @@ def _select(condition: Node, a: Number, b: Number) -> Node:
 def _clamp(x: Node, low: Number | None = None, high: Number | None = None) -> Node:
     # The constant is the first argument: the processor's maximum returns its second argument if one is NaN.
     if low is not None:
-        x = x.graph("max", x.graph.node(low), x)
-    return x if high is None else x.graph("min", x.graph.node(high), x)
+        x = x.expressions("max", x.expressions.node(low), x)
+    return x if high is None else x.expressions("min", x.expressions.node(high), x)
 
 
 def _extreme(op: str) -> Callable[[Node, Node], Node]:
@@ -177,8 +177,8 @@ def _addcdiv(x: Node, a: Node, b: Node, value: float = 1) -> Node:
 
 
 def _pow(x: Number, y: Number) -> Node:
-    graph = x.graph if isinstance(x, Node) else y.graph  # type: ignore[union-attr]
-    return graph("pow", graph.node(x), graph.node(y))
+    expressions = x.expressions if isinstance(x, Node) else y.expressions  # type: ignore[union-attr]
+    return expressions("pow", expressions.node(x), expressions.node(y))
 
 
 ELEMENTWISE: dict[str, Callable[..., Node]] = {

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from timescales.nn.engine.operations import CONSTANT, ELEMENTWISE, STRUCTURAL
-from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.scalar import Expressions, Node
+from timescales.torch_private import DispatchMode, operation, schema, tree_leaves, tree_map
 
 READS = ("any", "all", "_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "allclose")
 READ = "reads a number from a tensor, as .item() or `if` do; use torch.where"
@@ -75,22 +74,18 @@ def _memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(DispatchMode):
     """Records the operations of a step as expressions."""
 
     def __init__(self, H: int) -> None:
         super().__init__()
-        self.H, self.graph = H, Graph()
+        self.H, self.expressions = H, Expressions()
         self.nodes: list[Node] = []
         self.numbers: dict[Node, int] = {}
         self.known: dict[Any, Traced] = {}
         self.alive: list[Tensor] = []  # so that no address is used twice
         self.paused = self.backward = False
         self.on_parameters: OnParameters | None = None  # during a call on parameters alone
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise torch imports its compiler at the first operation, which takes seconds
 
     # ------------------------------------------------------------------------------ tensors and expressions
 
@@ -137,7 +132,7 @@ class Recorder(TorchDispatchMode):
 
     def constant(self, shape: Sequence[int], value: float) -> Traced:
         """A tensor of one number."""
-        return self.everywhere(shape, self.graph.constant(value))
+        return self.everywhere(shape, self.expressions.constant(value))
 
     def everywhere(self, shape: Sequence[int], node: Node) -> Traced:
         """A tensor of one expression that has no unit."""
@@ -166,7 +161,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = func._overloadpacket.__name__
+        name = operation(func)
         if self.on_parameters is not None:
             self._refuse_effects_outside(self.on_parameters, func, name, args, kwargs)
             result = func(*args, **kwargs)
@@ -185,7 +180,7 @@ class Recorder(TorchDispatchMode):
             raise NotTraceable(f"draws random numbers with {name}; torch.rand_like can be compiled")
         if name in READS:
             raise NotTraceable(READ)
-        if func._schema.is_mutable and not self.backward:
+        if schema(func).is_mutable and not self.backward:
             raise NotTraceable(f"writes in place with {name}; use an operation that returns a new tensor")
 
     def _refuse_effects_outside(self, call: OnParameters, func: Any, name: str, args: Any, kwargs: Any) -> None:
@@ -193,8 +188,8 @@ class Recorder(TorchDispatchMode):
         if name in READS:
             call.reads = True
             return
-        given = {a.name: v for a, v in zip(func._schema.arguments, args, strict=False)} | kwargs
-        written = [given.get(a.name) for a in func._schema.arguments if a.alias_info and a.alias_info.is_write]
+        given = {a.name: v for a, v in zip(schema(func).arguments, args, strict=False)} | kwargs
+        written = [given.get(a.name) for a in schema(func).arguments if a.alias_info and a.alias_info.is_write]
         if all(isinstance(v, Tensor) and _memory(v) in call.made for v in written) and not draws(func):
             return
         self._refuse_effects(func, name)
@@ -206,7 +201,7 @@ class Recorder(TorchDispatchMode):
             raise NotTraceable(f"mixes units or sequences with {name}{instead}")
 
     def _record(self, func: Any, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        if func._schema.is_mutable:  # in backward: a new value of the tensor
+        if schema(func).is_mutable:  # in backward: a new value of the tensor
             name, result = name.removesuffix("_"), args[0]
             args = (args[0], *args[1:])
             if name == "copy":
@@ -281,10 +276,10 @@ class Recorder(TorchDispatchMode):
 
     def _apply(self, name: str, args: list[Any], kwargs: Any) -> Node:
         if name == "copy":
-            node: Node = self.graph.as_number(args[0])
+            node: Node = self.expressions.as_number(args[0])
             return node
         try:
-            return self.graph.node(ELEMENTWISE[name](*args, **kwargs))
+            return self.expressions.node(ELEMENTWISE[name](*args, **kwargs))
         except TypeError:
             raise NotTraceable(f"calls {name} with arguments that this engine does not know") from None
 
@@ -370,7 +365,7 @@ class Cumax(torch.autograd.Function):
             if len(numbers) > 1 or node.op != "pre":
                 raise NotTraceable("calls cumax on something else than the pre-activations gx + gh of one gate")
             out = torch.softmax(z, -1)
-            row = recorder.number(recorder.graph.input("row", *node.value))
+            row = recorder.number(recorder.expressions.input("row", *node.value))
             ctx.gate = node.value
             recorder.remember(out, source._replace(node=torch.full_like(source.node, row)))
         return out
@@ -383,7 +378,7 @@ class Cumax(torch.autograd.Function):
             numbers = gradient.node.unique()
             if len(numbers) != 1:
                 raise NotTraceable("treats the units of a gate differently")
-            node = recorder.graph.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
+            node = recorder.expressions.make("row_gradient", recorder.nodes[int(numbers[0])], value=ctx.gate)
             out = torch.empty_like(d)
             recorder.remember(out, ctx.source._replace(node=torch.full_like(gradient.node, recorder.number(node))))
         return out, None

@@ -1,6 +1,6 @@
-"""Expressions over one unit of one sequence: a graph of scalar operations, simplified while it is built.
+"""Expressions over one unit of one sequence: scalar operations, simplified while they are built.
 
-A `Node` is an operation and its arguments. `Graph` makes each node once, so equal expressions are the same object.
+A `Node` is an operation and its arguments. `Expressions` makes each node once: equal expressions are the same object.
 The generated C++ and Triton code, and the reference implementation in torch, all read these nodes.
 
 Inputs are nodes without arguments: ("pre", k) and the others that `trace.py` makes.
@@ -26,41 +26,41 @@ COMPARISONS = ("gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not")  # their 
 class Node:
     """An operation, its arguments, and the value of a constant or the name of an input. Compared by identity.
 
-    +, -, * and / make nodes of the same graph; the other argument may be a number.
+    +, -, * and / make nodes of the same `Expressions`; the other argument may be a number.
     """
 
-    __slots__ = ("args", "graph", "op", "value")
+    __slots__ = ("args", "expressions", "op", "value")
 
-    def __init__(self, graph: Graph, op: str, args: tuple[Node, ...], value: Any) -> None:
-        self.graph, self.op, self.args, self.value = graph, op, args, value
+    def __init__(self, expressions: Expressions, op: str, args: tuple[Node, ...], value: Any) -> None:
+        self.expressions, self.op, self.args, self.value = expressions, op, args, value
 
     def apply(self, op: str, *others: Node | float) -> Node:
         """The node of an operation whose first argument is this node."""
-        return self.graph(op, self, *map(self.graph.node, others))
+        return self.expressions(op, self, *map(self.expressions.node, others))
 
     def __add__(self, other: Node | float) -> Node:
         return self.apply("add", other)
 
     def __radd__(self, other: float) -> Node:
-        return self.graph("add", self.graph.node(other), self)
+        return self.expressions("add", self.expressions.node(other), self)
 
     def __sub__(self, other: Node | float) -> Node:
         return self.apply("sub", other)
 
     def __rsub__(self, other: float) -> Node:
-        return self.graph("sub", self.graph.node(other), self)
+        return self.expressions("sub", self.expressions.node(other), self)
 
     def __mul__(self, other: Node | float) -> Node:
         return self.apply("mul", other)
 
     def __rmul__(self, other: float) -> Node:
-        return self.graph("mul", self.graph.node(other), self)
+        return self.expressions("mul", self.expressions.node(other), self)
 
     def __truediv__(self, other: Node | float) -> Node:
         return self.apply("div", other)
 
     def __rtruediv__(self, other: float) -> Node:
-        return self.graph("div", self.graph.node(other), self)
+        return self.expressions("div", self.expressions.node(other), self)
 
     def __neg__(self) -> Node:
         return self.apply("neg")
@@ -76,7 +76,7 @@ class Node:
         return f"{self.op}({', '.join(map(repr, self.args))})"
 
 
-class Graph:
+class Expressions:
     """The nodes of a cell. Every method returns the one node of that expression."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ def schedule(results: Sequence[Node], given: Container[Node]) -> list[tuple[Node
     second = set()  # the sigmoids that come with another one
     for node in order:
         if node.op == "sigmoid" and node not in second:
-            opposite = node.graph("sigmoid", -node.args[0])
+            opposite = node.expressions("sigmoid", -node.args[0])
             if opposite in needed:
                 opposites[node] = opposite
                 second.add(opposite)

@@ -24,7 +24,7 @@ from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.copies import tensors_on_cpu, with_tensors
 from timescales.nn.engine.hoisting import Hoisted, Hoisting
 from timescales.nn.engine.recorder import NotTraceable, Recorder
-from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.scalar import Expressions, Node
 from timescales.nn.engine.watch import Watch
 
 BATCH = 2  # sequences of the example
@@ -55,7 +55,7 @@ class Trace(NamedTuple):
     vector input. noises: number of its calls of torch.rand_like. watch: whether the step still computes this.
     """
 
-    graph: Graph
+    expressions: Expressions
     heights: tuple[int, ...]
     new: list[Node]
     d_gx: list[Node]
@@ -123,7 +123,7 @@ def _trace(cell: Cell, with_dt: bool) -> Trace:
     hoisting.hoisted.finish()
     tensors.free()
     return Trace(
-        graph=recorder.graph,
+        expressions=recorder.expressions,
         heights=heights,
         new=new_nodes,
         d_gx=gradients[id(gx)],
@@ -148,21 +148,21 @@ class Example(NamedTuple):
 
 def _example(cell: Cell, recorder: Recorder, heights: Sequence[int], with_dt: bool) -> Example:
     """Arguments of a step, whose numbers the recorder knows as inputs."""
-    graph, dtype = recorder.graph, float_type(cell)
+    expressions, dtype = recorder.expressions, float_type(cell)
 
     def argument(blocks: Sequence[tuple[Node, int]]) -> Tensor:
         tensor = torch.full((BATCH, sum(n for _, n in blocks)), 0.1, dtype=dtype, requires_grad=True)
         recorder.remember(tensor, recorder.by_units(blocks, BATCH))
         return tensor
 
-    gx = argument([(graph.input("x", k), n) for k, n in enumerate(heights)])
-    gh = argument([(graph.input("h", k), n) for k, n in enumerate(heights)]) if cell.recurrent else None
+    gx = argument([(expressions.input("x", k), n) for k, n in enumerate(heights)])
+    gh = argument([(expressions.input("h", k), n) for k, n in enumerate(heights)]) if cell.recurrent else None
     fields = range(len(cell.State._fields))
-    state = cell.State(*(argument([(graph.input("state", k), cell.hidden_size)]) for k in fields))
+    state = cell.State(*(argument([(expressions.input("state", k), cell.hidden_size)]) for k in fields))
     if not with_dt:
         return Example(gx, gh, state, 1.0)
     dt = torch.ones(BATCH, 1, dtype=dtype, requires_grad=True)
-    column = recorder.everywhere((BATCH, 1), graph.input("dt"))
+    column = recorder.everywhere((BATCH, 1), expressions.input("dt"))
     recorder.remember(dt, column._replace(sequence=torch.arange(BATCH).unsqueeze(1)))
     return Example(gx, gh, state, dt)
 
@@ -189,7 +189,7 @@ def _gradients(recorder: Recorder, new: Sequence[Tensor], tensors: Sequence[Tens
     d_new = []
     for k, value in differentiable.items():
         d_new.append(torch.full((BATCH, recorder.H), 0.1, dtype=value.dtype))
-        recorder.remember(d_new[-1], recorder.by_units([(recorder.graph.input("d_state", k), recorder.H)], BATCH))
+        recorder.remember(d_new[-1], recorder.by_units([(recorder.expressions.input("d_state", k), recorder.H)], BATCH))
     recorder.backward = True
     gradients: tuple[Tensor | None, ...] = (None,) * len(tensors)
     if differentiable:
@@ -265,7 +265,7 @@ def _gradient(recorder: Recorder, gradient: Tensor | None, like: Tensor) -> list
     blocks = recorder.traced(like)
     numbers = [recorder.number(node) for node in _nodes_of(recorder, like)]
     if gradient is None:
-        return [recorder.graph.constant(0.0)] * len(numbers)
+        return [recorder.expressions.constant(0.0)] * len(numbers)
     traced = recorder.traced(gradient).map(lambda v: v.expand(like.shape))
     nodes = []
     for number in numbers:

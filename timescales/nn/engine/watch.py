@@ -26,10 +26,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from timescales import torch_private
 from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.copies import Tensors, with_tensors
-from timescales.nn.engine.kernel import saved_tensors_have_hooks
 from timescales.nn.engine.recorder import Cumax, NotTraceable, Recorder
+from timescales.torch_private import saved_tensors_have_hooks, set_gradients
 
 PLAIN: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None), type(...), np.generic)
 PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -85,7 +86,6 @@ class Call(NamedTuple):
 
 
 LAST = Call(None, (), (), (), None)  # follows the last call, and equals none
-SWITCH = torch._C._set_grad_enabled  # what torch.no_grad() calls
 
 
 class Watch:
@@ -149,7 +149,7 @@ class Watch:
         except Exception as error:  # of the comparison, or of the step itself, which then has changed too
             return compare.error or error
         finally:
-            torch._C._set_grad_enabled(compare.gradients)  # a step that was left in the middle may have changed it
+            torch_private.set_gradients(compare.gradients)  # a step that was left in the middle may have changed it
         return compare.error  # the step may have caught it
 
     def references(self) -> int:
@@ -214,11 +214,11 @@ class InBackward:
         for value in values:
             for tensor in value if isinstance(value, (tuple, list)) else (value,):
                 node: Any = tensor.grad_fn if isinstance(tensor, Tensor) else None
-                kind = getattr(node, "_forward_cls", None)  # of an autograd.Function
+                kind = torch_private.function_of(node)
                 if kind not in (None, Cumax) and node not in self.nodes:
                     self.nodes.add(node)
                     self.functions.append(node.apply)
-                    self.forms.append([(form.shape, form.dtype) for form in node._input_metadata])
+                    self.forms.append(torch_private.gradients_of(node))
 
     def run(self, gradients: list[list[Tensor]]) -> list[Any]:
         """The results of all functions."""
@@ -252,7 +252,7 @@ class _Compare(TorchFunctionMode):
         call = self.calls[self.place] if self.place < len(self.calls) else LAST
         self.place += 1
         same = (func is call.function or func == call.function) and not kwargs and len(args) == len(call.quick)
-        if not (same and all(map(operator.is_, args, call.quick)) and self.error is None and func is not SWITCH):
+        if not (same and all(map(operator.is_, args, call.quick)) and self.error is None and func is not set_gradients):
             self._compare(call, func, args, kwargs or {})
         if self.in_backward is not None:
             self.in_backward.find(func, (*args, *(kwargs or {}).values()))
@@ -260,10 +260,10 @@ class _Compare(TorchFunctionMode):
 
     def _compare(self, call: Call, func: Any, args: Any, kwargs: Any) -> None:
         """Compare a call whose arguments are not the identical objects."""
-        if func is SWITCH:  # the step may ask for it
+        if func is set_gradients:  # the step may ask for it
             func(*args)
         self.check(self.error is None and func == call.function)
-        if func is SWITCH and not self.gradients:  # it sets what the caller had, and changes nothing
+        if func is set_gradients and not self.gradients:  # it sets what the caller had, and changes nothing
             return
         values = (*args, *kwargs.values())
         self.check(tuple(kwargs) == call.names and len(values) == len(call.arguments))

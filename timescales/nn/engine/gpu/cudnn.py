@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales import torch_private
 from timescales.nn.cells import LSTMCell
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
-from timescales.nn.engine.emit_cpp import cell_code
+from timescales.nn.engine.cpu.emit_cpp import cell_code
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kept import with_equations
 
 
 def unsupported_reason(cell: Cell, x: Tensor, masked: bool = False, found: Equations | str | None = None) -> str | None:
@@ -40,7 +42,7 @@ def is_plain_lstm(cell: Cell, found: Equations | str | None = None) -> bool:
     return not isinstance(found, str) and _is_lstm(found)
 
 
-@functools.lru_cache(maxsize=256)
+@with_equations
 def _is_lstm(found: Equations) -> bool:
     return found.hoisted.used == [] and cell_code(found) == _lstm_code()
 
@@ -69,7 +71,7 @@ def run(
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         # "weights are not part of single contiguous chunk": they are computed for this call.
         warnings.simplefilter("ignore", UserWarning)
-        output, h, c = torch._VF.lstm(
+        output, h, c = torch_private.lstm(
             x,
             (before_h.contiguous().unsqueeze(0), before_c.contiguous().unsqueeze(0)),
             parameters,

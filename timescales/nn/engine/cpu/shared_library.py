@@ -10,8 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from timescales.nn.engine import compiler
-from timescales.nn.engine.compiler import BuildError
+from timescales.nn.engine.cpu import compiler
+from timescales.nn.engine.cpu.compiler import BuildError
 
 LOOP = Path(__file__).with_name("loop.cpp")
 SCAN = Path(__file__).with_name("scan.cpp")  # the loop of cells without recurrent weights
@@ -37,7 +37,7 @@ class Problem(ctypes.Structure):
     ]
 
 
-_loaded: dict[tuple[str, bool], ctypes.CDLL] = {}
+LOADED: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
 def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
@@ -46,7 +46,7 @@ def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
     scan: whether its loop is scan.cpp, for which every gate has one row per unit, and no recurrent weights.
     Raises: BuildError.
     """
-    if (code, scan) not in _loaded:
+    if (code, scan) not in LOADED:
         try:
             functions = ctypes.CDLL(str(build(code, name, scan)))
         except OSError as error:
@@ -54,8 +54,8 @@ def load(code: str, name: str, scan: bool = False) -> ctypes.CDLL:
         functions.timescales_workspace.restype = ctypes.c_int64
         for function in (functions.timescales_workspace, functions.timescales_forward, functions.timescales_backward):
             function.argtypes = [ctypes.POINTER(Problem)]
-        _loaded[code, scan] = functions
-    return _loaded[code, scan]
+        LOADED[code, scan] = functions
+    return LOADED[code, scan]
 
 
 def build(code: str, name: str, scan: bool = False) -> Path:

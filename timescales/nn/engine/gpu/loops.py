@@ -2,6 +2,8 @@
 
 If blocks are expanded (a cumax, or a gate with fewer rows than units), their numbers for all units are computed between
 product and kernel, by operations of torch.
+
+Shapes are those of `Buffers`: R seeds, S steps, B sequences, H units; z (R, S, B, rows), h (R, S + 1, B, H).
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from types import ModuleType
 
 import torch
 
-from timescales.nn.engine import emit_scan, emit_triton, pointwise, scan
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu import emit_scan, emit_triton, pointwise, scan
+from timescales.nn.engine.gpu.buffers import Buffers
 
 
 def uses_triton(b: Buffers) -> bool:

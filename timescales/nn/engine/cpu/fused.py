@@ -7,13 +7,14 @@ Its code is generated from `Cell.step`: the equations of a step are traced (trac
 
 Small numbers are zero: denormal numbers (below 1.2e-38), and in backward the gradients of pre-activations whose size is
 below 1e-30. Products of denormal numbers would make vanishing gradients many times slower.
+
+Shapes: S steps, B sequences, I inputs, H units. Of R batched seeds, (S, R, B, ...), the library gets one after another.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,9 +22,13 @@ import torch
 from torch import Tensor
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.engine import eager, emit_cpp, equations, shared_library, trial
-from timescales.nn.engine.compiler import BuildError
+from timescales.nn.engine import eager, equations, trial
+from timescales.nn.engine.cpu import emit_cpp, shared_library
+from timescales.nn.engine.cpu.compiler import BuildError
+from timescales.nn.engine.cpu.shared_library import Problem
+from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.kept import tried, with_equations
 from timescales.nn.engine.kernel import (
     Named,
     address,
@@ -32,48 +37,33 @@ from timescales.nn.engine.kernel import (
     check_shape,
     in_memory,
     no_jvp,
-    saved_tensors_have_hooks,
 )
-from timescales.nn.engine.shared_library import Problem
-from timescales.nn.engine.workspace import Workspace
+from timescales.torch_private import saved_tensors_have_hooks
 
 
-class Program(NamedTuple):
+class Library(NamedTuple):
     """A cell's equations and their library."""
 
     equations: Equations
     functions: ctypes.CDLL
 
 
-_programs: weakref.WeakKeyDictionary[Cell, dict[int, Program | str]] = weakref.WeakKeyDictionary()
-
-
-def program_of(cell: Cell, timed: bool) -> Program | str:
-    """The program of a cell, or the reason why it has none; `timed`: with dt."""
+def library_of(cell: Cell, timed: bool) -> Library | str:
+    """The library of a cell, or the reason why it has none; `timed`: with dt."""
     found = equations.known(cell, timed)
-    if isinstance(found, str):
-        return found
-    programs = _programs.get(cell)
-    if programs is None:
-        programs = _programs.setdefault(cell, {})
-    if id(found) not in programs:  # `known` keeps the equations as long as the cell
-        programs[id(found)] = _new_program(cell, found)
-    return programs[id(found)]
+    return found if isinstance(found, str) else _compiled(found, cell)
 
 
-_tried: dict[Any, str | None] = {}  # what `trial.difference` found, by the code of the cell and what is hoisted
-
-
-def _new_program(cell: Cell, found: Equations) -> Program | str:
+@with_equations
+def _compiled(found: Equations, cell: Cell) -> Library | str:
     code = emit_cpp.cell_code(found)
     try:
-        program = Program(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        library = Library(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
+    run_there = functools.partial(_run, library)
     key = code, found.hoisted.description()
-    if key not in _tried:
-        _tried[key] = trial.difference(cell, found.reads_dt, found.noises, functools.partial(_run, program))
-    return _tried[key] or program
+    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or library
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
@@ -93,26 +83,26 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    program: Program | None = None,
+    library: Library | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
-    program: `program_of(cell, dt is not None)`, if the caller has it.
+    library: `library_of(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
     cost more than it saves).
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    found = program or program_of(cell, dt is not None)
-    assert isinstance(found, Program), found
+    found = library or library_of(cell, dt is not None)
+    assert isinstance(found, Library), found
     S, *batch, _ = x.shape
     noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
     return _run(found, cell, x, weights, state, dt, mask, noise)
 
 
 def _run(
-    program: Program,
+    library: Library,
     cell: Cell,
     x: Tensor,
     weights: Weights,
@@ -121,13 +111,13 @@ def _run(
     mask: Tensor | None,
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
-    vectors = program.equations.vector_values(cell, weights.ih)
-    dt = dt if program.equations.reads_dt else None
+    vectors = library.equations.vector_values(cell, weights.ih)
+    dt = dt if library.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(program, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
+        return _run_seed(library, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
     seeds = [
         _run_seed(
-            program,
+            library,
             cell.hidden_size,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
@@ -144,7 +134,7 @@ def _run(
 
 
 def _run_seed(
-    program: Program,
+    library: Library,
     hidden_size: int,
     x: Tensor,
     weights: Weights,
@@ -162,7 +152,7 @@ def _run_seed(
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(program, hidden_size, threads, keep)
+    plan = Plan(library, hidden_size, threads, keep)
     output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
     return output, type(state)(*last)
 
@@ -171,12 +161,12 @@ Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the program, H, the number of threads, keep.
+    """Arguments of a call that are not tensors: the library, H, the number of threads, keep.
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     """
 
-    program: Program
+    library: Library
     hidden_size: int
     threads: int
     keep: bool
@@ -184,7 +174,7 @@ class Plan(NamedTuple):
     @property
     def equations(self) -> Equations:
         """The equations of the cell."""
-        return self.program.equations
+        return self.library.equations
 
     def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
         """The shapes that the library reads for the sizes of x: of the eight tensors of `Inputs`, and of its lists.
@@ -305,7 +295,7 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
     """Run the library forward. Returns its workspace, the output and the last state."""
     problem = _problem(plan, keep, inputs)
-    functions, (S, B, _) = plan.program.functions, inputs.x.shape
+    functions, (S, B, _) = plan.library.functions, inputs.x.shape
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
     output = inputs.x.new_empty(S, B, plan.hidden_size)
@@ -344,7 +334,7 @@ def _backward(
     vectors = states + len(of_vectors)
     problem.d_state = _addresses("the gradient of the state", results[8:states], of_state)
     problem.d_vectors = _addresses("the gradient of a vector", results[states:vectors], of_vectors)
-    plan.program.functions.timescales_backward(ctypes.byref(problem))
+    plan.library.functions.timescales_backward(ctypes.byref(problem))
 
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:

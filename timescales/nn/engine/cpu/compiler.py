@@ -27,7 +27,7 @@ class BuildError(Exception):
     """The library cannot be built. The message is one line with the reason."""
 
 
-_failed: dict[Path, str] = {}  # libraries that could not be compiled in this process, with the reason
+FAILED: dict[Path, str] = {}  # libraries that could not be compiled in this process, with the reason
 
 
 def in_cache(source: str, compiler: list[str], compile_file: Callable[[Path], None]) -> Path:
@@ -39,8 +39,8 @@ def in_cache(source: str, compiler: list[str], compile_file: Callable[[Path], No
     """
     directory, made_of = cache_dir(), _hash(*_ingredients(source))
     file = directory / f"cell-{made_of}-{_hash(*compiler, version(*compiler))}.so"
-    if file in _failed:
-        raise BuildError(_failed[file])
+    if file in FAILED:
+        raise BuildError(FAILED[file])
     if is_whole(file):
         return file
     try:
@@ -52,7 +52,7 @@ def in_cache(source: str, compiler: list[str], compile_file: Callable[[Path], No
     except OSError as error:
         raise BuildError(f"{error}; XDG_CACHE_HOME=DIRECTORY moves the cache of compiled layers") from None
     except BuildError as error:
-        _failed[file] = str(error)
+        FAILED[file] = str(error)
         raise
     return file
 

@@ -1,36 +1,33 @@
 """The Triton kernels of a scan over time in chunks: those of scan.py, one launch for each pass over all steps.
 
-`code` writes them from the cell's expressions. A Triton program computes BLOCK of the R x B x H numbers of one chunk.
+`code` writes them from the cell's expressions. A Triton program computes THREADS of the R x B x H numbers of one chunk.
 emit_triton.py has what these kernels share with those of single steps.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Sequence
 
-from timescales.nn.engine import emit_triton
 from timescales.nn.engine.affine import Affine, Component, Matrix, affine, entries
-from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.emit_triton import BLOCK, columns_of, legend, loads, places_of, statements
 from timescales.nn.engine.equations import Equations
-from timescales.nn.engine.scalar import Graph, Node
+from timescales.nn.engine.gpu import emit_triton
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.emit_triton import THREADS, columns_of, legend, loads, places_of, statements
+from timescales.nn.engine.kept import with_equations
+from timescales.nn.engine.scalar import Node
 
-_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
-
+@with_equations
 def code(e: Equations) -> str:
     """The text of the kernels of a cell whose step is affine."""
-    if e.graph not in _texts:
-        maps = affine(e)
-        assert maps is not None
-        parts = [emit_triton.HEADER + legend(e)]
-        for c, component in enumerate(maps.components):
-            parts += [_local_forward(e, maps, c), _final_forward(e, maps, c, component)]
-        parts += [_local_backward(e, maps), _final_backward(e)]
-        parts += [_carry(n, len(e.fields)) for n in sorted({len(c.fields) for c in maps.components} | {len(e.fields)})]
-        _texts[e.graph] = "\n\n".join(parts)
-    return _texts[e.graph]
+    maps = affine(e)
+    assert maps is not None
+    parts = [emit_triton.HEADER + legend(e)]
+    for c, component in enumerate(maps.components):
+        parts += [_local_forward(e, maps, c), _final_forward(e, maps, c, component)]
+    parts += [_local_backward(e, maps), _final_backward(e)]
+    parts += [_carry(n, len(e.fields)) for n in sorted({len(c.fields) for c in maps.components} | {len(e.fields)})]
+    return "\n\n".join(parts)
 
 
 def local_forward(b: Buffers, c: int) -> None:
@@ -57,17 +54,18 @@ def carry(b: Buffers, n: int, backward: bool) -> None:
     """`scan.carry` as one launch of a Triton kernel."""
     R, _, B = b.sizes
     kernel = getattr(emit_triton.kernels(code(b.equations)), f"carry{n}")
-    blocks = -(-R * B * b.H // BLOCK)
-    kernel[(blocks,)](b.maps, b.drives, b.starts, B, R * B, b.chunks, H=b.H, BLOCK=BLOCK, BACK=backward, num_warps=4)
+    programs = -(-R * B * b.H // THREADS)
+    sizes = (B, R * B, b.chunks)
+    kernel[(programs,)](b.maps, b.drives, b.starts, *sizes, H=b.H, THREADS=THREADS, BACK=backward, num_warps=4)
 
 
 def _launch(b: Buffers, name: str) -> None:
     R, S, B = b.sizes
     tensors = (b.z, *b.states, *b.vectors, *b.noises, b.dt, b.mask, b.maps, b.drives, b.starts)
     gradients = (b.d_output, *b.d_states, *b.d_parts, b.d_dt_units)
-    grid = (-(-R * B * b.H // BLOCK), b.chunks)
+    grid = (-(-R * B * b.H // THREADS), b.chunks)
     kernel = getattr(emit_triton.kernels(code(b.equations)), name)
-    kernel[grid](*tensors, *gradients, S, B, R * B, b.chunk, b.chunks, H=b.H, BLOCK=BLOCK, num_warps=4)
+    kernel[grid](*tensors, *gradients, S, B, R * B, b.chunk, b.chunks, H=b.H, THREADS=THREADS, num_warps=4)
 
 
 # ------------------------------------------------------------------------------------------ text
@@ -89,13 +87,13 @@ def _local(e: Equations, name: str, matrix: Matrix, drive: Sequence[Node], add: 
     pairs = [(i, j) for i in range(n) for j in range(n)]
     nodes = [*(node for *_, node in used), *drive]
     names = [*(f"a{i}{j}" for i, j, _ in used), *(f"b{i}" for i in range(len(drive)))]
-    before = [f"map{i}{j} = tl.full([BLOCK], {float(i == j)}, tl.float32)" for i, j in pairs]
-    before += [f"drive{i} = tl.full([BLOCK], 0.0, tl.float32)" for i in range(n)]
+    before = [f"map{i}{j} = tl.full([THREADS], {float(i == j)}, tl.float32)" for i, j in pairs]
+    before += [f"drive{i} = tl.full([THREADS], 0.0, tl.float32)" for i in range(n)]
     loop = [*loads(e, nodes), *statements(e, nodes, names), *add]
     new = {f"map{i}{j}": [f"a{i}{k} * map{k}{j}" for row, k, _ in used if row == i] for i, j in pairs}
     for i in range(n):
         new[f"drive{i}"] = [f"a{i}{k} * drive{k}" for row, k, _ in used if row == i] + ([f"b{i}"] if drive else [])
-    loop += [f"new_{key} = {' + '.join(terms) or 'tl.full([BLOCK], 0.0, tl.float32)'}" for key, terms in new.items()]
+    loop += [f"new_{key} = {' + '.join(terms) or 'tl.full([THREADS], 0.0, tl.float32)'}" for key, terms in new.items()]
     loop += _only_existing([(f"new_{key}", key) for key in new])
     loop += [f"{key} = new_{key}" for key in new]
     fields = len(e.fields)
@@ -105,7 +103,7 @@ def _local(e: Equations, name: str, matrix: Matrix, drive: Sequence[Node], add: 
 
 
 def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> str:
-    own = {e.graph.input("state", field): f"value{i}" for i, field in enumerate(component.fields)}
+    own = {e.input("state", field): f"value{i}" for i, field in enumerate(component.fields)}
     nodes = [e.new[field] for field in component.fields]
     names = [f"new{i}" for i in range(len(nodes))]
     before = [f"value{i} = load(starts + {i} * size + part, inside)" for i in range(len(nodes))]
@@ -119,7 +117,7 @@ def _final_forward(e: Equations, maps: Affine, c: int, component: Component) -> 
 def _final_backward(e: Equations) -> str:
     fields, vectors = range(len(e.fields)), range(len(e.vectors))
     before = [f"value{k} = load(starts + {k} * size + part, inside)" for k in fields]
-    before += [f"sum{k} = tl.full([BLOCK], 0.0, tl.float32)" for k in vectors]
+    before += [f"sum{k} = tl.full([THREADS], 0.0, tl.float32)" for k in vectors]
     loop = [f"after{k} = value{k}" for k in fields]
     loop += ["if d_output is not None:", "    after0 += load(d_output + step * H + unit, inside)"]
     d_z, d_state = [f"d_z{k}" for k in range(len(e.blocks))], [f"result{k}" for k in fields]
@@ -192,9 +190,9 @@ def _carry(n: int, fields: int) -> str:
 def _places() -> list[str]:
     """Statements that say which numbers a program has."""
     return [
-        "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "n = tl.program_id(0) * THREADS + tl.arange(0, THREADS)",
         "inside = n < rows * H",
-        "size = tl.full([BLOCK], 1, tl.int64) * K * rows * H",
+        "size = tl.full([THREADS], 1, tl.int64) * K * rows * H",
     ]
 
 
@@ -204,5 +202,5 @@ def _part(chunk: str) -> list[str]:
 
 
 def _text(name: str, arguments: list[str], body: list[str], more: Sequence[str] = ()) -> str:
-    arguments = [*arguments, "H: tl.constexpr", "BLOCK: tl.constexpr", *more]
+    arguments = [*arguments, "H: tl.constexpr", "THREADS: tl.constexpr", *more]
     return "\n".join(["@jit_scan", f"def {name}({', '.join(arguments)}):", *(f"    {line}" for line in body)]) + "\n"

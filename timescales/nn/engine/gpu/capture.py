@@ -25,9 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from timescales.nn.engine import emit_triton
-from timescales.nn.engine.buffers import Buffers
-from timescales.nn.engine.loops import loop_backward, loop_forward
+from timescales import torch_private
+from timescales.nn.engine.gpu import emit_triton
+from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.loops import loop_backward, loop_forward
 
 LIVE = 2
 KEPT = 64
@@ -40,7 +41,7 @@ def side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-_warmed: set[tuple[Any, ...]] = set()
+WARMED: set[tuple[Any, ...]] = set()
 # Captures share a stream, so there is one at a time. The pools use this lock too: another thread may return buffers to
 # a pool during a capture.
 _lock = threading.RLock()
@@ -56,7 +57,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     key: tuple[Any, ...] = (loop, emit_triton.code(b.equations), R, B, b.H, b.timed, b.masked, b.time_gradient)
     key += (b.d_output is None, *settings(b.z.device))
     key += (threading.get_ident(),)  # cuBLAS has a handle per thread, and autograd uses another thread
-    if key in _warmed:
+    if key in WARMED:
         return
     small = b.like(steps=2)
     stream = side_stream(b.z.device)
@@ -64,7 +65,7 @@ def warm_up(b: Buffers, loop: Callable[[Buffers], None]) -> None:
     with torch.cuda.stream(stream):
         loop(small)
     torch.cuda.synchronize()
-    _warmed.add(key)
+    WARMED.add(key)
 
 
 @contextlib.contextmanager
@@ -79,10 +80,10 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-_failed_graphs: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
+FAILED: list[torch.cuda.CUDAGraph] = []  # torch's allocator keeps a pointer to a graph whose capture failed
 
 
-def capture(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
+def graph_of(b: Buffers, loop: Callable[[Buffers], None]) -> torch.cuda.CUDAGraph:
     """A graph whose replay runs `loop` in the buffers `b`."""
     with _lock, no_garbage_collection():
         warm_up(b, loop)
@@ -112,16 +113,15 @@ def record(launch: Callable[[], Any], device: torch.device) -> torch.cuda.CUDAGr
                 raise
     except BaseException as error:
         if torch.__version__ < "2.12":  # a TorchVersion, which compares by numbers
-            # The allocator still expects the failed capture, and would not return any memory.
-            _failed_graphs.append(graph)
+            FAILED.append(graph)
             with contextlib.suppress(Exception):
-                torch._C._cuda_endAllocateToPool(device.index, pool)
+                torch_private.end_failed_capture(device, pool)
         # The end of the capture also raises an error, but it only says that the capture failed.
         raise (cause or error) from None
     return graph
 
 
-def captures(x: Tensor) -> bool:
+def is_wanted(x: Tensor) -> bool:
     """Whether to capture graphs. During another capture the steps become part of that one."""
     return x.is_cuda and not torch.cuda.is_current_stream_capturing()
 
@@ -139,12 +139,12 @@ def settings(device: torch.device) -> tuple[Any, ...]:
     return device, torch.cuda.current_stream(device).cuda_stream, rounding(), deterministic
 
 
-class Program:
+class Captured:
     """Buffers and the graphs that run in them. The graphs for backward are captured when they are first needed."""
 
     def __init__(self, b: Buffers) -> None:
         self.b = b
-        self.forward = capture(b, loop_forward)
+        self.forward = graph_of(b, loop_forward)
         self.d_output: Tensor | None = None
         self._backward: dict[bool, torch.cuda.CUDAGraph] = {}
 
@@ -157,77 +157,77 @@ class Program:
             self.d_output.copy_(d_output)
         self.b.d_output = self.d_output if has_d_output else None
         if has_d_output not in self._backward:
-            self._backward[has_d_output] = capture(self.b, loop_backward)
+            self._backward[has_d_output] = graph_of(self.b, loop_backward)
         return self._backward[has_d_output]
 
 
 class Pool:
-    """The captured programs of one cell."""
+    """The captured calls of one cell."""
 
     def __init__(self) -> None:
         self._seen: Counter[Any] = Counter()
         self._live: Counter[Any] = Counter()
-        self._free: list[tuple[Any, Program]] = []
+        self._free: list[tuple[Any, Captured]] = []
         self.failures: Counter[Any] = Counter()  # failed captures by key; after two, a key is not captured any more
 
-    def take(self, key: Any, make: Callable[[], Program]) -> Program | None:
-        """A program for calls with this key; None if the call should run without a graph.
+    def take(self, key: Any, make: Callable[[], Captured]) -> Captured | None:
+        """Captured buffers for calls with this key; None if the call should run without a graph.
 
-        The caller owns the program until it calls `give`.
+        The caller owns them until it calls `give`.
         """
         with _lock:
             self._seen[key] += 1
             if self._seen[key] < 2 or self._live[key] >= LIVE:
                 return None
-            program = self._take_free(key)
-            if program is None:
+            captured = self._take_free(key)
+            if captured is None:
                 # A capture for a single use would cost more than it saves.
                 if self._full() and self._seen[key] <= min(self._seen[other] for other, _ in self._free):
                     return None
-                program = self._make(make)
+                captured = self._make(make)
             self._live[key] += 1
-            return program
+            return captured
 
-    def _take_free(self, key: Any) -> Program | None:
-        for k, (other, program) in enumerate(self._free):
+    def _take_free(self, key: Any) -> Captured | None:
+        for k, (other, captured) in enumerate(self._free):
             if other == key:
                 del self._free[k]
-                return program
+                return captured
         return None
 
-    def _make(self, make: Callable[[], Program]) -> Program:
+    def _make(self, make: Callable[[], Captured]) -> Captured:
         try:
             return make()
-        except torch.OutOfMemoryError:  # the programs that are kept for later may use the memory
+        except torch.OutOfMemoryError:  # what is kept for later may use the memory
             if not self._free:
                 raise
             self._drop(len(self._free))
             torch.cuda.empty_cache()
             return make()
 
-    def give(self, key: Any, program: Program) -> None:
-        """Return a program. If too many are kept, the one with the rarest shape is deleted."""
+    def give(self, key: Any, captured: Captured) -> None:
+        """Return captured buffers. If too many are kept, those with the rarest shape are deleted."""
         with _lock:
             self._live[key] -= 1
             full = self._full()
-            self._free.append((key, program))
-            # `_drop` synchronises, which is not allowed during a capture. Then a later call drops the program.
+            self._free.append((key, captured))
+            # `_drop` synchronises, which is not allowed during a capture. Then a later call drops them.
             if full and not torch.cuda.is_current_stream_capturing():
                 self._drop(1)
 
     def lose(self, key: Any) -> None:
-        """Forget a program that was taken."""
+        """Forget captured buffers that were taken."""
         with _lock:
             self._live[key] -= 1
         torch.cuda.synchronize()  # a graph must not be deleted while it runs
 
     def _full(self) -> bool:
-        large = sum(program.b.bytes() for _, program in self._free) > KEPT_BYTES
+        large = sum(captured.b.bytes() for _, captured in self._free) > KEPT_BYTES
         # Four: a whole and a last batch in training and in validation.
         return len(self._free) >= KEPT or (large and len(self._free) >= 4)
 
     def _drop(self, n: int) -> None:
-        """Delete the n programs with the rarest shapes."""
+        """Delete the n captured buffers with the rarest shapes."""
         torch.cuda.synchronize()  # a graph must not be deleted while it runs
         self._free.sort(key=lambda pair: self._seen[pair[0]])
         del self._free[:n]
@@ -238,35 +238,35 @@ class Lease:
 
     def __init__(self, pool: Pool | None, key: Any, strict: bool, make: Callable[[], Buffers]) -> None:
         self._pool, self._key, self._strict = pool, key, strict
-        self._program: Program | None = None
+        self._captured: Captured | None = None
         if pool is not None and (strict or pool.failures[key] < 2):
             try:
-                self._program = pool.take(key, lambda: Program(make()))
+                self._captured = pool.take(key, lambda: Captured(make()))
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 self._failed(error)
-        self.b = make() if self._program is None else self._program.b
+        self.b = make() if self._captured is None else self._captured.b
 
     def forward(self) -> None:
         """Run all steps forward."""
-        if self._program is None:
+        if self._captured is None:
             loop_forward(self.b)
         else:
-            self._program.forward.replay()
+            self._captured.forward.replay()
 
     def backward(self, d_output: Tensor | None, first: bool) -> None:
         """Run all steps backward. d_output: gradient of the outputs, (R, S, B, H). first: see `loop_backward`."""
         graph = None
-        if self._program is not None:
+        if self._captured is not None:
             try:
-                graph = self._program.backward(d_output)
+                graph = self._captured.backward(d_output)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 assert self._pool is not None
                 self._pool.lose(self._key)
-                self._program = None
+                self._captured = None
                 self._failed(error)
         if graph is None:
             self.b.d_output = None if d_output is None else d_output.contiguous()
@@ -285,9 +285,9 @@ class Lease:
 
     def release(self) -> None:
         """Return the buffers for the next call with this shape."""
-        program, self._program = self._program, None
-        if program is not None and self._pool is not None:
-            self._pool.give(self._key, program)
+        captured, self._captured = self._captured, None
+        if captured is not None and self._pool is not None:
+            self._pool.give(self._key, captured)
 
     def __del__(self) -> None:
         if sys is not None and not sys.is_finalizing():

@@ -5,6 +5,8 @@
 
 It evaluates the cell's expressions one by one (`scalar.evaluate`), and is the reference implementation of the kernels
 that emit_triton.py writes. A masked step does not change the state, and backward passes its gradient on unchanged.
+
+Shapes are those of `Buffers`: R seeds, S steps, B sequences, H units.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.scalar import Node, evaluate
 
 
@@ -29,7 +31,7 @@ def step_backward(b: Buffers, t: int) -> None:
     `loop_backward` adds the gradient of h that comes through the recurrent weights.
     """
     e, exists, inputs = b.equations, _exists(b, t), _inputs(b, t)
-    d_after = [inputs[e.graph.input("d_state", k)] for k in range(len(b.d_states))]
+    d_after = [inputs[e.input("d_state", k)] for k in range(len(b.d_states))]
     zero = torch.zeros_like(b.d_states[0])
 
     def results(nodes: tuple[Node, ...], otherwise: list[Tensor]) -> list[Tensor]:
@@ -61,14 +63,14 @@ def _inputs(b: Buffers, t: int) -> dict[Node, Tensor]:
     e = b.equations
     inputs = {block.node: b.block(k, t) for k, block in enumerate(e.blocks)}
     inputs |= {e.blocks[k].node: b.wide[place] for place, k in enumerate(b.expanded) if b.wide is not None}
-    inputs |= {e.graph.input("state", k): state[:, t] for k, state in enumerate(b.states)}
-    inputs |= {e.graph.input("vector", *name): v.unsqueeze(1) for name, v in zip(e.vectors, b.vectors, strict=True)}
-    inputs |= {e.graph.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
-    inputs |= {e.graph.input("d_state", k): d for k, d in enumerate(b.d_states)}
+    inputs |= {e.input("state", k): state[:, t] for k, state in enumerate(b.states)}
+    inputs |= {e.input("vector", *name): v.unsqueeze(1) for name, v in zip(e.vectors, b.vectors, strict=True)}
+    inputs |= {e.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
+    inputs |= {e.input("d_state", k): d for k, d in enumerate(b.d_states)}
     if b.d_output is not None:
-        inputs[e.graph.input("d_state", 0)] = b.d_states[0] + b.d_output[:, t]
+        inputs[e.input("d_state", 0)] = b.d_states[0] + b.d_output[:, t]
     if b.dt is not None:
-        inputs[e.graph.input("dt")] = b.dt[:, t].unsqueeze(-1)
+        inputs[e.input("dt")] = b.dt[:, t].unsqueeze(-1)
     return inputs
 
 

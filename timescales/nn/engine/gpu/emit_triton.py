@@ -1,8 +1,8 @@
 """The Triton kernels of a cell: one for a step forward and one for a step backward in `Buffers`.
 
 `code` writes the text of two functions from the cell's expressions; what they call is in triton_kernels.py. They do
-what `step_forward` and `step_backward` of pointwise.py do; a Triton program computes BLOCK of the R x B x H numbers of
-a step.
+what `step_forward` and `step_backward` of pointwise.py do; a Triton program computes THREADS of the R x B x H numbers
+of a step.
 
 Text is compiled under a file name that has its hash. Triton reads the source of a function through `linecache`, so no
 file is written; Triton itself caches the compiled kernels on the disk.
@@ -16,57 +16,69 @@ import linecache
 import math
 import struct
 import types
-import weakref
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from timescales.nn.engine.buffers import Buffers, is_zero
+from timescales.nn.engine import render
 from timescales.nn.engine.equations import Block, Equations
-from timescales.nn.engine.scalar import Graph, Node, in_order, schedule
+from timescales.nn.engine.gpu.buffers import Buffers, is_zero
+from timescales.nn.engine.kept import with_equations
+from timescales.nn.engine.render import Language
+from timescales.nn.engine.scalar import Node, in_order
 
-BLOCK = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
+THREADS = 128  # numbers per Triton program, one per thread: a step is short, so it is split into many small programs
 SMALLEST = 2.0**-126  # of the normal numbers; Triton takes smaller constants for double precision
 
 HEADER = """\
 import triton.language as tl
 
-from timescales.nn.engine.triton_kernels import (
+from timescales.nn.engine.gpu.triton_kernels import (
     both_sigmoids, cosine, exp_minus_one, jit_scan, jit_step, load, log_one_plus, positions, power, sigmoid, sign, sine,
     tanh,
 )
 """
 
-OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|"}
-OPERATORS |= {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-EXTREMES = {"max": ">", "min": "<"}  # a > b ? a : b and a < b ? a : b, so b if one is NaN
-FUNCTIONS = {
-    "abs": "tl.abs",
-    "sign": "sign",
-    "sqrt": "tl.sqrt",
-    "exp": "tl.exp",
-    "expm1": "exp_minus_one",
-    "log": "tl.log",
-    "log1p": "log_one_plus",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "sin": "sine",
-    "cos": "cosine",
-    "erf": "tl.erf",
-    "floor": "tl.floor",
-    "pow": "power",
+OPERATIONS = {
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "neg": "-{a}",
+    "gt": "{a} > {b}",
+    "ge": "{a} >= {b}",
+    "lt": "{a} < {b}",
+    "le": "{a} <= {b}",
+    "eq": "{a} == {b}",
+    "ne": "{a} != {b}",
+    "and": "{a} & {b}",
+    "or": "{a} | {b}",
+    "not": "~{a}",
+    "select": "tl.where({a}, {b}, {c})",
+    "abs": "tl.abs({A})",
+    "sign": "sign({A})",
+    "sqrt": "tl.sqrt({A})",
+    "exp": "tl.exp({A})",
+    "expm1": "exp_minus_one({A})",
+    "log": "tl.log({A})",
+    "log1p": "log_one_plus({A})",
+    "sigmoid": "sigmoid({A})",
+    "tanh": "tanh({A})",
+    "sin": "sine({A})",
+    "cos": "cosine({A})",
+    "erf": "tl.erf({A})",
+    "floor": "tl.floor({A})",
+    "pow": "power({A}, {B})",
+    "max": "tl.where({a} > {b}, {a}, {b})",  # b if one is NaN, as in C++
+    "min": "tl.where({a} < {b}, {a}, {b})",
 }
 
-_texts: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
-
+@with_equations
 def code(equations: Equations) -> str:
     """The text of a cell's kernels. Equal texts are equal kernels."""
-    if equations.graph not in _texts:
-        parts = [HEADER + legend(equations), _forward(equations), _backward(equations)]
-        _texts[equations.graph] = "\n\n".join(parts)
-    return _texts[equations.graph]
+    return "\n\n".join([HEADER + legend(equations), _forward(equations), _backward(equations)])
 
 
 def legend(e: Equations) -> str:
@@ -104,7 +116,7 @@ def launch_backward(b: Buffers, t: int) -> None:
 def _launch(kernel: Any, b: Buffers, t: int, gradients: Sequence[Tensor | None]) -> None:
     R, S, B = b.sizes
     tensors = (b.z, b.wide, *b.states, *b.vectors, *b.noises, b.dt, b.mask, *gradients)
-    kernel[(-(-R * B * b.H // BLOCK),)](*tensors, t, S, B, R * B, H=b.H, BLOCK=BLOCK, num_warps=4)
+    kernel[(-(-R * B * b.H // THREADS),)](*tensors, t, S, B, R * B, H=b.H, THREADS=THREADS, num_warps=4)
 
 
 # ------------------------------------------------------------------------------------------ text
@@ -151,9 +163,9 @@ def _function(name: str, e: Equations, gradients: Iterable[str], lines: Iterable
     """The kernel with these lines. All kernels have the arguments of `_launch`."""
     arguments = ["z", "wide", *(f"state{k}" for k in range(len(e.fields)))]
     arguments += [f"vector{k}" for k in range(len(e.vectors))] + [f"noise{k}" for k in range(e.noises)]
-    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "BLOCK: tl.constexpr"]
+    arguments += ["dt", "mask", *gradients, "t", "S", "B", "rows", "H: tl.constexpr", "THREADS: tl.constexpr"]
     body = [
-        "n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+        "n = tl.program_id(0) * THREADS + tl.arange(0, THREADS)",
         "inside = n < rows * H",
         "seed, unit, step, old = positions(n, t, S, B, H)",
         f"at = step * ({columns_of(e.blocks)}) + unit",
@@ -184,11 +196,11 @@ def places_of(e: Equations) -> list[str]:
 def _inputs(e: Equations) -> dict[Node, tuple[str, str]]:
     """Name and pointer of the inputs that are loaded."""
     inputs = {b.node: (f"z{k}", place) for k, (b, place) in enumerate(zip(e.blocks, places_of(e), strict=True))}
-    inputs |= {e.graph.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
+    inputs |= {e.input("state", k): (f"before{k}", f"state{k} + old") for k in range(len(e.fields))}
     for k, name in enumerate(e.vectors):
-        inputs[e.graph.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
-    inputs |= {e.graph.input("noise", k): (f"drawn{k}", f"noise{k} + step * H + unit") for k in range(e.noises)}
-    inputs[e.graph.input("dt")] = ("time", "dt + step")
+        inputs[e.input("vector", *name)] = (f"v{k}", f"vector{k} + seed * H + unit")
+    inputs |= {e.input("noise", k): (f"drawn{k}", f"noise{k} + step * H + unit") for k in range(e.noises)}
+    inputs[e.input("dt")] = ("time", "dt + step")
     return inputs
 
 
@@ -207,43 +219,8 @@ def statements(
 ) -> list[str]:
     """Statements that compute the results and assign them to the targets. given: other names of inputs."""
     names = {node: name for node, (name, _) in _inputs(e).items()}
-    names |= {e.graph.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
-    names |= given or {}
-    lines: list[str] = []
-    for node, opposite in schedule(results, names):
-        names[node] = name = f"x{len(lines)}"
-        if opposite is None:
-            lines.append(f"{name} = {_expression(node, names)}")
-        else:
-            names[opposite] = f"opposite{len(lines)}"
-            lines.append(f"{name}, {names[opposite]} = both_sigmoids({_operand(node.args[0], names)})")
-    lines += [f"{target} = {_tensor(node, names)}" for node, target in zip(results, targets, strict=True)]
-    return lines
-
-
-def _expression(node: Node, names: Mapping[Node, str]) -> str:
-    a, *others = (_operand(argument, names) for argument in node.args)
-    if all(argument.op == "constant" for argument in node.args):
-        a = _tensor(node.args[0], names)
-    if node.op == "neg":
-        return f"-{a}"
-    if node.op == "not":
-        return f"~{a}"
-    if node.op == "select":
-        return f"tl.where({', '.join([a, *others])})"
-    if node.op in EXTREMES:
-        return f"tl.where({a} {EXTREMES[node.op]} {others[0]}, {a}, {others[0]})"
-    if node.op in OPERATORS:
-        return f"{a} {OPERATORS[node.op]} {others[0]}"
-    return f"{FUNCTIONS[node.op]}({', '.join(_tensor(argument, names) for argument in node.args)})"
-
-
-def _operand(node: Node, names: Mapping[Node, str]) -> str:
-    return literal(node.value) if node.op == "constant" else names[node]
-
-
-def _tensor(node: Node, names: Mapping[Node, str]) -> str:
-    return f"tl.full([BLOCK], {literal(node.value)}, tl.float32)" if node.op == "constant" else names[node]
+    names |= {e.input("d_state", k): f"after{k}" for k in range(len(e.fields))}
+    return render.statements(TRITON, results, names | dict(given or {}), targets)
 
 
 def literal(value: float) -> str:
@@ -252,3 +229,6 @@ def literal(value: float) -> str:
     if not math.isfinite(value):
         return f'float("{value}")'
     return repr(value if abs(value) >= SMALLEST else math.copysign(0.0, value))
+
+
+TRITON = Language(OPERATIONS, literal, vector="tl.full([THREADS], {}, tl.float32)", temporary="x")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from timescales.nn.engine.affine import Matrix, entries
-from timescales.nn.engine.buffers import Buffers
+from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.nn.engine.scalar import Node, evaluate
 
 
@@ -48,7 +48,7 @@ def final_forward(b: Buffers, c: int) -> None:
     for t, count in steps_of_chunks(b):
         inputs = inputs_at(b, t)
         for field, value in zip(fields, values, strict=True):
-            inputs[b.equations.graph.input("state", field)] = value[:, :count]
+            inputs[b.equations.input("state", field)] = value[:, :count]
         new = evaluate([b.equations.new[field] for field in fields], inputs)
         for field, value, result in zip(fields, values, new, strict=True):
             keep(value[:, :count], result, exists_at(b, t))
@@ -83,7 +83,7 @@ def final_backward(b: Buffers) -> None:
         if b.d_output is not None:
             values[0][:, :count] += b.d_output[:, t]
         for k, value in enumerate(values):
-            inputs[e.graph.input("d_state", k)] = value[:, :count].clone()
+            inputs[e.input("d_state", k)] = value[:, :count].clone()
         nodes = (e.d_blocks, e.d_state, e.d_vectors, () if e.d_dt is None else (e.d_dt,))
         d_blocks, d_state, d_vectors, d_dt = (evaluate(v, inputs) for v in nodes)
         zero = torch.zeros_like(values[0][:, :count])
@@ -162,10 +162,10 @@ def inputs_at(b: Buffers, t: slice) -> dict[Node, Tensor]:
     """The values of the expressions' inputs at these steps; each broadcasts to (R, K, B, H)."""
     e = b.equations
     inputs = {block.node: b.block(k, t) for k, block in enumerate(e.blocks)}
-    inputs |= {e.graph.input("state", k): state[:, t] for k, state in enumerate(b.states)}
+    inputs |= {e.input("state", k): state[:, t] for k, state in enumerate(b.states)}
     names = zip(e.vectors, b.vectors, strict=True)
-    inputs |= {e.graph.input("vector", *name): v.unsqueeze(1).unsqueeze(1) for name, v in names}
-    inputs |= {e.graph.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
+    inputs |= {e.input("vector", *name): v.unsqueeze(1).unsqueeze(1) for name, v in names}
+    inputs |= {e.input("noise", k): noise[:, t] for k, noise in enumerate(b.noises)}
     if b.dt is not None:
-        inputs[e.graph.input("dt")] = b.dt[:, t].unsqueeze(-1)
+        inputs[e.input("dt")] = b.dt[:, t].unsqueeze(-1)
     return inputs

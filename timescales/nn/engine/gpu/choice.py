@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from timescales.files import csv_rows
 from timescales.nn.cells.cell import Cell
-from timescales.nn.engine.cudnn import is_plain_lstm
 from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.gpu.cudnn import is_plain_lstm
 
 MEASURED = Path(__file__).with_name("measured.csv")
 DEFAULT = ("cudnn", "graph", "eager")

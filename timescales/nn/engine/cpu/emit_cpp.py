@@ -1,0 +1,118 @@
+"""The C++ code of a cell: the struct `Cell` that loop.cpp includes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from timescales.nn.engine.equations import KINDS, Equations
+from timescales.nn.engine.render import Language, statements
+from timescales.nn.engine.scalar import Node
+
+OPERATIONS = {  # functions on vectors are those of vectors.h
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "neg": "-{a}",
+    "gt": "{A} > {B}",
+    "ge": "{A} >= {B}",
+    "lt": "{A} < {B}",
+    "le": "{A} <= {B}",
+    "eq": "{A} == {B}",
+    "ne": "{A} != {B}",
+    "and": "{a} & {b}",
+    "or": "{a} | {b}",
+    "not": "~{a}",
+    "select": "select({a}, {B}, {C})",
+    "abs": "absolute({A})",
+    "sign": "sign({A})",
+    "sqrt": "square_root({A})",
+    "exp": "exp_of({A})",
+    "expm1": "exp_minus_one({A})",
+    "log": "logarithm({A})",
+    "log1p": "log_one_plus({A})",
+    "sigmoid": "sigmoid({A})",
+    "tanh": "hyperbolic_tangent({A})",
+    "sin": "sine({A})",
+    "cos": "cosine({A})",
+    "erf": "error_function({A})",
+    "floor": "round_down({A})",
+    "pow": "power({A}, {B})",
+    "max": "maximum({A}, {B})",
+    "min": "minimum({A}, {B})",
+}
+
+
+def cell_code(equations: Equations) -> str:
+    """The text of `struct Cell`."""
+    e = equations
+    inputs: dict[Node, str] = {block.node: f"z[{k}]" for k, block in enumerate(e.blocks)}
+    inputs |= {e.input("state", k): f"state[{k}]" for k in range(len(e.fields))}
+    inputs |= {e.input("vector", *name): f"vector[{k}]" for k, name in enumerate(e.vectors)}
+    inputs |= {e.input("noise", k): f"noise[{k}]" for k in range(e.noises)}
+    inputs |= {e.input("d_state", k): f"d[{k}]" for k in range(len(e.fields))}
+    inputs[e.input("dt")] = "dt"
+    forward = _statements(e.new, inputs, [f"now[{k}]" for k in range(len(e.fields))])
+    gradients = [f"dz[{k}]" for k in range(len(e.blocks))]
+    gradients += [f"dstate[{k}]" for k in range(len(e.fields))]
+    gradients += [f"dvector[{k}]" for k in range(len(e.vectors))]
+    gradients += ["ddt"] if e.d_dt is not None else []
+    backward = _statements(e.backward, inputs, gradients)
+    kinds = [sum(block.kind == kind for block in e.blocks) for kind in KINDS]
+    arguments = "const Vec* z, const Vec* state, const Vec* vector, const Vec* noise, const Vec& dt"
+    lines = [
+        "struct Cell {",
+        f"    static constexpr int X_ONLY = {kinds[0]}, SUMS = {kinds[1]}, "
+        f"H_ONLY = {kinds[2]}, FIELDS = {len(e.fields)},",
+        f"                         VECTORS = {len(e.vectors)}, NOISES = {e.noises};",
+        f"    static constexpr bool READS_H = {_bool(e.reads_h)}, TIMED = {_bool(e.d_dt is not None)};",
+        f"    static constexpr int gate(int block) {{ return {_choice([b.gate for b in e.blocks])}; }}",
+        f"    static constexpr int divisor(int gate) {{ return {_choice(e.divisors, 'gate')}; }}",
+        f"    static constexpr bool is_row(int block) {{ return {_choice([int(b.is_row) for b in e.blocks])}; }}",
+        f"    static INLINE void forward({arguments}, Vec* now) {{",
+        *forward,
+        "    }",
+        f"    static INLINE void backward({arguments},",
+        "                                const Vec* d, Vec* dz, Vec* dstate, Vec* dvector, Vec& ddt) {",
+        *backward,
+        "    }",
+        "};",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _choice(values: Sequence[int], name: str = "block") -> str:
+    """The expression of the value with the number `name`."""
+    if len(set(values)) == 1:
+        return str(values[0])
+    return " : ".join(f"{name} == {k} ? {v}" for k, v in enumerate(values[:-1])) + f" : {values[-1]}"
+
+
+def _statements(results: Sequence[Node], inputs: Mapping[Node, str], targets: Sequence[str]) -> list[str]:
+    return [f"        {line}" for line in statements(CPP, results, inputs, targets)]
+
+
+def literal(value: float) -> str:
+    """A float constant of C++."""
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return "__builtin_inff()" if value > 0 else "-__builtin_inff()"
+    text = f"{value:.9g}"
+    return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
+
+
+CPP = Language(
+    OPERATIONS,
+    literal,
+    vector="spread_vec({})",
+    define="Vec {name} = {value};",
+    define_truth="Mask {name} = {value};",
+    both="Vec {name}, {opposite};\nboth_sigmoids({value}, {name}, {opposite});",
+    assign="{name} = {value};",
+)

@@ -1,0 +1,1 @@
+"""The graph engine and the cuDNN engine, for GPUs, and which engine is fastest there (choice.py)."""

@@ -1,0 +1,239 @@
+"""The graph engine for GPUs: per step one matrix product and one pointwise kernel, replayed as a CUDA graph.
+
+    forward    z = x W^T + b for all steps;  then per step  z_t += h U^T  and  the state after the step
+    backward   per step  dz_t and the gradient of the state before it,  and  dh += dz_t U;  then dU, dW, db and dx of
+               all steps at once
+
+The pointwise kernels are written from `Cell.step`: in Triton by emit_triton.py, and in torch by pointwise.py. On a CPU
+the engine runs the latter without graphs; so everything except the launches is tested without a GPU. Only float32 is
+supported; torch's settings decide whether products are rounded to TF32.
+
+Cost per step and layer (tests/nn/test_graph.py checks it): 2 launches forward and 2 backward, and about ten more for a
+cumax; the first step's product in backward is left out if the state before it needs no gradient. Per call, 1 more
+product forward and 2 or 3 backward. Memory per step and sequence: a number for each row of the weights and each unit of
+each field of the state, and H more for the gradients of the outputs in a graph; a gate whose shares are used apart, as
+in a GRU, counts twice. For a pLSTM with 3 gates these are 7 H: the copy task with T = 200 (220 x 128 x 128) needs
+102 MB.
+
+A cell without recurrent weights whose step is affine in the state, with factors between -1 and 1 (affine.py), needs no
+loop over the steps: it is a scan over time in chunks of 64 steps (scan.py, emit_scan.py), with 3 launches for each
+group of fields forward, and 3 backward, whatever the number of steps.
+
+graph_function.py has the autograd function, loops.py the loops over the steps, buffers.py their memory, capture.py the
+CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.engine import eager, equations, kept, watch
+from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.gpu import capture, triton_kernels
+from timescales.nn.engine.gpu.graph_function import GraphFunction, Inputs, Plan, code_of, on_device_of
+from timescales.nn.engine.trial import TOLERANCE, difference
+from timescales.torch_private import tree_map_only
+
+PADDED = 16  # lengths of masked sequences are padded to a multiple of this, so that few lengths are captured
+PIECE = 128  # steps per piece of a long sequence without gradients
+
+POOLS: weakref.WeakKeyDictionary[Cell, capture.Pool] = weakref.WeakKeyDictionary()
+
+
+def unsupported_reason(cell: Cell, x: Tensor, timed: bool = False, found: Equations | str | None = None) -> str | None:
+    """The reason why this engine cannot run `cell` over `x`, with the fix; None if it can.
+
+    timed: with dt. found: `equations.known(cell, timed)`, if the caller has it.
+    """
+    for name, tensor in (("x", x), ("the weights", cell.weight_ih)):
+        if tensor.dtype != torch.float32:
+            return f"{name} must be float32, not {tensor.dtype}; use engine='eager'"
+    if x.device.type not in ("cpu", "cuda") or x.device != cell.weight_ih.device:
+        return f"x and the weights must lie together on a GPU, not on {x.device} and {cell.weight_ih.device}"
+    found = equations.known(cell, timed) if found is None else found
+    if isinstance(found, str):
+        return f"{found}; use engine='eager'"
+    return trial(cell, found, x.device) if x.is_cuda else None
+
+
+def trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
+    """Compare a small sequence on `device`, with a capture, with the eager engine in float64.
+
+    It runs once for each class of cells, kernel and device.
+
+    Returns None if they agree, else what went wrong, in one line, which is also printed once.
+    """
+    key = watch.Same(type(cell)), code_of(found), device
+    return kept.tried(key, lambda: _trial(cell, found, device))
+
+
+def _trial(cell: Cell, found: Equations, device: torch.device) -> str | None:
+    tolerance = 1e-2 if capture.rounding() == "tf32" else TOLERANCE  # TF32 has ten bits
+    try:
+        if triton_kernels.unavailable is not None:
+            raise RuntimeError(triton_kernels.unavailable)
+        run_there = functools.partial(_run_on, device, found)
+        reason = difference(cell, found.reads_dt, found.noises, run_there, tolerance)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = capture.one_line(error)
+    if reason is None:
+        return None
+    capture.announce(reason)
+    return f"{reason}; use engine='eager'"
+
+
+def _run_on(
+    device: torch.device,
+    found: Equations,
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor,
+    noises: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    """Run a sequence from the CPU on `device`; for the trial."""
+    vectors = found.vector_values(cell, weights.ih)
+    x, dt = eager.fill_masked(x, dt, mask)
+    there = functools.partial(tree_map_only, Tensor, lambda v: v.to(device))
+    x, weights, state, vectors, dt, mask, noises = there((x, weights, state, vectors, dt, mask, list(noises)))
+    plan = Plan(found, cell.hidden_size, capture.Pool() if capture.is_wanted(x) else None, True, True, dt is not None)
+    for _ in range(2):  # the second time it is captured
+        output, last = _run_whole(plan, x, weights, vectors, state, dt, mask, noises)
+    return output.cpu(), type(last)(*(v.cpu() for v in last))
+
+
+def run(
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    strict: bool = True,
+    found: Equations | str | None = None,
+) -> tuple[Tensor, Any]:
+    """Run a cell over a sequence; see `eager.run`. Batched seeds are supported.
+
+    The eager engine runs empty sequences and batches. Without gradients, long sequences are run in pieces of PIECE
+    steps, which need a fraction of the memory.
+
+    strict: raise RuntimeError if no graph can be captured. Otherwise the steps are launched one by one.
+    found: `equations.known(cell, dt is not None)`, if the caller has it.
+    """
+    if x.shape[0] == 0 or x[0].numel() == 0:
+        return eager.run(cell, x, weights, state, dt, mask)
+    found = equations.known(cell, dt is not None) if found is None else found
+    assert isinstance(found, Equations), found
+    x, dt = eager.fill_masked(x, dt if found.reads_dt else None, mask)
+    vectors = found.vector_values(cell, weights.ih)
+    keep = torch.is_grad_enabled() and _need_gradient([x, *weights, *vectors, *state, dt])
+    pool = POOLS.setdefault(cell, capture.Pool()) if capture.is_wanted(x) else None
+    plan = Plan(found, cell.hidden_size, pool, strict, keep, keep and _need_gradient([dt]))
+    steps = len(x) if keep or len(x) <= 2 * PIECE else PIECE
+    outputs = []
+    for start in range(0, len(x), steps):
+        x_piece, dt_piece, mask_piece = (None if v is None else v[start : start + steps] for v in (x, dt, mask))
+        assert x_piece is not None
+        noises = equations.draw_noise(found, cell, len(x_piece), tuple(x.shape[1:-1]), x)
+        output, state = _run_whole(plan, x_piece, weights, vectors, state, dt_piece, mask_piece, noises)
+        outputs.append(output)
+    return (torch.cat(outputs) if len(outputs) > 1 else outputs[0]), state
+
+
+def _need_gradient(tensors: Iterable[Tensor | None]) -> bool:
+    return any(v is not None and v.requires_grad for v in tensors)
+
+
+def _run_whole(
+    plan: Plan,
+    x: Tensor,
+    weights: Weights,
+    vectors: Sequence[Tensor],
+    state: Any,
+    dt: Tensor | None,
+    mask: Tensor | None,
+    noises: Sequence[Tensor],
+) -> tuple[Tensor, Any]:
+    """Run a sequence in one piece. If it is captured and masked, it is padded to a multiple of PADDED steps."""
+    steps, found = len(x), plan.equations
+    if mask is not None and plan.pool is not None:
+        extra = -steps % PADDED
+        x, mask = _lengthen(x, extra, 0.0), _lengthen(mask, extra, 0)
+        dt = None if dt is None else _lengthen(dt, extra, 1.0)
+        noises = [_lengthen(noise, extra, 0.5) for noise in noises]
+    inputs = Inputs(x, *in_block_order(found, weights), dt, mask, tuple(state), tuple(vectors), tuple(noises))
+    with on_device_of(x):
+        output, *last = GraphFunction.apply(plan, *inputs.flat())
+    output = output[:steps] if len(output) > steps else output
+    return output, type(state)(*last)
+
+
+def in_block_order(found: Equations, weights: Weights) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None]:
+    """The weights with rows in the order of the blocks.
+
+    Returns: weight_ih of the blocks with an input's share; weight_hh of the blocks with a recurrent share; the bias of
+    the former, and of the blocks with only a recurrent share (None without). weight_hh is None for a cell without.
+    """
+    ih, hh, bias_ih, bias_hh = weights
+    if hh is None:
+        return ih, None, bias_ih, None
+    heights = [hh.shape[-1] // divisor for divisor in found.divisors]
+    x_gates = [block.gate for block in found.blocks if block.has_x]
+    h_gates = [block.gate for block in found.blocks if block.has_h]
+    apart = [block.gate for block in found.blocks if not block.has_x]
+    rows_ih, rows_hh = _rows(ih, -2, x_gates, heights), _rows(hh, -2, h_gates, heights)
+    if not apart:
+        bias = bias_ih if bias_hh is None else bias_ih + bias_hh
+        return rows_ih, rows_hh, _rows(bias, -1, x_gates, heights), None
+    bias, bias_h = _rows(bias_ih, -1, x_gates, heights), None
+    if bias_hh is not None:  # of a sum it is added to bias_ih, of shares that are computed apart it is bias_h
+        bias_h = _rows(bias_hh, -1, apart, heights)
+        zeros = torch.zeros_like(bias_h)  # of the shares of the input, which come first
+        sums = [gate for gate in x_gates if gate not in apart]
+        bias = bias + (torch.cat([zeros, _rows(bias_hh, -1, sums, heights)], -1) if sums else zeros)
+    return rows_ih, rows_hh, bias, bias_h
+
+
+def _rows(v: Tensor, dim: int, gates: Sequence[int], heights: Sequence[int]) -> Tensor:
+    """The rows of these gates, in this order, in the dimension `dim`. heights: the number of rows of each gate of v."""
+    if list(gates) == list(range(len(heights))):
+        return v
+    parts = v.split(list(heights), dim)
+    return torch.cat([parts[gate] for gate in gates], dim)
+
+
+def _lengthen(v: Tensor, extra: int, value: float) -> Tensor:
+    """v (S, ...) with `extra` more steps that have this value."""
+    return torch.cat([v, v.new_full((extra, *v.shape[1:]), value)]) if extra else v
+
+
+def run_or_eager(
+    cell: Cell,
+    x: Tensor,
+    weights: Weights,
+    state: Any,
+    dt: Tensor | None = None,
+    mask: Tensor | None = None,
+    found: Equations | str | None = None,
+) -> tuple[Tensor, Any]:
+    """`run`; if it fails, print the reason once and use the eager engine. This is what engine="auto" uses."""
+    try:
+        return run(cell, x, weights, state, dt, mask, strict=False, found=found)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = capture.one_line(error)
+        if kept.is_new(reason):
+            capture.announce(reason)
+        return eager.run(cell, x, weights, state, dt, mask)

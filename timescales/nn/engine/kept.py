@@ -1,0 +1,48 @@
+"""What engines keep between calls, and for how long. All other results are computed again.
+
+With the equations of a cell, and as long as they live: what `@with_equations` stands above (affine maps, text of
+kernels, a compiled library). With a cell: `equations.KNOWN`, its equations, and `graph.POOLS`, the memory of its CUDA
+graphs. As long as the process lives: `SAID` and `TRIED` here, `compiler.FAILED`, `shared_library.LOADED`,
+`capture.WARMED` and `FAILED`, the unused memory of `workspace.Workspace`, and what `@functools.cache` stands above.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SAID: set[str] = set()  # reasons why a faster engine does not run
+TRIED: dict[Any, str | None] = {}  # what trials found, by what was tried
+
+
+def is_new(reason: str) -> bool:
+    """Whether a reason is to be said, since it was not said before."""
+    new = reason not in SAID
+    SAID.add(reason)
+    return new
+
+
+def tried(key: Any, trial: Callable[[], str | None]) -> str | None:
+    """The result of a trial, which runs once for each key: a reason why kernels are not used, or None."""
+    if key not in TRIED:
+        TRIED[key] = trial()
+    return TRIED[key]
+
+
+def with_equations(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: the result of a function is kept with its first argument, the equations, in the object itself."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @functools.wraps(function)
+    def once(*arguments: P.args, **named: P.kwargs) -> T:
+        values = arguments[0].__dict__
+        if name not in values:
+            values[name] = function(*arguments, **named)
+        result: T = values[name]
+        return result
+
+    return once

@@ -1,0 +1,96 @@
+"""All that is used of torch's private interface, which may change with any version; written for torch 2.11 to 2.13.
+
+`tests/test_torch_private.py` fails for another version and says what to compare. Not in this list are `_parameters`,
+`_buffers` and `_modules` of a module, which have been there, under these names, since torch 0.4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import (
+    SUPPORTED_NODES,
+    GetAttrKey,
+    _register_namedtuple,
+    register_pytree_node,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_map_only,
+)
+
+__all__ = ["GetAttrKey", "register_pytree_node", "tree_flatten", "tree_leaves", "tree_map", "tree_map_only"]
+
+WRITTEN_FOR = ("2.11", "2.12", "2.13")
+
+# The modes of make_fx and torch.export.
+_PROXY, _FAKE = torch._C._TorchDispatchModeKey.PROXY, torch._C._TorchDispatchModeKey.FAKE
+
+lstm: Any = torch._VF.lstm  # torch.nn.LSTM without its checks: x, state, weights and seven options, in this order
+set_gradients: Any = torch._C._set_grad_enabled  # what torch.no_grad() calls, as a mode of torch sees it
+is_zero: Any = Tensor._is_zerotensor  # whether a gradient is all zero and has no memory
+
+
+class DispatchMode(TorchDispatchMode):
+    """A mode that sees the operations below autograd."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports its compiler at the first operation, which takes seconds
+
+
+def is_traced() -> bool:
+    """Whether torch traces its operations (torch.jit, make_fx, torch.export), or transforms them (torch.func)."""
+    mode = torch._C._get_dispatch_mode  # every call asks this, so it is written without a loop
+    tracing = torch.jit.is_tracing() or mode(_PROXY) is not None or mode(_FAKE) is not None
+    return tracing or torch._C._are_functorch_transforms_active()
+
+
+def saved_tensors_have_hooks() -> bool:
+    """Whether hooks take what autograd functions save, as torch.utils.checkpoint does to save nothing."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether a tensor is a batch of gradients, of is_grads_batched."""
+    return torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
+def operation(func: Any) -> str:
+    """The name of an operation that a `DispatchMode` sees, for example "add"."""
+    name: str = func._overloadpacket.__name__
+    return name
+
+
+def schema(func: Any) -> Any:
+    """The arguments of an operation that a `DispatchMode` sees, and which of them it writes to."""
+    return func._schema
+
+
+def function_of(node: Any) -> type | None:
+    """The class that derives from torch.autograd.Function and made a node of autograd; None for one of torch's own."""
+    return getattr(node, "_forward_cls", None)
+
+
+def gradients_of(node: Any) -> list[tuple[Any, torch.dtype]]:
+    """Shape and dtype of the gradients that a node of autograd gets."""
+    return [(form.shape, form.dtype) for form in node._input_metadata]
+
+
+def register_named_tuple(kind: type, name: str) -> None:
+    """Let torch.export know a named tuple by this name, unless it does."""
+    if kind not in SUPPORTED_NODES:
+        _register_namedtuple(kind, serialized_type_name=name)
+
+
+def end_failed_capture(device: torch.device, pool: Any) -> None:
+    """Tell the allocator of torch 2.11 that a capture has failed. It still expects it, and would return no memory."""
+    torch._C._cuda_endAllocateToPool(device.index, pool)
+
+
+def graph_break(reason: str) -> None:
+    """Let torch.compile run what follows as it is."""
+    torch._dynamo.graph_break(msg=reason)  # torch imports it itself when it compiles
