@@ -32,6 +32,7 @@ from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.config import folders  # noqa: E402
+from timescales.config.check import dotted  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
 from timescales.papers.table import Grid  # noqa: E402
@@ -290,15 +291,6 @@ def recipes(task: str) -> str:
                 models.setdefault(row, []).append(f"`{name}`")
     body = [[f"`{paper}`", " ".join(names), pairs, source] for (paper, pairs, source), names in models.items()]
     return "\n".join(grid(["paper", "model", "sets", "source"], body)) if body else "No recipe is for this task."
-
-
-def dotted(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a nested mapping, by dotted keys."""
-    for key, value in node.items():
-        if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _written(value: Any) -> str:

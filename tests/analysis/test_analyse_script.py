@@ -21,13 +21,7 @@ def test_measures_of_a_run_on_disk(train, probe, script, tmp_path, monkeypatch):
     run = tmp_path / "run"
     trained = train(
         "model=plstm",
-        "task=copy",
-        "task.T=5",
-        "model.hidden_size=8",
-        "task.train_size=64",
-        "task.valid_size=16",
-        "task.test_size=16",
-        "loop.max_steps=2",
+        *SMALL,
         "logger=none",
         f"run_dir={run}",
     )

@@ -1,5 +1,9 @@
 """A small task and a model for the tests with other projects: is the sum of the last steps positive?"""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -55,3 +59,15 @@ def difference(model: nn.Module, other: nn.Module) -> float:
     """The largest difference between the weights of two models."""
     pairs = zip(model.parameters(), other.parameters(), strict=True)
     return max((a - b).abs().max().item() for a, b in pairs)
+
+
+def compare_with_two_processes(script: str, folder: Path) -> None:
+    """Run a script, which writes the weights of each layer to `folder`, in two processes; they are those of one."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*launch, script, folder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for layer in LAYERS:
+        expected, _ = trained(layer, epochs=2)
+        found = classifier(layer)
+        found.load_state_dict(torch.load(folder / f"{layer}.pt", weights_only=True))
+        assert difference(found, expected) < 1e-5

@@ -1,13 +1,12 @@
 """accelerate: prepared training in one and two processes, weights offloaded to the CPU or to a disk."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator, cpu_offload, disk_offload
-from models import LAYERS, B, classifier, difference, examples, trained
+from models import LAYERS, B, classifier, compare_with_two_processes, difference, examples, trained
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -53,14 +52,7 @@ def test_offloaded_weights_give_the_same_output(layer, tmp_path):
 
 def test_two_processes_give_the_weights_of_one(tmp_path):
     """Each reads half of the batch of the plain loop."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*launch, __file__, tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for layer in LAYERS:
-        expected, _ = trained(layer, epochs=2)
-        found = classifier(layer)
-        found.load_state_dict(torch.load(tmp_path / f"{layer}.pt", weights_only=True))
-        assert difference(found, expected) < 1e-5
+    compare_with_two_processes(__file__, tmp_path)
 
 
 def in_two_processes(folder):

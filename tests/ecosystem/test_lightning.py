@@ -1,14 +1,13 @@
 """Lightning's Trainer: the weights of a plain loop, two processes, a checkpoint, mixed precision."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import lightning
 import pytest
 import torch
-from models import LAYERS, B, classifier, difference, examples, trained
+from models import LAYERS, B, classifier, compare_with_two_processes, difference, examples, trained
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -61,14 +60,7 @@ def test_mixed_precision_is_close(layer, tmp_path):
 
 def test_two_processes_give_the_weights_of_one(tmp_path):
     """Each reads every second sequence: half of the batch of the plain loop."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*launch, __file__, tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for layer in LAYERS:
-        expected, _ = trained(layer, epochs=2)
-        found = classifier(layer)
-        found.load_state_dict(torch.load(tmp_path / f"{layer}.pt", weights_only=True))
-        assert difference(found, expected) < 1e-5
+    compare_with_two_processes(__file__, tmp_path)
 
 
 def in_two_processes(folder):

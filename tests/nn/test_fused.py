@@ -210,16 +210,18 @@ def test_threads_changed_before_backward():
         assert torch.equal(a, b)
 
 
-def test_double_backward_is_refused():
-    model = LSTM(3, 4, engine="fused")
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_double_backward_is_refused(engine):
+    model = LSTM(3, 4, engine=engine)
     loss = model(torch.randn(3, 2, 3))[0].sum()
     with pytest.raises(RuntimeError, match=r"no second derivatives: .* use engine='eager'"):
         torch.autograd.grad(loss, model.layers[0].weight_hh, create_graph=True)
 
 
-def test_changed_weights_are_noticed():
+@pytest.mark.parametrize("engine", ["fused", "graph"])
+def test_changed_weights_are_noticed(engine):
     """Backward reads the weights: torch's own check must see a change in between."""
-    model = LSTM(3, 4, engine="fused")
+    model = LSTM(3, 4, engine=engine)
     loss = model(torch.randn(3, 2, 3))[0].sum()
     with torch.no_grad():
         model.layers[0].weight_hh.mul_(2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib
 import sys
@@ -73,30 +74,30 @@ def test_a_cell_that_does_not_change_is_traced_once(name):
         assert equations.signature(cell, False) == equations.signature(cell, False)
 
 
+@contextlib.contextmanager
+def cell_on_threads(name, threads):
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    try:
+        yield model(name, INPUTS, H).layers[0]
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize("name", COMPILED)
 def test_two_threads(name):
     """They sum in another order than one thread, and each time in the same one."""
-    torch.manual_seed(0)
-    cell = model(name, INPUTS, H).layers[0]
-    torch.set_num_threads(2)
-    try:
+    with cell_on_threads(name, 2) as cell:
         check(cell, True, True, BOUNDS.get(name, BOUND))
         first, second = (run(cell, fused, torch.float32, True, True) for _ in range(2))
-    finally:
-        torch.set_num_threads(1)
     for a, b in zip(first, second, strict=True):
         assert (a is None and b is None) or torch.equal(a, b)
 
 
 @pytest.mark.parametrize("name", ["plstm", "gated_lstm_um_4", "gru", "odd"])
 def test_three_threads(name):
-    torch.manual_seed(0)
-    cell = model(name, INPUTS, H).layers[0]
-    torch.set_num_threads(3)
-    try:
+    with cell_on_threads(name, 3) as cell:
         check(cell, True, True, BOUNDS.get(name, BOUND))
-    finally:
-        torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("name", COMPILED)

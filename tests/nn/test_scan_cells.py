@@ -2,17 +2,16 @@
 
 import copy
 import math
-from typing import NamedTuple
 
 import pytest
 import torch
 from cell_cases import SCANS, build, random_input, random_state, run
 from distributions import same_distribution
+from scan_cells import OneField, TwoFields
 from scipy import stats
-from torch import Tensor
 
 import timescales
-from timescales.nn.cells import Cell, LRUCell, LSTMCell, MinGRUCell, MinLSTMCell, PLScanCell, PLSTMCell
+from timescales.nn.cells import LRUCell, LSTMCell, MinGRUCell, MinLSTMCell, PLScanCell, PLSTMCell
 from timescales.nn.engine import eager
 
 S, B, I, H = 7, 3, 4, 5  # noqa: E741
@@ -210,15 +209,8 @@ def test_what_needs_recurrent_weights_says_so():
         TwoBiases(I, H)
 
 
-class Square(Cell):
+class Square(TwoFields):
     """A scan cell of a user, which is not linear in its state, and uses its one gate twice."""
-
-    gates = ("only",)
-    recurrent = False
-
-    class State(NamedTuple):
-        h: Tensor
-        n: Tensor
 
     def step(self, gx, gh, state, dt=1.0):
         assert gh is None
@@ -241,13 +233,7 @@ def test_a_cell_of_ones_own(engine):
 def test_sines_of_any_number(kind):
     """In the C++ engine; beyond 8,192 the library's are taken."""
 
-    class Wave(Cell):
-        gates = ("only",)
-        recurrent = False
-
-        class State(NamedTuple):
-            h: Tensor
-
+    class Wave(OneField):
         def step(self, gx, gh, state, dt=1.0):
             return self.State(gx * 0.0 + getattr(torch, kind)(state.h))
 

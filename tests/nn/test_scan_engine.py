@@ -7,6 +7,7 @@ import cell_models
 import pytest
 import torch
 from engine_cases import compare, some_state
+from scan_cells import OneField
 from torch import Tensor
 
 import timescales
@@ -151,14 +152,8 @@ def test_a_gate_with_fewer_rows_runs_in_the_other_loop():
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-class Noisy(Cell):
+class Noisy(OneField):
     """A scan cell with random numbers."""
-
-    gates = ("only",)
-    recurrent = False
-
-    class State(NamedTuple):
-        h: Tensor
 
     def step(self, gx, gh, state, dt=1.0):
         return self.State(torch.where(torch.rand_like(gx) < 0.5, gx, 0.9 * state.h))

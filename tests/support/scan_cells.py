@@ -42,15 +42,17 @@ class Divided(OneField):
         return self.State(gx / (2.0 + state.h.detach().abs()))
 
 
-class Clock(Cell):
-    """n counts the steps up to 10 and restarts."""
-
+class TwoFields(Cell):
     gates = ("cell",)
     recurrent = False
 
     class State(NamedTuple):
         h: Tensor
         n: Tensor
+
+
+class Clock(TwoFields):
+    """n counts the steps up to 10 and restarts."""
 
     def step(self, gx, gh, state, dt=1.0):
         n = state.n + dt
