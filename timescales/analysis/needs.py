@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timescales.errors import NotMadeFor
-from timescales.nn.cells import Cell
+from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Dyck2, Series, Task, Words
 from timescales.training.model import SequenceModel

@@ -204,12 +204,12 @@ def arguments_of(target: Any) -> dict[str, Any]:
     In place of `**keywords: Unpack[...]` stand the keys of the TypedDict.
     """
     try:
-        hints = typing.get_type_hints(target.__init__)
+        parameters = inspect.signature(target, eval_str=True).parameters
     except NameError:
-        hints = {}
+        return dict.fromkeys(inspect.signature(target).parameters, Any)
     known: dict[str, Any] = {}
-    for name in inspect.signature(target).parameters:
-        hint = hints.get(name, Any)
+    for name, parameter in parameters.items():
+        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
         if typing.get_origin(hint) is typing.Unpack:
             known |= typing.get_type_hints(typing.get_args(hint)[0])
         else:
