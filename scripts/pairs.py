@@ -18,18 +18,21 @@ import examples  # noqa: E402
 import torch  # noqa: E402
 
 from timescales.config import compose, identity  # noqa: E402
+from timescales.nn import registry  # noqa: E402
+from timescales.nn.registry import MODELS  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 from timescales.tasks import Task  # noqa: E402
 from timescales.tasks.data import text  # noqa: E402
 from timescales.training import build  # noqa: E402
 
-FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
-SCANS = ("mingru", "minlstm", "plscan", "lru")
-OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", *SCANS, "exprnn", "rmc")
+FIVE = tuple(model.name for model in MODELS if model.family == registry.FIVE)
+OTHERS = tuple(model.name for model in MODELS if model.name not in FIVE)
+SCANS = tuple(model.name for model in MODELS if model.family == registry.SCAN)
+MATRIXLESS = tuple(model.name for model in MODELS if model.family in (registry.SCAN, registry.OTHER))
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 # They have no recurrent matrix to drop.
-NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in (*SCANS, "exprnn", "rmc")}
+NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in MATRIXLESS}
 CLOSE = 0.01  # parameters count as equal up to this share
 # Why models differ on a task in a setting other than their size.
 REASONS = {

@@ -3,6 +3,7 @@
 import reference
 import torch
 
+from timescales.nn import cells, registry
 from timescales.nn.cells import (
     ELSTMCell,
     ExpRNNCell,
@@ -79,6 +80,11 @@ CELLS["rmc_one"] = (RMCCell, {"memories": 1, "heads": 2, "key_size": 4, "gate": 
 for gate in ("c", "o", "u", "om", "um", "or", "ur"):
     CELLS[f"rmc_{gate}"] = (RMCCell, {"gate": gate, "downsize": 1, "T_max": 30})
 CELLS["rmc_om_3"] = (RMCCell, {"memories": 1, "gate": "om", "downsize": 3})
+
+
+for model in registry.MODELS:  # with its default arguments, where there is no case yet
+    if not any(kind.__name__ in model.cells for kind, _ in CELLS.values()):
+        CELLS[model.name] = (getattr(cells, model.cells[0]), {})
 
 
 RMCS = [name for name in CELLS if name.startswith("rmc")]
