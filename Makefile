@@ -119,8 +119,8 @@ bench: .venv/installed ## time a training step beside other libraries: half an h
 stub: .venv/installed ## write timescales/__init__.pyi, the signatures for editors and type checkers
 	$(PY) scripts/stub.py
 
-golden: .venv/installed ## write the golden curves again: only when numbers are meant to change
-	$(PY) tests/support/golden.py
+golden: .venv/installed ## write the golden curves again: only when numbers are meant to change (NEW=1: of new models)
+	$(PY) tests/support/golden.py $(if $(NEW),--missing)
 
 # No .venv for this target: a machine with a GPU has its own torch.
 gpu: ## on a machine with a GPU: checks, speed, tests, open runs of tables, in at most MINUTES=8 (GPU="--stages ...")

@@ -26,7 +26,8 @@ PACKAGE = ROOT / "timescales"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "paths", "files", "torch_private"),
     ("nn", "tasks", "config"),
-    ("optim", "training", "plotting"),
+    ("models", "plotting"),
+    ("optim", "training"),
     ("runs",),
     ("analysis",),
     ("papers",),

@@ -11,7 +11,7 @@ from typing import Any
 from timescales.files import write_atomic
 from timescales.nn import registry
 
-COLOURS = {model.name: model.colour for model in registry.MODELS}
+COLOURS = {model.name: model.colour for model in registry.BY_NAME.values()}
 # By the gate of the gated models, and of the RMC but for its own gate "-".
 GATES = {
     "-": COLOURS["lstm"],

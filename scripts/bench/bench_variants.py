@@ -21,9 +21,9 @@ from decay import Decay  # noqa: E402
 import timescales  # noqa: E402
 from timescales import LSTM, PLSTM, RNN, URLSTM, GatedRNN  # noqa: E402
 from timescales.config import schema  # noqa: E402
+from timescales.models.sequence import SequenceModel  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.tasks import Copy, Task  # noqa: E402
-from timescales.training.model import SequenceModel  # noqa: E402
 from timescales.training.run import TrainingRun  # noqa: E402
 
 UNIT = "nn.LSTM"

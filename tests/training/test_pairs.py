@@ -22,7 +22,7 @@ from timescales.nn.cells import ExpRNNCell
 from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
-MODELS, TASKS = folders.choices("model"), folders.choices("task")
+MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
 OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
 ]  # paper=gu is composed for these too

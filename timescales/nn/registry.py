@@ -1,6 +1,7 @@
-"""The models: one line each. What names all of them reads it here: exports, pages, pictures, tables of sizes, tests.
+"""The models, one line each: `MODELS` are made of cells, `BASELINES` are not.
 
-It imports nothing, so that names and colours are known without torch.
+What names all of them reads it here: exports, pages, pictures, tables of sizes, tests. It imports nothing, so that
+names and colours are known without torch.
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Families. FIVE are compared in the papers; SCAN cells have gates that read the input alone; OTHER have no matrix of
-# recurrent weights either, but one that is computed, or attention.
-FIVE, GATED, SCAN, OTHER = "five", "gated", "scan", "other"
+# recurrent weights either, but one that is computed, or attention. BASELINE models are torch's own modules.
+FIVE, GATED, SCAN, OTHER, BASELINE = "five", "gated", "scan", "other", "baseline"
 
 
 class Model(NamedTuple):
     """A model.
 
     name: `model=NAME` of the command line, conf/model/NAME.yaml, and docs/models/NAME.md.
-    layer: its class, in nn/cells/NAME.py.
+    layer: its class, in nn/cells/NAME.py; a baseline's in models/baselines.py.
     cells: the classes with its equations, in the same file or, if that is another model's, in that one's.
     colour: in pictures.
     family: see above.
@@ -31,7 +32,7 @@ class Model(NamedTuple):
     @property
     def module(self) -> str:
         """The module that defines the layer."""
-        return f"timescales.nn.cells.{self.name}"
+        return "timescales.models.baselines" if self.family == BASELINE else f"timescales.nn.cells.{self.name}"
 
 
 MODELS = (
@@ -53,7 +54,12 @@ MODELS = (
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
 )
-BY_NAME = {model.name: model for model in MODELS}
+BASELINES = (
+    Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
+    Model("torch_gru", "TorchGRU", (), "#935116", BASELINE),
+    Model("transformer", "Transformer", (), "#2e86c1", BASELINE),
+)
+BY_NAME = {model.name: model for model in (*MODELS, *BASELINES)}
 
 
 def modules() -> dict[str, str]:
