@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import io
 import math
 import re
@@ -117,8 +118,8 @@ def model_blocks(name: str) -> dict[str, Callable[[], str]]:
 def model_list() -> str:
     """The table of docs/models/README.md, from the docstrings of the layers."""
     body = []
-    for model in registry.MODELS:
-        text = " ".join((getattr(timescales, model.layer).__doc__ or "").split())
+    for model in registry.BY_NAME.values():
+        text = " ".join((layer_of(model).__doc__ or "").split())
         forgets, source = re.split(r" Source: ", text.split(" Forgets: ")[1])
         source = re.split(r"\.(?: Differs|$)|, listing", source)[0]
         body.append([f"[{model.name}]({model.name}.md)", f"`{model.layer}`", forgets.rstrip("."), source])
@@ -127,7 +128,7 @@ def model_list() -> str:
 
 NEW_PAGE = """# {model.name}: {model.layer}
 
-{first}
+{first}{note}
 
 ## Reference
 
@@ -137,7 +138,7 @@ NEW_PAGE = """# {model.name}: {model.layer}
 ## Use
 
 ```python
-from timescales import {model.layer}
+from {package} import {model.layer}
 
 rnn = {model.layer}(1, 128)
 output, state = rnn(x)
@@ -156,18 +157,27 @@ python train.py model={model.name} task=copy
 
 <!-- tables: written by scripts/pages.py -->
 <!-- /tables -->
-
+"""
+SPEED_PART = """
 ## Speed
 
 <!-- speed: written by scripts/pages.py -->
 <!-- /speed -->
 """
+BASELINE_NOTE = """
+
+It is made of torch's own modules, and is here to compare with a model that is not this package's. It has no
+`timescales()` and no gates that could be seen: an analysis that needs them says so in one line. It takes every task but
+the language models of words (`ptb_word`, `wt2`, `wt103`), whose dropouts are for layers of cells."""
 
 
 def new_page(model: registry.Model) -> str:
     """What the page of a model begins as: its generated blocks, between which prose may be written."""
-    doc = getattr(timescales, model.layer).__doc__ or ""
-    return NEW_PAGE.format(model=model, first=doc.strip().splitlines()[0])
+    doc = layer_of(model).__doc__ or ""
+    first = doc.strip().splitlines()[0]
+    if model.family == registry.BASELINE:
+        return NEW_PAGE.format(model=model, first=first, package="timescales.models", note=BASELINE_NOTE)
+    return NEW_PAGE.format(model=model, first=first, package="timescales", note="") + SPEED_PART
 
 
 def task_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -248,9 +258,14 @@ def torchs_note(outcome: Any) -> str:
 
 def reference(model: registry.Model) -> str:
     """The docstrings of a model's cells as they are written, and of what several of them have in common."""
-    kinds = [getattr(timescales, cell) for cell in model.cells]
+    kinds = [getattr(timescales, cell) for cell in model.cells] or [layer_of(model)]
     common = [kinds[0].__mro__[1]] if len(kinds) > 1 else []
     return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in common + kinds)
+
+
+def layer_of(model: registry.Model) -> type:
+    """A model's class."""
+    return getattr(importlib.import_module(model.module), model.layer)
 
 
 def _dedented(text: str | None) -> str:
