@@ -16,6 +16,8 @@ from timescales.nn.cells.gru import GRUCell as GRUCell
 from timescales.nn.cells.gated import GatedGRUCell as _GatedGRUCell
 from timescales.nn.cells.gated import GatedLSTMCell as _GatedLSTMCell
 from timescales.nn.cells.gated import GatedRNN as _GatedRNN
+from timescales.nn.cells.indrnn import IndRNN as _IndRNN
+from timescales.nn.cells.indrnn import IndRNNCell as IndRNNCell
 from timescales.nn.cells.janet import JANET as _JANET
 from timescales.nn.cells.janet import JANETCell as JANETCell
 from timescales.nn.cells.lru import LRU as _LRU
@@ -47,7 +49,7 @@ from timescales.nn.rnn import one_cell_per_layer as one_cell_per_layer
 from timescales.reports.frames import results as results
 
 __version__: str
-__all__ = ["__version__", "Cell", "CellRNN", "ChronoLSTM", "ELSTM", "ELSTMCell", "ExpRNN", "ExpRNNCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "JANET", "JANETCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "RMC", "RMCCell", "RNN", "RNNState", "URLSTM", "URLSTMCell", "explain", "free_memory", "one_cell_per_layer", "results"]
+__all__ = ["__version__", "Cell", "CellRNN", "ChronoLSTM", "ELSTM", "ELSTMCell", "ExpRNN", "ExpRNNCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "RMC", "RMCCell", "RNN", "RNNState", "URLSTM", "URLSTMCell", "explain", "free_memory", "one_cell_per_layer", "results"]
 
 class ChronoLSTM(_ChronoLSTM):
     """LSTM with chrono initialisation: forget bias ln U[1, T_max - 1], input bias its negative. See `LSTMCell`."""
@@ -76,6 +78,10 @@ class GatedLSTMCell(_GatedLSTMCell):
 class GatedRNN(_GatedRNN):
     """LSTM or GRU with one of the nine gates of Gu et al. 2020. `GatedCell` has the table of gates and the arguments."""
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, core: str = 'lstm', batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, gru_form: str = 'forget') -> None: ...
+
+class IndRNN(_IndRNN):
+    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`."""
+    def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', activation: str = 'relu', u_init: Sequence[float] = (0.0, 1.0)) -> None: ...
 
 class JANET(_JANET):
     """JANET: an LSTM with only a forget gate. `JANETCell` has the equations and the arguments."""

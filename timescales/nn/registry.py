@@ -51,6 +51,7 @@ MODELS = (
     Model("minlstm", "MinLSTM", ("MinLSTMCell",), "#1a5276", SCAN),
     Model("plscan", "PLScan", ("PLScanCell",), "#ec7063", SCAN),
     Model("lru", "LRU", ("LRUCell",), "#00b8d4", SCAN),
+    Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
     Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
     Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
 )
