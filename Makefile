@@ -5,7 +5,7 @@ MINUTES ?= 8
 REQUIRED_TABLE = $(or $(TABLE),$(error name a table: make $@ TABLE=chien_table3))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden clean
+.PHONY: help demo tour tutorial docs reproduce reproduce-table1 reproduce-table2 reproduce-table3 small tiny plan status report report-check gallery site dashboard sensitivity test test-all test-slow test-slurm test-ecosystem faults lint format types bench gpu gpu-pack gpu-collect golden stub clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,8 +116,11 @@ types: .venv/installed ## check types with mypy
 bench: .venv/installed ## time a training step beside other libraries: half an hour (ONLY=A,memory runs some sections)
 	$(PY) scripts/bench/bench.py $(if $(ONLY),--only $(ONLY))
 
-golden: .venv/installed ## write the golden curves again: only when numbers are meant to change
-	$(PY) tests/support/golden.py
+stub: .venv/installed ## write timescales/__init__.pyi, the signatures for editors and type checkers
+	$(PY) scripts/stub.py
+
+golden: .venv/installed ## write the golden curves again: only when numbers are meant to change (NEW=1: of new models)
+	$(PY) tests/support/golden.py $(if $(NEW),--missing)
 
 # No .venv for this target: a machine with a GPU has its own torch.
 gpu: ## on a machine with a GPU: checks, speed, tests, open runs of tables, in at most MINUTES=8 (GPU="--stages ...")

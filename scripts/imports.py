@@ -25,7 +25,8 @@ PACKAGE = ROOT / "timescales"
 # "timescales" is the package's own `__init__`, which exports the classes of `nn` and `results`.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "paths", "files", "torch_private"),
-    ("nn", "tasks", "config", "plotting"),
+    ("nn", "tasks", "config"),
+    ("models", "plotting"),
     ("optim", "training"),
     ("runs",),
     ("analysis",),

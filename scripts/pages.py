@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import importlib
 import io
 import math
 import re
@@ -34,6 +35,7 @@ from timescales import plotting  # noqa: E402
 from timescales.config import folders  # noqa: E402
 from timescales.config.check import dotted  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
+from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
 from timescales.papers.table import Grid  # noqa: E402
 from timescales.reports import cards  # noqa: E402
@@ -43,26 +45,7 @@ DOCS = ROOT / "docs"
 CONF = ROOT / "conf"
 BEGIN, END = "<!-- {}: written by scripts/pages.py -->", "<!-- /{} -->"
 
-# The class whose docstring has a model's equations, and the rows of results/bench that time its time loop.
-CELLS = {
-    "lstm": "LSTMCell",
-    "chrono": "LSTMCell",
-    "ur": "URLSTMCell",
-    "mts": "LSTMCell",
-    "plstm": "PLSTMCell",
-    "gated": "GatedCell",
-    "gru": "GRUCell",
-    "pgru": "PGRUCell",
-    "janet": "JANETCell",
-    "elstm": "ELSTMCell",
-    "leaky": "LeakyRNNCell",
-    "mingru": "MinGRUCell",
-    "minlstm": "MinLSTMCell",
-    "plscan": "PLScanCell",
-    "lru": "LRUCell",
-    "exprnn": "ExpRNNCell",
-    "rmc": "RMCCell",
-}
+# The rows of results/bench that time a model, where these are not named after it or its class.
 TIMED = {
     "lstm": ("fused LSTM", "eager LSTM", "loop LSTM"),
     "chrono": ("fused LSTM", "eager LSTM"),
@@ -71,40 +54,21 @@ TIMED = {
     "plstm": ("fused coupled", "fused separate", "eager coupled", "loop pLSTM"),
     "gated": ("lstm c", "lstm o", "lstm or", "lstm ur", "lstm om", "lstm um", "gru ur", "gru om"),
     "gru": ("GRU", "nn.GRU"),
-    "pgru": ("pGRU",),
-    "janet": ("JANET",),
-    "elstm": ("ELSTM",),
-    "leaky": ("leaky",),
-    "mingru": ("minGRU",),
-    "minlstm": ("minLSTM",),
-    "plscan": ("PLScan",),
-    "lru": ("LRU",),
-    "exprnn": ("expRNN",),
-    "rmc": ("RMC",),
 }
+FUSED = "C++ (`engine=fused`)"
+# What a row times, if not the layer by the fused engine.
 VARIANTS = {
-    "GRU": "C++ (`engine=fused`)",
     "nn.GRU": "`torch.nn.GRU`",
-    "pGRU": "C++ (`engine=fused`)",
-    "JANET": "C++ (`engine=fused`)",
-    "ELSTM": "C++ (`engine=fused`)",
-    "leaky": "C++ (`engine=fused`)",
-    **dict.fromkeys(("minGRU", "minLSTM", "PLScan", "LRU"), "C++ (`engine=fused`)"),
-    "expRNN": "C++ (`engine=fused`)",
     "RMC": "PyTorch (`engine=eager`)",
     **{f"{core} {gate}": f"`core={core}`, `gate={gate}`" for core in ("lstm", "gru") for gate in MECHANISMS},
-    "fused LSTM": "C++ (`engine=fused`)",
     "eager LSTM": "PyTorch (`engine=eager`)",
     "loop LSTM": "LSTM, Python loop",
-    "fused UR": "C++ (`engine=fused`), `gate=ur`",
-    "fused coupled": "C++ (`engine=fused`)",
-    "fused separate": "C++ (`engine=fused`), `coupled=False`",
+    "fused UR": f"{FUSED}, `gate=ur`",
+    "fused separate": f"{FUSED}, `coupled=False`",
     "eager coupled": "PyTorch (`engine=eager`)",
     "loop pLSTM": "pLSTM, Python loop",
 }
-# The section of the benchmark that measures a model, if it is not "layer".
-SECTION = dict.fromkeys(("gated", "gru", "pgru", "janet", "elstm", "leaky", "exprnn", "rmc"), "gates")
-SECTION |= dict.fromkeys(pairs.SCANS, "scan")
+SECTION = {registry.FIVE: "layer", registry.SCAN: "scan"}  # of the benchmark, by family; else "gates"
 SIZE = ("S", "B", "I", "H")  # of a row of the benchmarks: steps, batch, inputs, hidden
 CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
 
@@ -145,11 +109,76 @@ OWN = ("text", "series")  # their sizes and chance are those of a file of one's 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
     """The blocks that a model's page may have."""
     return {
-        "reference": lambda: reference(CELLS[name]),
+        "reference": lambda: reference(registry.BY_NAME[name]),
         "settings": lambda: settings(CONF / "model" / f"{name}.yaml", "model"),
         "tables": lambda: tables(lambda runs: name in cards.models(runs)),
         "speed": lambda: speed(name),
     }
+
+
+def model_list() -> str:
+    """The table of docs/models/README.md, from the docstrings of the layers."""
+    body = []
+    for model in registry.BY_NAME.values():
+        text = " ".join((layer_of(model).__doc__ or "").split())
+        forgets, source = re.split(r" Source: ", text.split(" Forgets: ")[1])
+        source = re.split(r"\.(?: Differs|$)|, listing", source)[0]
+        body.append([f"[{model.name}]({model.name}.md)", f"`{model.layer}`", forgets.rstrip("."), source])
+    return "\n".join(grid(["model", "class", "how a unit forgets", "paper"], body))
+
+
+NEW_PAGE = """# {model.name}: {model.layer}
+
+{first}{note}
+
+## Reference
+
+<!-- reference: written by scripts/pages.py -->
+<!-- /reference -->
+
+## Use
+
+```python
+from {package} import {model.layer}
+
+rnn = {model.layer}(1, 128)
+output, state = rnn(x)
+```
+
+```bash
+python train.py model={model.name} task=copy
+```
+
+## Settings
+
+<!-- settings: written by scripts/pages.py -->
+<!-- /settings -->
+
+## Papers and tables
+
+<!-- tables: written by scripts/pages.py -->
+<!-- /tables -->
+"""
+SPEED_PART = """
+## Speed
+
+<!-- speed: written by scripts/pages.py -->
+<!-- /speed -->
+"""
+BASELINE_NOTE = """
+
+It is made of torch's own modules, and is here to compare with a model that is not this package's. It has no
+`timescales()` and no gates that could be seen: an analysis that needs them says so in one line. It takes every task but
+the language models of words (`ptb_word`, `wt2`, `wt103`), whose dropouts are for layers of cells."""
+
+
+def new_page(model: registry.Model) -> str:
+    """What the page of a model begins as: its generated blocks, between which prose may be written."""
+    doc = layer_of(model).__doc__ or ""
+    first = doc.strip().splitlines()[0]
+    if model.family == registry.BASELINE:
+        return NEW_PAGE.format(model=model, first=first, package="timescales.models", note=BASELINE_NOTE)
+    return NEW_PAGE.format(model=model, first=first, package="timescales", note="") + SPEED_PART
 
 
 def task_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -228,13 +257,16 @@ def torchs_note(outcome: Any) -> str:
     return f" (torch's layers: {outcome.how})" if isinstance(outcome, Differs) else ""
 
 
-def reference(cell: str) -> str:
-    """A cell's docstring as it is written; of GatedCell also those of its LSTM and its GRU."""
-    if cell == "GatedCell":
-        kinds = [timescales.GatedLSTMCell.__mro__[1], timescales.GatedLSTMCell, timescales.GatedGRUCell]
-    else:
-        kinds = [getattr(timescales, cell)]
-    return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in kinds)
+def reference(model: registry.Model) -> str:
+    """The docstrings of a model's cells as they are written, and of what several of them have in common."""
+    kinds = [getattr(timescales, cell) for cell in model.cells] or [layer_of(model)]
+    common = [kinds[0].__mro__[1]] if len(kinds) > 1 else []
+    return "\n\n".join(f"```text\n{kind.__name__}: {_dedented(kind.__doc__)}\n```" for kind in common + kinds)
+
+
+def layer_of(model: registry.Model) -> type:
+    """A model's class."""
+    return getattr(importlib.import_module(model.module), model.layer)
 
 
 def _dedented(text: str | None) -> str:
@@ -324,17 +356,21 @@ def all_tables() -> list[dict[str, Any]]:
 
 def speed(name: str) -> str:
     """A layer's training step as a ratio to torch.nn.LSTM, on each processor that was measured."""
-    body = []
-    for link, rows in _measured(SECTION.get(name, "layer")):
+    model, body = registry.BY_NAME[name], []
+    section = SECTION.get(model.family, "gates")
+    measured = list(_measured(section))
+    seen = dict.fromkeys(row["variant"] for _, rows in measured for row in rows)
+    timed = TIMED.get(name) or [each for each in seen if each.lower() in (name, model.layer.lower())]
+    for link, rows in measured:
         for config in CONFIGS:
             own = {row["variant"]: row for row in rows if row["config"] == config}
-            if own.keys() & set(TIMED[name]):
+            if own.keys() & set(timed):
                 sizes = [next(iter(own.values()))[key] for key in SIZE]
-                ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in TIMED[name]]
+                ratios = [f"{float(own[each]['ratio']):.2f}" if each in own else "" for each in timed]
                 body.append([link, *sizes, *ratios])
     if not body:
-        return f"Not measured yet: `python scripts/bench/bench.py --only {SECTION.get(name, 'layer')}` does."
-    head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS[each] for each in TIMED[name])]
+        return f"Not measured yet: `python scripts/bench/bench.py --only {section}` does."
+    head = ["processor", "steps", "batch", "input", "hidden", *(VARIANTS.get(each, FUSED) for each in timed)]
     text = SPEED_TEXT.format(loop=LOOP_TEXT if any("Python loop" in column for column in head) else "")
     return "\n".join([text, "", *grid(head, body)])
 
@@ -430,9 +466,10 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
-    models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in CELLS}
+    models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
     tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
     more = {"pairs.md": pair_blocks(), "gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
+    more |= {"models/README.md": {"models": model_list}}
     return models | tasks | {DOCS / name: blocks for name, blocks in more.items()}
 
 
@@ -444,7 +481,7 @@ def main() -> None:
     with sample_data.folder(), tqdm(pages().items(), leave=False) as bar:
         for path, blocks in bar:
             bar.set_postfix_str(path.stem)
-            text = path.read_text()
+            text = path.read_text() if path.is_file() else new_page(registry.BY_NAME[path.stem])
             written = page(text, blocks)
             if options.check:
                 stale += [path.relative_to(ROOT)] if written != text else []

@@ -18,19 +18,24 @@ import examples  # noqa: E402
 import torch  # noqa: E402
 
 from timescales.config import compose, identity  # noqa: E402
+from timescales.nn import registry  # noqa: E402
+from timescales.nn.registry import MODELS  # noqa: E402
+from timescales.nn.rnn import RNN  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 from timescales.tasks import Task  # noqa: E402
 from timescales.tasks.data import text  # noqa: E402
 from timescales.training import build  # noqa: E402
 
-FIVE = ("lstm", "chrono", "ur", "mts", "plstm")
-SCANS = ("mingru", "minlstm", "plscan", "lru")
-OTHERS = ("gated", "gru", "pgru", "janet", "elstm", "leaky", *SCANS, "exprnn", "rmc")
+FIVE = tuple(model.name for model in MODELS if model.family == registry.FIVE)
+SCANS = tuple(model.name for model in MODELS if model.family == registry.SCAN)
+OTHERS = tuple(name for name in registry.BY_NAME if name not in FIVE)
+MATRIXLESS = tuple(model.name for model in MODELS if model.family in (registry.SCAN, registry.OTHER))
 # Corpora whose number of types depends on the text.
 CORPORA = {"ptb_char": text.PTB_CHARACTERS, "ptb_word": text.PTB, "wt2": text.WIKITEXT2, "wt103": text.WIKITEXT103}
 # They have no recurrent matrix to drop.
-NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in (*SCANS, "exprnn", "rmc")}
-CLOSE = 0.01  # parameters count as equal up to this share
+NEEDED = {(task, model): "task.weight_drop=0" for task in ("ptb_word", "wt2") for model in MATRIXLESS}
+WORDS = ("ptb_word", "wt2", "wt103")  # their dropouts are for layers of cells
+CLOSE = 0.01  # parameters count as equal to the LSTM's up to this share
 # Why models differ on a task in a setting other than their size.
 REASONS = {
     ("imdb", "optimizer.lr"): "the grid search of Chien et al. 2021, section 4.4, chose 5e-4 for pLSTM",
@@ -60,6 +65,11 @@ def real_size(overrides: Sequence[str]) -> Task:
     return task
 
 
+def fits(task: str, model: str) -> bool:
+    """Whether a model is for a task."""
+    return not (task in WORDS and registry.BY_NAME[model].family == registry.BASELINE)
+
+
 def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:
     """A model on the task `name`, built without memory for its weights. more: further overrides."""
     needed = [NEEDED[name, model], *more] if (name, model) in NEEDED else more
@@ -67,7 +77,8 @@ def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:
         config = identity.resolved(composer([f"task={name}", f"model={model}", *needed]))
     with torch.device("meta"):
         network = build.build_model(config | {"device": "meta", "engine": "auto"}, task)
-    units = [cell.hidden_size for cell in network.rnn.layers]
+    rnn = network.rnn
+    units = [c.hidden_size for c in rnn.layers] if isinstance(rnn, RNN) else [rnn.hidden_size] * rnn.num_layers
     return Pair(model, config, identity.settings(config), units, sum(p.numel() for p in network.parameters()))
 
 
@@ -86,6 +97,7 @@ def pairs(name: str, command: Sequence[str], models: Sequence[str]) -> list[Pair
     return [
         pair(real_size([*command, NEEDED[name, model]]) if (name, model) in NEEDED else task, name, model)
         for model in models
+        if fits(name, model)
     ]
 
 
@@ -94,7 +106,7 @@ def compared(task: str, row: Sequence[Pair]) -> tuple[str, str]:
     counts = [each.parameters for each in row]
     if all(each.units == row[0].units for each in row):
         equal = "units"
-    elif max(counts) <= (1 + CLOSE) * min(counts):
+    elif max(counts) <= (1 + 2 * CLOSE) * min(counts):
         equal = f"parameters, up to {100 * (max(counts) / min(counts) - 1):.1f} %"
     else:
         raise ValueError(f"{task}: neither units nor parameters are equal: {counts}; add a recipe")

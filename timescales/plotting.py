@@ -9,27 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from timescales.files import write_atomic
+from timescales.nn import registry
 
-# By model.
-COLOURS = {
-    "lstm": "#666666",
-    "chrono": "#2471a3",
-    "ur": "#8e44ad",
-    "mts": "#1e8449",
-    "plstm": "#c0392b",
-    "gru": "#a0522d",
-    "pgru": "#e67e22",
-    "janet": "#16a085",
-    "elstm": "#b7950b",
-    "leaky": "#117a65",
-    "mingru": "#6e2c00",
-    "minlstm": "#1a5276",
-    "plscan": "#ec7063",
-    "lru": "#00b8d4",
-    "exprnn": "#7f8c8d",
-    "gated": "#8e44ad",
-    "rmc": "#2c3e8f",
-}
+COLOURS = {model.name: model.colour for model in registry.BY_NAME.values()}
 # By the gate of the gated models, and of the RMC but for its own gate "-".
 GATES = {
     "-": COLOURS["lstm"],

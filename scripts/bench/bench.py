@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 
 import torch
 from bench_report import write
-from bench_variants import OTHER_CELLS, UNIT, Config, endless_run, step_of
+from bench_variants import OTHER_CELLS, SCANS, UNIT, Config, endless_run, step_of
 from tqdm import tqdm
 
 from timescales import paths
@@ -189,9 +189,6 @@ def gate_jobs(quick: bool) -> Iterator[Job]:
     yield Job("gates", "A", CONFIGS["A"], variants, seconds=10 if quick else 60)
     if not quick:
         yield Job("gates", "B", CONFIGS["B"], (UNIT, "nn.GRU", "fused LSTM", "GRU", "pGRU", "JANET"), seconds=30)
-
-
-SCANS = ("minGRU", "minLSTM", "PLScan", "LRU")
 
 
 def scan_jobs(quick: bool) -> Iterator[Job]:

@@ -18,46 +18,26 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "tutorial")]
 
 from decay import Decay  # noqa: E402
 
-from timescales import (  # noqa: E402
-    ELSTM,
-    GRU,
-    JANET,
-    LRU,
-    LSTM,
-    PGRU,
-    PLSTM,
-    RMC,
-    RNN,
-    URLSTM,
-    ExpRNN,
-    GatedRNN,
-    LeakyRNN,
-    MinGRU,
-    MinLSTM,
-    PLScan,
-)
+import timescales  # noqa: E402
+from timescales import LSTM, PLSTM, RNN, URLSTM, GatedRNN  # noqa: E402
 from timescales.config import schema  # noqa: E402
+from timescales.models.sequence import SequenceModel  # noqa: E402
+from timescales.nn import registry  # noqa: E402
 from timescales.tasks import Copy, Task  # noqa: E402
-from timescales.training.model import SequenceModel  # noqa: E402
 from timescales.training.run import TrainingRun  # noqa: E402
 
 UNIT = "nn.LSTM"
 Run = Callable[[Tensor], tuple[Tensor, Tensor]]  # input -> all outputs, the last output
-# Modules by variant: class and arguments.
+# Models by variant: class and arguments. A variant is called after its class, or as it always was.
+NAMES = {"pgru": "pGRU", "leaky": "leaky", "mingru": "minGRU", "minlstm": "minLSTM", "exprnn": "expRNN"}
+ARGUMENTS = {"janet": {"T_max": 200}}
+OTHERS = [model for model in registry.MODELS if model.family != registry.FIVE and model.name != "gated"]
+SCANS = tuple(NAMES.get(model.name, model.layer) for model in OTHERS if model.family == registry.SCAN)
 OTHER_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
-    "GRU": (GRU, {}),
-    "pGRU": (PGRU, {}),
-    "JANET": (JANET, {"T_max": 200}),
-    "ELSTM": (ELSTM, {}),
-    "leaky": (LeakyRNN, {}),
-    "minGRU": (MinGRU, {}),
-    "minLSTM": (MinLSTM, {}),
-    "PLScan": (PLScan, {}),
-    "LRU": (LRU, {}),
-    "expRNN": (ExpRNN, {}),
-    "RMC": (RMC, {}),
-    "own gate": (Decay, {}),  # the cell of docs/tutorial/decay.py
+    NAMES.get(model.name, model.layer): (getattr(timescales, model.layer), ARGUMENTS.get(model.name, {}))
+    for model in OTHERS
 }
+OTHER_CELLS["own gate"] = (Decay, {})  # the cell of docs/tutorial/decay.py
 ENGINE_CELLS: dict[str, tuple[type[RNN], dict[str, Any]]] = {
     "LSTM": (LSTM, {}),
     "UR": (URLSTM, {}),

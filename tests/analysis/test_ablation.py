@@ -11,9 +11,9 @@ from analysed import copy_task, hold, model_for, run_of, studied
 from timescales import LSTM, PLSTM, URLSTM, ExpRNN
 from timescales.analysis import ablation, study
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.nn.engine import eager
 from timescales.training.loop import evaluate
-from timescales.training.model import SequenceModel
 
 
 @pytest.mark.parametrize("kind", [LSTM, URLSTM, PLSTM])

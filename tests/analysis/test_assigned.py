@@ -10,9 +10,9 @@ from scipy import stats
 
 from timescales import LSTM, MTSLSTM
 from timescales.analysis import assigned, study
+from timescales.models.sequence import SequenceModel
 from timescales.nn.inits import InverseGamma
 from timescales.tasks import Copy
-from timescales.training.model import SequenceModel
 
 
 def test_assigned_and_estimated_agree_where_gates_are_held(tmp_path):

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from timescales import LSTM, ExpRNN
 from timescales.analysis import characteristic_times, study
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
-from timescales.training.model import SequenceModel
 
 
 def test_characteristic_times_before_and_after(tmp_path):

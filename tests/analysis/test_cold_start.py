@@ -17,10 +17,10 @@ from timescales.analysis.groups import Line
 from timescales.analysis.run import load
 from timescales.analysis.study import write
 from timescales.errors import ConfigError
+from timescales.models.awd import AWDModel
+from timescales.models.sequence import Output, SequenceModel
 from timescales.tasks import Characters, Copy, Words
 from timescales.tasks.task import Batch
-from timescales.training.awd import AWDModel
-from timescales.training.model import Output, SequenceModel
 
 
 class Mood(NamedTuple):

@@ -8,8 +8,8 @@ from analysed import language_model, run_of_words, words
 
 from timescales import LSTM
 from timescales.analysis import decay_curves, gate_maps, observe, study
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import IMDB, Adding, Characters, Frequency
-from timescales.training.model import SequenceModel
 
 
 def test_gate_maps_are_of_the_sixth_window(root, tmp_path):

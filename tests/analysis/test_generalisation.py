@@ -8,9 +8,9 @@ import torch
 from analysed import copy_task, model_for, run_of, studied
 
 from timescales.analysis import generalisation, study
+from timescales.models.sequence import Output
 from timescales.tasks.copy import LENGTH, SIGNAL
 from timescales.training.loop import evaluate
-from timescales.training.model import Output
 
 
 @pytest.mark.parametrize("layout", ["paper", "authors", "tallec", "gu"])

@@ -15,12 +15,12 @@ from timescales import LSTM, analysis
 from timescales.analysis import learning_curves, study
 from timescales.analysis.run import load
 from timescales.config import compose, identity
+from timescales.models.sequence import SequenceModel
 from timescales.papers import load as load_table
 from timescales.papers import printed
 from timescales.runs import record
 from timescales.tasks import Adding, Copy
 from timescales.training import build
-from timescales.training.model import SequenceModel
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,11 +18,11 @@ from timescales.analysis import (
     reset_units,
 )
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.nn.cells import LSTMCell
 from timescales.nn.rnn import RNN
 from timescales.tasks import Copy, Frequency
 from timescales.training import memory
-from timescales.training.model import SequenceModel
 
 
 def test_reference_times_are_asked_of_power_laws_and_copy_alone():

@@ -8,9 +8,9 @@ from analysed import copy_task, model_for
 
 from timescales import LSTM, PLSTM, URLSTM
 from timescales.analysis import observe
+from timescales.models.sequence import SequenceModel
 from timescales.nn.engine import eager
 from timescales.tasks import Batch, Copy, Frequency
-from timescales.training.model import SequenceModel
 
 
 def literal_mean_forget(model, batches, carried=False):

@@ -7,9 +7,9 @@ from analysed import copy_task, hold, model_for, run_of, studied, variable, wave
 
 from timescales import PLSTM
 from timescales.analysis import reference_times, reset_units
+from timescales.models.sequence import SequenceModel
 from timescales.nn.engine import eager
 from timescales.tasks import IMDB
-from timescales.training.model import SequenceModel
 
 
 @torch.no_grad()

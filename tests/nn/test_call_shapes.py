@@ -18,10 +18,10 @@ from engine_cases import batched_seeds, close
 from torch import Tensor, nn
 
 from timescales import RNN, Cell
+from timescales.models.awd import run_with_resets
 from timescales.nn import cells, engine
 from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import graph
-from timescales.training.awd import run_with_resets
 
 S, B, I, H = 5, 3, 2, 4  # noqa: E741
 ENGINES = ("eager", "fused", "graph")

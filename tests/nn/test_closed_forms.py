@@ -7,6 +7,7 @@ import torch
 from cell_cases import close, run
 
 import timescales
+from timescales.models.sequence import SequenceModel
 from timescales.nn.cells import (
     LSTMCell,
     PGRUCell,
@@ -14,7 +15,6 @@ from timescales.nn.cells import (
     URLSTMCell,
 )
 from timescales.tasks import Spec
-from timescales.training.model import SequenceModel
 
 
 def plstm_gate(age, r, p, epsilon, dt=1.0, form="paper", dtype=torch.float64, **kwargs):

@@ -11,12 +11,12 @@ from scipy import integrate, stats
 
 import timescales
 from timescales.analysis.gate_gradients import refine_gradient, refine_gradient_bounds
+from timescales.models.sequence import SequenceModel
 from timescales.nn.cells import GatedGRUCell, GatedLSTMCell
 from timescales.nn.cells.gates import cumax, refined, with_master_gates
 from timescales.nn.inits import ChronoUnknown, Uniform
 from timescales.nn.rnn import RNN
 from timescales.tasks import Batch, Spec
-from timescales.training.model import SequenceModel
 
 S, B, I, H = 9, 3, 4, 6  # noqa: E741
 

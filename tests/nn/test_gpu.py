@@ -17,6 +17,7 @@ from hydra import compose, initialize_config_dir
 from timescales import GRU, LSTM, PLSTM, URLSTM, GatedRNN, paths
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
+from timescales.models.sequence import SequenceModel
 from timescales.nn import engine as engines
 from timescales.nn.engine import eager
 from timescales.nn.engine.equations import of_cell
@@ -24,7 +25,6 @@ from timescales.nn.engine.gpu import capture, graph
 from timescales.nn.engine.gpu.buffers import Buffers
 from timescales.tasks import Copy
 from timescales.training import build
-from timescales.training.model import SequenceModel
 
 pytestmark = pytest.mark.gpu
 DEVICE = os.environ.get("TIMESCALES_GPU_TESTS", "cuda")

@@ -6,16 +6,15 @@ import pickle
 
 import pytest
 import torch
-from rnn_cases import B, H, I, S, build, close, close_state, layered, random_input
+from rnn_cases import KINDS, B, H, I, S, build, close, close_state, layered, random_input, with_fields
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 import timescales
 from timescales import RNNState
 
-LSTMS = ["LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"]
-GRUS = ["GRU", "JANET", "LeakyRNN", "MinGRU", "MinLSTM", "ExpRNN", "GatedRNN_um_gru", "RMC"]
-NAMED = ["PLSTM", "PLSTM_separate", "PGRU", "PLScan", "LRU"]
+LSTMS, GRUS = with_fields("h", "c"), with_fields("h")
+NAMED = [kind for kind in KINDS if kind not in LSTMS + GRUS]
 
 
 @pytest.mark.parametrize("kind", LSTMS)

@@ -9,10 +9,10 @@ import torch
 from timescales import LSTM, PLSTM, URLSTM, plotting
 from timescales.analysis import study
 from timescales.analysis.run import Trained
+from timescales.models.awd import AWDModel
+from timescales.models.sequence import SequenceModel
 from timescales.runs.record import Record
 from timescales.tasks import Copy, Dyck2, Frequency, VariableCopy, Words
-from timescales.training.awd import AWDModel
-from timescales.training.model import SequenceModel
 
 SMALL = [
     "task=copy",

@@ -3,6 +3,7 @@
 import reference
 import torch
 
+from timescales.nn import cells, registry
 from timescales.nn.cells import (
     ELSTMCell,
     ExpRNNCell,
@@ -81,6 +82,11 @@ for gate in ("c", "o", "u", "om", "um", "or", "ur"):
 CELLS["rmc_om_3"] = (RMCCell, {"memories": 1, "gate": "om", "downsize": 3})
 
 
+for model in registry.MODELS:  # with its default arguments, where there is no case yet
+    if not any(kind.__name__ in model.cells for kind, _ in CELLS.values()):
+        CELLS[model.name] = (getattr(cells, model.cells[0]), {})
+
+
 RMCS = [name for name in CELLS if name.startswith("rmc")]
 
 
@@ -88,9 +94,6 @@ PLSTMS = [name for name in CELLS if name.startswith("plstm")]
 
 
 SCANS = [name for name, (kind, _) in CELLS.items() if not kind.recurrent]
-
-
-TIMED = [*PLSTMS, "pgru", "pgru_fixed_p", "elstm", "elstm_separate", "leaky", *SCANS]  # what knows dt
 
 
 PAPER_PLSTMS = [name for name in PLSTMS if "authors" not in name]
@@ -105,6 +108,15 @@ def build(name, seed=0, shape=(I, H), dtype=torch.float64):
         for parameter in cell.parameters():
             parameter.add_(torch.randn_like(parameter))
     return cell
+
+
+def reads_dt(name):
+    """Whether a step depends on the time since the one before."""
+    cell = build(name)
+    dt = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    gx = torch.ones(1, sum(map(cell.height, cell.gates)), dtype=torch.float64, requires_grad=True)
+    after = cell.step(*shares(cell, gx, gx), random_state(cell, 1), dt)
+    return torch.autograd.grad(sum(v.sum() for v in after), dt, allow_unused=True)[0] is not None
 
 
 def random_state(cell, *batch, seed=1):
@@ -146,3 +158,6 @@ def close_state(a, b, tolerance=1e-12):
     assert a._fields == b._fields
     for x, y in zip(a, b, strict=True):
         close(x, y, tolerance)
+
+
+TIMED = [name for name in CELLS if reads_dt(name)]

@@ -3,9 +3,9 @@
 import torch
 
 from timescales import LSTM
+from timescales.models.awd import AWDModel
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Characters, WikiText103, Words
-from timescales.training.awd import AWDModel
-from timescales.training.model import SequenceModel
 
 
 def characters(root, **more):

@@ -4,44 +4,45 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 import timescales
+from timescales.nn import registry
 
 S, B, I, H = 6, 3, 4, 5  # noqa: E741
 
 
-KINDS = {
-    "LSTM": ("LSTM", {}),
-    "ChronoLSTM": ("ChronoLSTM", {"T_max": 20}),
-    "URLSTM": ("URLSTM", {}),
-    "MTSLSTM": ("MTSLSTM", {}),
-    "PLSTM": ("PLSTM", {}),
-    "PLSTM_separate": ("PLSTM", {"coupled": False}),
-    "GatedRNN": ("GatedRNN", {}),
-    "GatedRNN_um_gru": ("GatedRNN", {"gate": "um", "core": "gru", "downsize": H}),
-    "GRU": ("GRU", {}),
-    "PGRU": ("PGRU", {}),
-    "JANET": ("JANET", {"T_max": 20}),
-    "ELSTM": ("ELSTM", {}),
-    "ELSTM_separate": ("ELSTM", {"coupled": False, "T_max": 20}),
-    "LeakyRNN": ("LeakyRNN", {}),
-    "MinGRU": ("MinGRU", {"T_max": 20}),
-    "MinLSTM": ("MinLSTM", {}),
-    "PLScan": ("PLScan", {}),
-    "LRU": ("LRU", {}),
-    "ExpRNN": ("ExpRNN", {}),
-    "RMC": ("RMC", {"memories": 1}),
+ARGUMENTS = {"ChronoLSTM": {"T_max": 20}, "JANET": {"T_max": 20}, "MinGRU": {"T_max": 20}, "RMC": {"memories": 1}}
+VARIANTS = {
+    "PLSTM": {"PLSTM_separate": {"coupled": False}},
+    "GatedRNN": {"GatedRNN_um_gru": {"gate": "um", "core": "gru", "downsize": H}},
+    "ELSTM": {"ELSTM_separate": {"coupled": False, "T_max": 20}},
 }
+# Every layer of the registry, and some once more with other arguments.
+KINDS = {
+    kind: (model.layer, arguments)
+    for model in registry.MODELS
+    for kind, arguments in {
+        model.layer: ARGUMENTS.get(model.layer, {}),
+        **VARIANTS.get(model.layer, {}),
+    }.items()
+}
+FAMILIES = {model.layer: model.family for model in registry.MODELS}
 
 NO_KERNEL = {"RMC"}  # they have the eager engine alone
 
 
-SCANS = frozenset({"MinGRU", "MinLSTM", "PLScan", "LRU"})  # without recurrent weights
-WITHOUT_MATRIX = SCANS | {"ExpRNN", "RMC"}  # without the parameter weight_hh
+SCANS = frozenset(name for name, family in FAMILIES.items() if family == registry.SCAN)  # without recurrent weights
+# Without the parameter weight_hh.
+WITHOUT_MATRIX = SCANS | {name for name, family in FAMILIES.items() if family == registry.OTHER}
 
 
 def build(kind, *args, seed=0, **more):
     torch.manual_seed(seed)
     name, arguments = KINDS[kind]
     return getattr(timescales, name)(*(args or (I, H)), **arguments, **more).double()
+
+
+def with_fields(*names):
+    """The kinds whose state has these fields."""
+    return [kind for kind in KINDS if build(kind).layers[0].State._fields == names]
 
 
 def layered(kind, **more):

@@ -9,9 +9,9 @@ from synthetic import sizes
 from timescales import PLSTM
 from timescales.config import identity, schema
 from timescales.config.compose import composing
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import build, loop, seeds
-from timescales.training.model import SequenceModel
 from timescales.training.run import TrainingRun
 
 TINY = ["model.hidden_size=6", "task.batch_size=8", "device=cpu", "run_dir=unused", "loop.log_every=3"]

@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 import timescales
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Frequency
-from timescales.training.model import SequenceModel
 
 SAMPLINGS = ("async", "sync_1", "sync_01")
 

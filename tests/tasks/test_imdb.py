@@ -12,11 +12,11 @@ from scipy import stats
 
 from timescales import LSTM, PLSTM
 from timescales.config.run import Run
+from timescales.models.sequence import SequenceModel
 from timescales.runs import record
 from timescales.runs.record import Record
 from timescales.tasks import IMDB
 from timescales.training import checkpoint
-from timescales.training.model import SequenceModel
 
 
 @pytest.fixture(scope="module")

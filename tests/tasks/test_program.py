@@ -10,6 +10,7 @@ import torch
 from scipy import stats
 
 import timescales
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Program
 from timescales.tasks.program import (
     ADD,
@@ -29,7 +30,6 @@ from timescales.tasks.program import (
     values,
 )
 from timescales.tasks.task import IGNORED
-from timescales.training.model import SequenceModel
 
 MANY = {"train_size": 20_000, "batch_size": 20_000}
 SIZES = ("train_size", "valid_size", "test_size", "batch_size")

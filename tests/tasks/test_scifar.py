@@ -4,9 +4,9 @@ import synthetic
 import torch
 
 from timescales import LSTM
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import SCIFAR
 from timescales.tasks.data import cifar
-from timescales.training.model import SequenceModel
 
 
 def test_scifar_is_normalised_and_read_row_by_row(tmp_path):

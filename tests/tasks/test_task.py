@@ -8,6 +8,7 @@ import torch
 from small_tasks import COPIES, SAME_SET, answer, each_task, epoch_of, equal, joined, one_batch, sequences
 
 import timescales
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import (
     Copy,
     Curriculum,
@@ -23,7 +24,6 @@ from timescales.tasks import (
 from timescales.tasks.copy import DUMMY
 from timescales.tasks.data.text import SPLITS
 from timescales.tasks.task import IGNORED, sizes_within
-from timescales.training.model import SequenceModel
 
 SEQUENCES = (Copy, VariableCopy, SelectiveCopy, WordProblem, Program)
 METRICS = {kind: {"loss", "accuracy", "sequence_accuracy"} for kind in SEQUENCES}

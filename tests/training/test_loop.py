@@ -15,11 +15,11 @@ from trainings import quiet, same_weights, small_parts
 from timescales import LSTM
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import checkpoint, loop
 from timescales.training.best import Best
 from timescales.training.memory import timescale_quantiles, timescale_values
-from timescales.training.model import SequenceModel
 from timescales.training.outcome import outcome
 from timescales.training.run import better
 

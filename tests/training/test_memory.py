@@ -18,12 +18,12 @@ from trainings import COPY, batched, same_weights, single, small_parts
 from timescales import LSTM, MinGRU
 from timescales.analysis import load, one_over_e
 from timescales.config.schema import LoopSettings
+from timescales.nn import registry
 from timescales.optim import NTASGD
-from timescales.paths import conf
 from timescales.tasks import Copy
 from timescales.training import memory, optimizers
 
-MODELS = sorted(path.stem for path in (conf() / "model").glob("*.yaml"))
+MODELS = sorted(model.name for model in registry.MODELS)
 SHARES = (0, 10, 25, 50, 75, 90, 100)
 
 

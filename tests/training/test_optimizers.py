@@ -9,9 +9,9 @@ from trainings import SMALL, fit, quiet, same_weights
 from timescales import PLSTM
 from timescales.config import schema
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import build
-from timescales.training.model import SequenceModel
 
 OPTIMIZERS = {
     name: kind

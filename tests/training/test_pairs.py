@@ -17,16 +17,18 @@ from timescales import paths
 from timescales.config import folders, identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.nn import registry
 from timescales.nn.cells import ExpRNNCell
 from timescales.training import build, loop
 from timescales.training.run import TrainingRun
 
-MODELS, TASKS = folders.choices("model"), folders.choices("task")
+MODELS, TASKS = [model.name for model in registry.MODELS], folders.choices("task")
 OF_GU = [
     task for task in TASKS if list(paths.conf().glob(f"recipe/gu/{task}*.yaml"))
 ]  # paper=gu is composed for these too
 WORDS = ("ptb_word", "wt2")
-WITHOUT_MATRIX = ("exprnn", "rmc", "lru", "mingru", "minlstm", "plscan")  # no recurrent weights that could be dropped
+# They have no recurrent weights that could be dropped.
+WITHOUT_MATRIX = [model.name for model in registry.MODELS if model.family in (registry.SCAN, registry.OTHER)]
 PARTIAL = ("scifar", "imdb", "ptb_char", "text8", *WORDS, "wt103")  # small files are taken for a part of the real ones
 SMALL = {
     "adding": ["task.T=100"],

@@ -20,9 +20,9 @@ from timescales.analysis.reset_units import later_reset
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Task
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 ORDERS, SEQUENCES = 10, 200

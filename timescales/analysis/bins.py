@@ -17,8 +17,8 @@ from torch import Tensor
 
 from timescales.analysis.needs import needs_words
 from timescales.analysis.study import Answer
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task, Words
-from timescales.training.model import SequenceModel
 
 NAMES = ("above_10K", "1K_10K", "100_1K", "below_100")
 EDGES = (10_000, 1_000, 100)  # a word that occurs exactly so often belongs to the more frequent bin

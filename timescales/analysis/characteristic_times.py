@@ -16,8 +16,8 @@ from timescales import plotting
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.models.sequence import SequenceModel
 from timescales.training.memory import quantiles
-from timescales.training.model import SequenceModel
 
 TITLE = "Characteristic times of all units, from their parameters alone: -1 / ln f at zero input and state"
 
@@ -38,7 +38,7 @@ def compare(runs: Sequence[Trained]) -> Study:
 
 def times(model: SequenceModel) -> Tensor:
     """The characteristic times of the units of all layers, (units,), float64."""
-    return torch.cat([layer.cpu().double() for layer in model.rnn.timescales()])
+    return torch.cat([cell.timescales().detach().cpu().double() for cell in model.rnn.layers])
 
 
 def rows_of(run: Trained) -> list[TableRow]:

@@ -19,10 +19,10 @@ from timescales.analysis.needs import needs_softmax
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel, State
 from timescales.tasks import Task
 from timescales.tasks.task import Batch
 from timescales.torch_private import tree_map_only
-from timescales.training.model import SequenceModel, State
 from timescales.training.progress import progress
 
 TITLE = "Validation text in pieces, each read from the zero state and from the final state of another piece"

@@ -18,10 +18,10 @@ from timescales.analysis.groups import Line, groups, line_of
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SIGNAL
 from timescales.training.gates import needs_forget_gates, part, watched
-from timescales.training.model import SequenceModel
 
 EXPONENTIAL, POWER, STEPS = 0.97, 0.3, 200  # Fig. 1
 SEQUENCES = 100

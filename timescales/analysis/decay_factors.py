@@ -20,8 +20,8 @@ from timescales.analysis.reset_units import MEAN_P, factors, later_reset, two_sa
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, by_unit
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
-from timescales.training.model import SequenceModel
 
 TITLE = "Decay factors p of the units"
 BINS = [k / 20 for k in range(21)]

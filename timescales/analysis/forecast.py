@@ -18,8 +18,8 @@ from timescales import plotting
 from timescales.analysis.needs import needs_forecast
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Series
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 TITLE = "Forecasts on the test part"

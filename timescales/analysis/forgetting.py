@@ -11,9 +11,9 @@ import torch
 
 from timescales.analysis.characteristic_times import named_quantiles
 from timescales.analysis.observe import mean_forget
+from timescales.models.sequence import SequenceModel
 from timescales.nn.inits import timescale_of_gate
 from timescales.tasks import Task
-from timescales.training.model import SequenceModel
 
 WEIGHTS = "last"  # as in the paper: after training, even if the loss was lower before
 BINS = range(-2, 15)  # time scales from 2^-2 to 2^14 steps, each with half an octave on both sides; open at the ends

@@ -19,10 +19,10 @@ from timescales import plotting
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study
 from timescales.errors import ConfigError, NotMadeFor
+from timescales.models.sequence import SequenceModel
 from timescales.nn.cells.gates import refined
 from timescales.tasks import Task
 from timescales.training.gates import needs_forget_gates, part, replaced
-from timescales.training.model import SequenceModel
 
 SEQUENCES, STEPS, POINTS = 8, 100, 2000  # sequences read; steps of each that are used; gates drawn
 NEAR = 1e-5  # smallest distance from activation 1 in the picture

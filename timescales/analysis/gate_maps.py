@@ -16,9 +16,9 @@ from timescales import plotting
 from timescales.analysis.observe import sequence
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
 from timescales.training.gates import needs_forget_gates, watched
-from timescales.training.model import SequenceModel
 
 TITLE = "Forget gates over time: units sorted by their mean, short memory at the top, long at the bottom"
 LABELLED = 100  # the most steps whose words can be read below the picture

@@ -16,9 +16,9 @@ from timescales.analysis.groups import Line, groups, line_of, mean_and_error, ov
 from timescales.analysis.needs import needs_copy
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import LENGTH, SYMBOLS
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 DELAYS = (50, 100, 150, 200, 300, 500, 750, 1000, 1500, 2000)

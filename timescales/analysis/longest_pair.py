@@ -21,8 +21,8 @@ from timescales.analysis.needs import needs_brackets
 from timescales.analysis.observe import answers
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
-from timescales.training.model import SequenceModel
 
 BINS = 9  # between 2 and the length of the longest test string
 LONG = 75  # steps above which the paper sees the gain

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from timescales.errors import NotMadeFor
-from timescales.nn.cells import Cell
+from timescales.models.sequence import SequenceModel
+from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.plstm import PowerLawCell
 from timescales.tasks import Copy, Dyck2, Series, Task, Words
-from timescales.training.model import SequenceModel
 
 
 def needs_fixed_forget(cell: Cell) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.task import EVAL_BATCH
 from timescales.training.gates import needs_forget_gates, part, watched
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 SEQUENCES = 1000  # of the test split, for means over all their steps

@@ -20,9 +20,9 @@ from timescales.analysis.characteristic_times import named_quantiles, times
 from timescales.analysis.groups import groups
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow, by_unit
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Task
 from timescales.training.memory import one_over_e, share_beyond
-from timescales.training.model import SequenceModel
 
 TITLE = "How long units keep what they have written: on test data ($T_{1/e}$), and at zero input"
 

@@ -17,10 +17,10 @@ from timescales.analysis.observe import sequence
 from timescales.analysis.reset_units import SEQUENCES
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
+from timescales.models.sequence import SequenceModel
 from timescales.tasks import Batch, Copy, Task, VariableCopy
 from timescales.tasks.copy import LENGTH, SIGNAL
 from timescales.training.gates import watched
-from timescales.training.model import SequenceModel
 
 LATE = 0.5  # a unit is late if its age is at least this part of the delay, or, without a delay, of the whole time
 TITLE = "When units reset: reference times k_t, and ages t - k_t, over test sequences"

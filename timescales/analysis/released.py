@@ -15,8 +15,8 @@ import torch
 
 from timescales.analysis import assigned, gate_maps, longest_pair, mutual_information, routing, timescale_law
 from timescales.analysis.study import Source
+from timescales.nn.cells.lstm import LSTM
 from timescales.nn.inits import InverseGamma
-from timescales.nn.modules.lstm import LSTM
 from timescales.tasks import Dyck2
 from timescales.tasks.data import released, text
 

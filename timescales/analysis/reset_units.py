@@ -16,10 +16,10 @@ from timescales import plotting
 from timescales.analysis.needs import needs_age, needs_copy
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
+from timescales.models.sequence import SequenceModel
 from timescales.runs.store import Row
 from timescales.tasks import Batch, Copy, Task
 from timescales.tasks.copy import SIGNAL
-from timescales.training.model import SequenceModel
 
 SEQUENCES = 100
 FRACTIONS = (0.25, 0.5, 0.75)

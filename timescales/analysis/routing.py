@@ -20,9 +20,9 @@ from timescales.analysis.needs import needs_fixed_forget, needs_softmax, needs_w
 from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
+from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.tasks import Task, Words
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 TITLE = "Perplexity with a group of second-layer units silenced, over that without, by word frequency"

@@ -18,8 +18,8 @@ from timescales.runs.record import Record
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from timescales.models.sequence import SequenceModel
     from timescales.tasks import Task
-    from timescales.training.model import SequenceModel
 
 HERE = Path(__file__).parent
 

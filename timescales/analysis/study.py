@@ -11,7 +11,7 @@ from timescales.config.run import Axes
 from timescales.files import csv_text, write_atomic
 
 if TYPE_CHECKING:
-    from timescales.training.model import SequenceModel
+    from timescales.models.sequence import SequenceModel
 
 
 class Answer(dict[str, float]):

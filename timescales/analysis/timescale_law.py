@@ -16,9 +16,9 @@ from timescales import plotting
 from timescales.analysis.observe import mean_forget
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, by_unit
+from timescales.models.sequence import SequenceModel
 from timescales.nn.inits import inverse_gamma_isf, timescale_of_gate
 from timescales.tasks import Task
-from timescales.training.model import SequenceModel
 
 GRID = torch.arange(1, 51, dtype=torch.float64) / 10  # values of alpha, and of mu
 TITLE = "Time scales of all units, -1 / ln(mean forget gate on test data), and the nearest distributions"

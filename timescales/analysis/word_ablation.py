@@ -20,11 +20,11 @@ from timescales.analysis.observe import by_timescale
 from timescales.analysis.run import Trained
 from timescales.analysis.study import Study, TableRow
 from timescales.errors import ConfigError
+from timescales.models.sequence import SequenceModel
 from timescales.nn.engine.arguments import first_state
 from timescales.nn.engine.eager import recurrent_share
 from timescales.nn.stacked import project
 from timescales.tasks import Task, Words
-from timescales.training.model import SequenceModel
 from timescales.training.progress import progress
 
 TITLE = "Change of the cell state by one word replaced with <unk>, over the words read since"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import statistics
 import traceback
@@ -141,7 +142,8 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
     )
     saved.write(directory)
     print_all(task.notes())
-    log = loggers.open_all(saved, directory, step, settings, task, model.rnn.timescales, held.check)
+    times = functools.partial(memory.unit_timescales, model)
+    log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
     try:
         if step == 0:
             log(memory.first_values(model, task, settings.log_one_over_e), 0)

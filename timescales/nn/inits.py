@@ -242,11 +242,16 @@ INITIALIZERS: dict[str, type[Initializer]] = {
 ForgetInit = Initializer | Mapping[str, Any] | str | float | None
 
 
-def forget_initializer(spec: ForgetInit) -> Initializer | None:
+def forget_initializer(spec: ForgetInit, T_max: float | None = None) -> Initializer | None:
     """The initializer that a configuration describes (see the docstring of this module).
 
-    Returns None for torch's default bias. Raises ValueError for a name or an argument that does not exist.
+    T_max is short for {"law": "chrono", "T_max": T_max}. Returns None for torch's default bias. Raises ValueError for a
+    name or an argument that does not exist, and if both are given.
     """
+    if T_max is not None:
+        if spec is not None:
+            raise ValueError("give forget_init or T_max, which is short for chrono initialisation: not both")
+        spec = {"law": "chrono", "T_max": T_max}
     if spec is None or spec == "default":
         return None
     if isinstance(spec, Initializer):

@@ -1,4 +1,4 @@
-"""Stacked layers of a cell, called like torch.nn.LSTM.
+"""Stacked layers of a cell, called like torch.nn.LSTM: `RNN` takes cells, `CellRNN` makes them.
 
 rnn = PLSTM(10, 128)
 output, state = rnn(x)              # x (S, B, 10) -> output (S, B, 128); state.h, state.c, state.age (1, B, 128)
@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from timescales import torch_private
 from timescales.errors import nearest
 from timescales.nn import engine as engines
+from timescales.nn import signatures
 from timescales.nn import state as states
-from timescales.nn.cells import Cell
+from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_plain, tracing_reason
 
 # Arguments of torch.nn.LSTM that do not exist here: torch's default, which is accepted, and what to do instead.
@@ -39,7 +40,6 @@ TORCH_ARGUMENTS: dict[str, tuple[object, str]] = {
 
 TORCH_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # and the layer, as in weight_ih_l0
 TORCH_ORDER = ("bias", "batch_first", "dropout", "bidirectional", "proj_size")  # after num_layers, in torch.nn.LSTM
-VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class RNN(nn.Module):
@@ -261,6 +261,64 @@ class RNN(nn.Module):
         return f"batch_first={self.batch_first}, dropout={self.dropout}, engine={self.engine!r}"
 
 
+class CellRNN(RNN):
+    """An RNN whose layers are cells of one class. It takes the arguments of torch.nn.LSTM and those of the cell.
+
+        class PLSTM(CellRNN):
+            cell_class = PLSTMCell
+
+    is called `PLSTM(10, 128, num_layers=2, epsilon=0.01)`.
+
+    Arguments:
+        input_size: number of input features.
+        hidden_size: number of units of each layer: one number, or a list with one per layer.
+        num_layers: number of layers. Default: 1.
+        batch_first, dropout, engine: see `RNN`.
+        arguments: those of the cell, by name.
+
+    Raises: ValueError for a value out of range and for an argument that only torch.nn.LSTM has; the message says what
+    to do instead.
+    """
+
+    cell_class: type[Cell]
+    cell_classes: tuple[type[Cell], ...] = ()  # where an argument chooses among several
+    chooses: tuple[str, ...] = ()  # arguments of the cell that the class chooses itself
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        constructor: Any = cls.__init__
+        if "cell_class" in vars(cls) and constructor.__code__ is CellRNN.__init__.__code__:
+            cls.__init__ = constructor = signatures.copy(constructor)  # type: ignore[method-assign]  # for its signature
+        if "__init__" in vars(cls):
+            cells = cls.cell_classes or ((cls.cell_class,) if hasattr(cls, "cell_class") else ())
+            signatures.complete(constructor, CellRNN.__init__, *cells, without=cls.chooses)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int | Sequence[int],
+        num_layers: int = 1,
+        *positional: Any,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        engine: str = "auto",
+        **arguments: Any,
+    ) -> None:
+        taken = signatures.parameters(self.cell_class)
+        check_arguments(self, positional, {key: value for key, value in arguments.items() if key not in taken})
+        arguments = {key: value for key, value in arguments.items() if key in taken}
+        cells = self.make_cells(layer_sizes(input_size, hidden_size, num_layers), **arguments)
+        super().__init__(cells, batch_first=batch_first, dropout=dropout, engine=engine)
+
+    def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
+        """The cells, one per layer. sizes: input size and hidden size of each."""
+        return [self.cell_class(*size, **arguments) for size in sizes]
+
+    def refuse_chosen(self, arguments: Mapping[str, object]) -> None:
+        """Raise ValueError for arguments that the class chooses itself."""
+        check_arguments(self, (), {key: value for key, value in arguments.items() if key in self.chooses})
+
+
 def check_dt(dt: Tensor, mask: Tensor | None) -> None:
     """Raise ValueError if dt is negative, infinite or NaN at a step that exists.
 
@@ -301,7 +359,7 @@ def check_arguments(rnn: RNN, positional: Sequence[object], unknown: Mapping[str
         parent = type(rnn).__mro__[1]
         if key in inspect.signature(parent).parameters:
             raise ValueError(f"{name} chooses {key} itself: give {key}={value!r} to {parent.__name__}")
-        known = [p.name for p in inspect.signature(type(rnn)).parameters.values() if p.kind not in VARIABLE]
+        known = [p.name for p in inspect.signature(type(rnn)).parameters.values() if p.kind not in signatures.VARIABLE]
         raise ValueError(f"{name} has no argument {key}{nearest(key, known)}")
 
 

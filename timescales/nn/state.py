@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from timescales import torch_private
-from timescales.nn.cells import Cell
+from timescales.nn.cells.cell import Cell
 from timescales.nn.engine.kernel import is_subclass
 
 

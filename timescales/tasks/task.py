@@ -22,7 +22,7 @@ IGNORED = -100  # the target of a step that is not scored
 
 @dataclass(frozen=True)
 class AWD:
-    """What a word-level task asks of its model, `timescales.training.awd.AWDModel`: dropout and tied weights.
+    """What a word-level task asks of its model, `timescales.models.awd.AWDModel`: dropout and tied weights.
 
     embedding, input, hidden, output, weight: dropout rates, each at least 0 and below 1.
     recurrent: "trained", or "frozen" for recurrent weights that stay as initialised.
@@ -59,7 +59,7 @@ class Spec:
     dropout: rate on the input of the readout.
     carried: whether each batch begins with the final state of the batch before it. The first batch of an epoch or
         split begins with zeros.
-    awd: settings of the word-level language model of `timescales.training.awd`, None for any other model.
+    awd: settings of the word-level language model of `timescales.models.awd`, None for any other model.
     """
 
     input: str

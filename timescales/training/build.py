@@ -14,16 +14,18 @@ import torch
 from timescales.config import Config, values
 from timescales.config.schema import MODEL_DEFAULTS
 from timescales.errors import ConfigError, nearest
+from timescales.models.awd import AWDModel
+from timescales.models.baselines import Baseline
+from timescales.models.sequence import SequenceModel
 from timescales.nn import engine
 from timescales.nn.rnn import RNN
 from timescales.tasks import Task
-from timescales.training.awd import AWDModel
-from timescales.training.model import SequenceModel
 
 # Keys of a model's configuration that are SequenceModel's, not the RNN's, with their defaults; +model.head_size=256
 # gives a head to any model, +model.head_size=[256,256] one of two layers.
 AROUND_RNN: dict[str, Any] = {"head_size": None, "head_dropout": 0.0, **MODEL_DEFAULTS}
-KINDS = {"model": RNN, "task": Task, "optimizer": torch.optim.Optimizer}  # what a _target_ must be
+# What a _target_ must be.
+KINDS: dict[str, tuple[type, ...]] = {"model": (RNN, Baseline), "task": (Task,), "optimizer": (torch.optim.Optimizer,)}
 
 
 def build(config: Config) -> tuple[SequenceModel, Task, torch.optim.Optimizer]:
@@ -88,6 +90,8 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     of_rnn = {key: value for key, value in config["model"].items() if key not in AROUND_RNN}
     # Keys at their defaults are left out: AWDModel takes none of them.
     around = {k: v for k, v in config["model"].items() if k in AROUND_RNN and v != AROUND_RNN[k]}
+    if issubclass(locate("model", of_rnn["_target_"]), Baseline):  # type: ignore[arg-type]  # it is a class
+        check_baseline(config, task)
     if task.spec.awd is not None and task.spec.awd.tied:
         size_last_layer(of_rnn, task.spec.width)
     input_size: Any = task.spec.width + (around.get("gap_input") is True)
@@ -95,7 +99,8 @@ def build_model(config: Config, task: Task) -> SequenceModel:
         hidden = of_rnn.get("hidden_size")
         input_size = hidden[0] if isinstance(hidden, list) and hidden else hidden
     rnn = construct("model", of_rnn, input_size=input_size, engine=config["engine"])
-    check_timescales(rnn)
+    if isinstance(rnn, RNN):
+        check_timescales(rnn)
     kind = AWDModel if task.spec.awd else SequenceModel
     model = call("model", kind, around, of_rnn.get("name"), rnn=rnn, spec=task.spec).to(config["device"])
     if around.get("gap_input") and next(task.batches("train")).dt is None:
@@ -103,6 +108,18 @@ def build_model(config: Config, task: Task) -> SequenceModel:
     if config["engine"] != "auto":
         check_engine(config["engine"], rnn, task, config["device"])
     return model
+
+
+def check_baseline(config: Config, task: Task) -> None:
+    """Raise ConfigError for a setting or a task that is for layers of cells, which a model of torch's own has not."""
+    name = config["model"]["name"]
+    if config["engine"] != "auto":
+        raise ConfigError(f"engine={config['engine']} is for layers of cells, not for model={name}: give engine=auto")
+    if config["model"].get("block") == "residual":
+        raise ConfigError(f"model.block=residual is for layers of cells, not for model={name}: give block=plain")
+    if task.spec.awd is not None:
+        fix = "take another model, or characters, such as task=ptb_char"
+        raise ConfigError(f"the dropouts of this task's language model are for layers of cells, not for {name}: {fix}")
 
 
 def check_timescales(rnn: RNN) -> None:
@@ -194,7 +211,7 @@ def locate(group: str, target: str) -> Callable:
         hint = "" if module.split(".")[0] in ("timescales", "torch") else "; PYTHONPATH must name its folder"
         raise ConfigError(f"{group}._target_: there is no {target} ({error}{hint})") from error
     if not (isinstance(target_class, type) and issubclass(target_class, KINDS[group])):
-        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group].__name__}")
+        raise ConfigError(f"{group}._target_: {target} is no {KINDS[group][0].__name__}")
     return target_class
 
 
@@ -204,12 +221,12 @@ def arguments_of(target: Any) -> dict[str, Any]:
     In place of `**keywords: Unpack[...]` stand the keys of the TypedDict.
     """
     try:
-        hints = typing.get_type_hints(target.__init__)
+        parameters = inspect.signature(target, eval_str=True).parameters
     except NameError:
-        hints = {}
+        return dict.fromkeys(inspect.signature(target).parameters, Any)
     known: dict[str, Any] = {}
-    for name in inspect.signature(target).parameters:
-        hint = hints.get(name, Any)
+    for name, parameter in parameters.items():
+        hint = Any if parameter.annotation is parameter.empty else parameter.annotation
         if typing.get_origin(hint) is typing.Unpack:
             known |= typing.get_type_hints(typing.get_args(hint)[0])
         else:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from timescales.errors import ConfigError, NotMadeFor
+from timescales.models.sequence import SequenceModel
 from timescales.nn.engine import eager
 from timescales.nn.rnn import RNN
 from timescales.tasks import Batch
-from timescales.training.model import SequenceModel
 
 
 def needs_forget_gates(rnn: RNN) -> None:

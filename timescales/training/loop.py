@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from timescales.models.sequence import Output, SequenceModel, State
 from timescales.tasks import Batch, Task
 from timescales.training import optimizers
 from timescales.training.interrupt import Interrupt, Requested, raise_if_requested
 from timescales.training.memory import one_over_e_values
-from timescales.training.model import Output, SequenceModel, State
 from timescales.training.progress import progress
 from timescales.training.run import TrainingRun
 from timescales.training.stack import Single, Stack, StackedOptimizer

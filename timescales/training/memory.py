@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from timescales.models.sequence import SequenceModel
+from timescales.nn.rnn import RNN
 from timescales.tasks import Batch, Task
 from timescales.training.gates import needs_forget_gates, part, watched
 from timescales.training.interrupt import raise_if_requested
-from timescales.training.model import SequenceModel
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 SEQUENCES = 200  # that an analysis reads
@@ -23,7 +24,12 @@ SMALLEST = 1e-40  # a gate below counts as this: ln 0 would end the sums
 
 def timescale_quantiles(model: SequenceModel) -> list[list[float]]:
     """Quantiles (`QUANTILES`) of the units' time scales at zero input, in steps, a list for each layer."""
-    return [quantiles(times) for times in model.rnn.timescales()]
+    return [quantiles(times) for times in unit_timescales(model)]
+
+
+def unit_timescales(model: SequenceModel) -> list[Tensor]:
+    """The units' time scales at zero input, one tensor (H,) per layer; none for a model that is not made of cells."""
+    return model.rnn.timescales() if isinstance(model.rnn, RNN) else []
 
 
 def quantiles(times: Tensor, q: Sequence[float] = QUANTILES) -> list[float]:

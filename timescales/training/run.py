@@ -14,10 +14,10 @@ from torch import Tensor
 
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.models.sequence import Output, SequenceModel, State, detached
 from timescales.tasks import Batch, Task
 from timescales.training import checkpoint, optimizers
 from timescales.training.best import Best
-from timescales.training.model import Output, SequenceModel, State, detached
 
 Log = Callable[[dict[str, float], int], None]
 KEYS = ("model", "optimizer", "losses", "best", "progress", "rng")  # what a checkpoint must have

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim import Optimizer
 
+from timescales.models.sequence import Output, SequenceModel, State
 from timescales.nn import engine
 from timescales.nn.engine import eager
 from timescales.nn.engine.cpu import fused
+from timescales.nn.rnn import RNN
 from timescales.tasks import Batch
 from timescales.torch_private import tree_map, tree_map_only
-from timescales.training.model import Output, SequenceModel, State
 
 # These update each number by itself: one of them over stacked parameters does what R single ones do.
 OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.SGD)
@@ -185,6 +186,8 @@ def reason_not_batched(model: SequenceModel, optimizer: Optimizer, batch: Batch)
     """
     if type(model) is not SequenceModel:
         return f"{type(model).__name__} cannot be batched over seeds"
+    if not isinstance(model.rnn, RNN):
+        return f"{type(model.rnn).__name__} is made of torch's own modules, which take no stacked parameters"
     if type(optimizer) not in OPTIMIZERS:
         known = ", ".join(kind.__name__ for kind in OPTIMIZERS)
         return f"{type(optimizer).__name__} cannot be batched over seeds ({known} can)"

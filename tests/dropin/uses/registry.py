@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rnn_cases import KINDS, NO_KERNEL
+from rnn_cases import KINDS, NO_KERNEL, build, random_input, with_fields
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -155,16 +155,11 @@ LAYERS = [
     *(Layer(name, "eager") for name in KINDS),
 ]
 # The layers whose state is torch's, those with an age, and all whose state has other fields.
-LSTMS = frozenset({"LSTM", "ChronoLSTM", "URLSTM", "MTSLSTM", "GatedRNN", "ELSTM", "ELSTM_separate"})
-POWER_LAW = frozenset({"PLSTM", "PLSTM_separate", "PGRU", "PLScan"})
-NAMED = POWER_LAW | {"LRU"}
-BOUNDED = frozenset(KINDS) - {
-    "ExpRNN",
-    "RMC",
-    "MinGRU",
-    "MinLSTM",
-    "LRU",
-}  # the layers whose output is between -1 and 1
+LSTMS = frozenset(with_fields("h", "c"))
+NAMED = frozenset(KINDS) - LSTMS - {*with_fields("h")}
+POWER_LAW = frozenset({*with_fields("h", "c", "age"), *with_fields("h", "age")})
+# The layers whose output is bounded, whatever the input: by 1, and by e in JANET.
+BOUNDED = frozenset(kind for kind in KINDS if build(kind)(1e3 * random_input()[0])[0].abs().max() < 3)
 # The layers whose step is elementwise but for its two products: no exponential of a matrix, no attention.
 ELEMENTWISE = frozenset(KINDS) - {"ExpRNN", "RMC"}
 LABELS = {"GatedRNN_um_gru": 'GatedRNN(core="gru")'}  # names of layers in the page, where not that of the class

@@ -1,38 +1,28 @@
-"""Cells: the equations of one time step, one file per family."""
+"""The models of the library, one file each: the equations of one time step (the cell), and the layers made of it.
 
-from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.cells.elstm import ELSTMCell
-from timescales.nn.cells.exprnn import ExpRNNCell
-from timescales.nn.cells.gated import GatedGRUCell, GatedLSTMCell
-from timescales.nn.cells.gates import URLSTMCell
-from timescales.nn.cells.gru import GRUCell
-from timescales.nn.cells.janet import JANETCell
-from timescales.nn.cells.leaky import LeakyRNNCell
-from timescales.nn.cells.lru import LRUCell
-from timescales.nn.cells.lstm import LSTMCell
-from timescales.nn.cells.mingru import MinGRUCell
-from timescales.nn.cells.minlstm import MinLSTMCell
-from timescales.nn.cells.plscan import PLScanCell
-from timescales.nn.cells.plstm import PGRUCell, PLSTMCell
-from timescales.nn.cells.rmc import RMCCell
+    rnn = PLSTM(10, 128, num_layers=2)
+    output, state = rnn(x)                  # x (S, B, 10), output (S, B, 128); state.h, state.c, state.age (2, B, 128)
+    output, state = rnn(x, state, dt, mask)
 
-__all__ = [
-    "Cell",
-    "ELSTMCell",
-    "ExpRNNCell",
-    "GRUCell",
-    "GatedGRUCell",
-    "GatedLSTMCell",
-    "JANETCell",
-    "LRUCell",
-    "LSTMCell",
-    "LeakyRNNCell",
-    "MinGRUCell",
-    "MinLSTMCell",
-    "PGRUCell",
-    "PLSTMCell",
-    "PLScanCell",
-    "RMCCell",
-    "URLSTMCell",
-    "Weights",
-]
+    lstm = LSTM(10, 128, num_layers=2)
+    output, (h_n, c_n) = lstm(x)            # as torch.nn.LSTM
+
+`CellRNN` describes the arguments that all layers have, and `RNN.forward` the call: inputs, outputs and their shapes.
+A class is imported when its name is first used, since the engines, which the layers use, import cell.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from timescales.nn import registry
+
+_MODULE_OF = {"Cell": "timescales.nn.cells.cell", "Weights": "timescales.nn.cells.cell", **registry.modules()}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'timescales.nn.cells' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales import torch_private
+from timescales.nn import signatures
 from timescales.nn.inits import INFINITE
 
 
@@ -75,6 +76,8 @@ class Cell(nn.Module):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        if "__init__" in vars(cls):
+            signatures.complete(cls.__init__, cls.__mro__[1])
         state = vars(cls).get("State")
         if state is not None and getattr(state, "_fields", ("",))[0] != "h":
             raise TypeError(f"{cls.__name__}.State must be a NamedTuple whose first field is h, the output of a step")

@@ -9,6 +9,7 @@ from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN
 
 
 class ELSTMCell(Cell):
@@ -27,6 +28,8 @@ class ELSTMCell(Cell):
         input_size, hidden_size: sizes I and H.
         coupled: whether the input gate is 1 - f. Default: True.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        T_max: the longest expected time scale, in steps: short for forget_init={"law": "chrono", "T_max": T_max}. In a
+            configuration, "auto" is the task's horizon. Default: None.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)), so that a unit begins with a time scale of about 1.4. An
     initializer writes its bias b to the forget rows and, if it is tied and the input gate separate, -b to the input
@@ -47,13 +50,19 @@ class ELSTMCell(Cell):
         output: Tensor
 
     def __init__(
-        self, input_size: int, hidden_size: int, *, coupled: bool = True, forget_init: ForgetInit = None
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        coupled: bool = True,
+        forget_init: ForgetInit = None,
+        T_max: float | None = None,
     ) -> None:
         gates = ("forget", "cell", "output") if coupled else ("forget", "input", "cell", "output")
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
         super().__init__(input_size, hidden_size)
         self.coupled = coupled
-        init = forget_initializer(forget_init)
+        init = forget_initializer(forget_init, T_max)
         if init is not None:
             b = init.bias(hidden_size)
             self.set_bias("forget", b)
@@ -76,3 +85,14 @@ class ELSTMCell(Cell):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, coupled={self.coupled}"
+
+
+class ELSTM(CellRNN):
+    """Exponential LSTM: units decay exponentially in the time since the previous step. See `ELSTMCell`.
+
+    Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). See `RNN.forward`.
+    Forgets: exponentially in the time since the previous step; `plstm` without its power law.
+    Source: none; defined here.
+    """
+
+    cell_class = ELSTMCell

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights
+from timescales.nn.rnn import CellRNN
 
 
 class ExpRNNCell(Cell):
@@ -75,6 +76,17 @@ class ExpRNNCell(Cell):
     def timescales(self) -> Tensor:
         """Infinite for every unit: an orthogonal matrix does not decay."""
         return torch.full_like(self.bias, torch.inf)
+
+
+class ExpRNN(CellRNN):
+    """Orthogonal recurrent network: the recurrent matrix is orthogonal. See `ExpRNNCell`.
+
+    Call: as `GRU`.
+    Forgets: not at all: the recurrent matrix is orthogonal.
+    Source: Lezcano-Casado & Martínez-Rubio 2019.
+    """
+
+    cell_class = ExpRNNCell
 
 
 def _block_values(n: int, skew_init: str) -> Tensor:

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell, Weights
-from timescales.nn.cells.gates import MECHANISMS, URLSTMCell, cumax, refined, with_master_gates
+from timescales.nn.cells.gates import MECHANISMS, cumax, refined, with_master_gates
 from timescales.nn.cells.lstm import LSTMCell
+from timescales.nn.cells.ur import URLSTMCell
 from timescales.nn.inits import Chrono, ChronoUnknown, Constant, Initializer, Uniform, is_number, timescale_of_gate
+from timescales.nn.rnn import CellRNN
 
 
 class GatedCell(Cell):
@@ -268,3 +270,27 @@ class GatedGRUCell(GatedCell):
     def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
         _, i, f, u = self.act(gx, gh, state, dt)
         return self.State(self.zoneout(state.h, f * state.h + i * u, self.zoneout_h))
+
+
+class GatedRNN(CellRNN):
+    """LSTM or GRU with one of the nine gates of Gu et al. 2020. `GatedCell` has the table of gates and the arguments.
+
+    Arguments: those of `GatedCell`, of the core's cell (`GatedLSTMCell`, `GatedGRUCell`), and
+        core: "lstm" (default) or "gru".
+
+    Call: as `LSTM`; with core="gru" as `GRU`.
+    Forgets: with one of nine gating mechanisms, in an LSTM or a GRU.
+    Source: Gu et al. 2020.
+    """
+
+    cell_classes = (GatedLSTMCell, GatedGRUCell)
+
+    def __init__(self, *sizes: Any, core: str = "lstm", **arguments: Any) -> None:
+        if core not in ("lstm", "gru"):
+            raise ValueError(f"core must be lstm or gru, not {core!r}")
+        if core == "gru" and arguments.pop("zoneout_c", 0.0):
+            raise ValueError("zoneout_c is for core=lstm: a GRU has no cell beside its output; use zoneout_h")
+        if core == "lstm" and (form := arguments.pop("gru_form", "forget")) != "forget":
+            raise ValueError(f"gru_form={form} is for core=gru")
+        self.cell_class = GatedLSTMCell if core == "lstm" else GatedGRUCell
+        super().__init__(*sizes, **arguments)

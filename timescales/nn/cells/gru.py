@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from timescales.nn import convert
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN
 
 
 class GRUCell(Cell):
@@ -58,3 +60,31 @@ class GRUCell(Cell):
 
     def timescales(self) -> Tensor:
         return timescale_of_bias(self.bias_total("forget"))
+
+
+class GRU(CellRNN):
+    """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments.
+
+    Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
+    state is h_0. dt is ignored, so that layers can be swapped. See `RNN.forward`.
+    Forgets: exponentially, at a rate that it learns.
+    Source: Cho et al. 2014.
+    """
+
+    cell_class = GRUCell
+
+    def __init__(self, *sizes: Any, **arguments: Any) -> None:
+        super().__init__(*sizes, **arguments)
+        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
+
+    @classmethod
+    def from_torch(cls, module: nn.GRU) -> GRU:
+        """A GRU with the weights of a torch.nn.GRU. Both give the same outputs.
+
+        Raises ValueError for a module that is bidirectional or has no biases.
+        """
+        return convert.from_torch(cls, nn.GRU, module)
+
+    def to_torch(self) -> nn.GRU:
+        """A torch.nn.GRU that gives the same outputs. Raises ValueError if the layers differ in size."""
+        return convert.to_torch(self, nn.GRU)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import ForgetInit, forget_initializer, is_number, timescale_of_bias
+from timescales.nn.rnn import CellRNN
 
 
 class JANETCell(Cell):
@@ -23,6 +24,8 @@ class JANETCell(Cell):
         input_size, hidden_size: sizes I and H.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`; the paper uses chrono). Default:
             torch's.
+        T_max: the longest expected time scale, in steps: short for forget_init={"law": "chrono", "T_max": T_max}. In a
+            configuration, "auto" is the task's horizon. Default: None.
         beta: offset of the input. With 1 (default) a unit accepts a little more than it forgets; with 0 the two sum to
             1.
 
@@ -43,12 +46,20 @@ class JANETCell(Cell):
         input: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, beta: float = 1.0) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        *,
+        forget_init: ForgetInit = None,
+        T_max: float | None = None,
+        beta: float = 1.0,
+    ) -> None:
         super().__init__(input_size, hidden_size)
         if not is_number(beta):
             raise ValueError(f"beta must be a finite number, not {beta!r}")
         self.beta = float(beta)
-        init = forget_initializer(forget_init)
+        init = forget_initializer(forget_init, T_max)
         if init is not None:
             b = init.bias(hidden_size)
             self.set_bias("forget", b)
@@ -64,3 +75,14 @@ class JANETCell(Cell):
 
     def timescales(self) -> Tensor:
         return timescale_of_bias(self.bias_total("forget"))
+
+
+class JANET(CellRNN):
+    """JANET: an LSTM with only a forget gate. `JANETCell` has the equations and the arguments.
+
+    Call: as `GRU`.
+    Forgets: exponentially; the forget gate is the only gate.
+    Source: van der Westhuizen & Lasenby 2018.
+    """
+
+    cell_class = JANETCell

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
+from timescales.nn.rnn import CellRNN
 
 
 class LeakyRNNCell(Cell):
@@ -25,7 +26,8 @@ class LeakyRNNCell(Cell):
 
     Arguments:
         input_size, hidden_size: sizes I and H.
-        T_max: the longest initial time constant, in steps, at least 1. Default: 10.
+        T_max: the longest initial time constant, in steps, at least 1. Default: 10. In a configuration, "auto" is the
+            task's horizon.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); ln tau uniform on [0, ln T_max].
     Source: the rate networks of neuroscience; with learned time constants Khajehabdollahi, Zeraati, Giannakakis,
@@ -65,3 +67,14 @@ class LeakyRNNCell(Cell):
     def timescales(self) -> Tensor:
         """The time constants tau, (H,), which are -1 / ln f at dt = 1."""
         return self.log_tau.exp()
+
+
+class LeakyRNN(CellRNN):
+    """Leaky RNN: leaky integrators, each with a learned time constant. See `LeakyRNNCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; each unit has one time constant, which is learned.
+    Source: Khajehabdollahi et al. 2024.
+    """
+
+    cell_class = LeakyRNNCell

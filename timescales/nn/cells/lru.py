@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
+from timescales.nn.rnn import CellRNN
 
 
 class LRUCell(Cell):
@@ -100,3 +101,14 @@ class LRUCell(Cell):
     def periods(self) -> Tensor:
         """2 pi / theta, (H,): the time of one oscillation of each unit, in steps."""
         return 2.0 * math.pi * torch.exp(-self.theta_log)
+
+
+class LRU(CellRNN):
+    """Linear recurrent unit: damped oscillators that the input drives, without gates. See `LRUCell`.
+
+    Call: as `PLSTM`; the state has h, the real part, and `imaginary`.
+    Forgets: exponentially, at a rate that is learned and does not depend on the input; units oscillate.
+    Source: Orvieto et al. 2023.
+    """
+
+    cell_class = LRUCell

@@ -8,8 +8,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from timescales.nn import convert
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.inits import ForgetInit, Initializer, Uniform, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN, per_layer
 
 
 class LSTMCell(Cell):
@@ -121,3 +123,58 @@ class LSTMCell(Cell):
 
     def timescales(self) -> Tensor:
         return timescale_of_bias(self.bias_total("forget"))
+
+
+class LSTM(CellRNN):
+    """Long short-term memory with a choice of initializers for the forget bias. `LSTMCell` has the equations.
+
+    With the default arguments it equals torch.nn.LSTM.
+
+    Arguments: as `CellRNN`. A list as forget_init has one initializer per layer, and a list of such lists as frozen has
+    the names of gates of one layer each.
+    Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
+    (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
+    layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
+    that layers can be swapped. See `RNN.forward`.
+    Forgets: exponentially, at a rate that it learns.
+    Source: Hochreiter & Schmidhuber 1997.
+    """
+
+    cell_class = LSTMCell
+
+    def __init__(
+        self,
+        *sizes: Any,
+        forget_init: ForgetInit | Sequence[ForgetInit] = None,
+        frozen: Sequence[Any] = (),
+        **arguments: Any,
+    ) -> None:
+        super().__init__(*sizes, forget_init=forget_init, frozen=frozen, **arguments)
+        self.register_load_state_dict_pre_hook(convert.rename_torchs_weights)
+
+    def make_cells(self, sizes: Sequence[tuple[int, int]], **arguments: Any) -> list[Cell]:
+        """The cells, each with its own forget_init and frozen."""
+        forget_init, frozen = arguments["forget_init"], arguments["frozen"]
+        inits = per_layer("forget_init", forget_init, len(sizes), isinstance(forget_init, list | tuple))
+        nested = not isinstance(frozen, str) and any(not isinstance(entry, str) for entry in frozen)
+        frozen = per_layer("frozen", frozen, len(sizes), nested)
+        return [
+            self.cell_class(*size, forget_init=init, frozen=gates)
+            for size, init, gates in zip(sizes, inits, frozen, strict=True)
+        ]
+
+    @classmethod
+    def from_torch(cls, module: nn.LSTM) -> LSTM:
+        """An LSTM with the weights of a torch.nn.LSTM. Both give the same outputs.
+
+        Raises ValueError for a module that is bidirectional, has a projection or has no biases.
+        """
+        if cls is not LSTM:
+            raise ValueError(f"torch.nn.LSTM converts to timescales.LSTM, not to {cls.__name__}")
+        return convert.from_torch(cls, nn.LSTM, module)
+
+    def to_torch(self) -> nn.LSTM:
+        """A torch.nn.LSTM that gives the same outputs. Raises ValueError if the layers differ in size."""
+        if self.cell_class is not LSTMCell:
+            raise ValueError("only LSTM cells convert to torch.nn.LSTM")
+        return convert.to_torch(self, nn.LSTM)

@@ -9,6 +9,7 @@ from torch.nn.functional import softplus
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN
 
 
 class MinGRUCell(Cell):
@@ -23,6 +24,8 @@ class MinGRUCell(Cell):
     Arguments:
         input_size, hidden_size: sizes I and H.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        T_max: the longest expected time scale, in steps: short for forget_init={"law": "chrono", "T_max": T_max}. In a
+            configuration, "auto" is the task's horizon. Default: None.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)), so that a unit begins with a time scale of about 1.4. An
     initializer writes its bias b to the forget rows.
@@ -43,9 +46,11 @@ class MinGRUCell(Cell):
         forget: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, T_max: float | None = None
+    ) -> None:
         super().__init__(input_size, hidden_size)
-        init = forget_initializer(forget_init)
+        init = forget_initializer(forget_init, T_max)
         if init is not None:
             self.set_bias("forget", init.bias(hidden_size))
 
@@ -61,6 +66,17 @@ class MinGRUCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln f at zero input and dt = 1, (H,): 1 / softplus(-b), with b the forget bias."""
         return timescale_of_bias(self.bias_total("forget"))
+
+
+class MinGRU(CellRNN):
+    """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; the gate reads the input alone, as all gates of the next three do.
+    Source: Feng et al. 2024.
+    """
+
+    cell_class = MinGRUCell
 
 
 def retained(s: Tensor, dt: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 from timescales.nn.cells.cell import Cell
 from timescales.nn.cells.mingru import retained
 from timescales.nn.inits import ForgetInit, forget_initializer, timescale_of_bias
+from timescales.nn.rnn import CellRNN
 
 
 class MinLSTMCell(Cell):
@@ -25,6 +26,8 @@ class MinLSTMCell(Cell):
     Arguments:
         input_size, hidden_size: sizes I and H.
         forget_init: initializer of the forget bias (see `timescales.nn.inits`). Default: torch's. Not "uniform".
+        T_max: the longest expected time scale, in steps: short for forget_init={"law": "chrono", "T_max": T_max}. In a
+            configuration, "auto" is the task's horizon. Default: None.
 
     Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)), so that a unit begins with a time scale of about 1.4. An
     initializer writes its bias b to the forget rows and, if it is tied, -b to the input rows; then f is sigmoid(b)
@@ -46,9 +49,11 @@ class MinLSTMCell(Cell):
         forget: Tensor
         cell: Tensor
 
-    def __init__(self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None) -> None:
+    def __init__(
+        self, input_size: int, hidden_size: int, *, forget_init: ForgetInit = None, T_max: float | None = None
+    ) -> None:
         super().__init__(input_size, hidden_size)
-        init = forget_initializer(forget_init)
+        init = forget_initializer(forget_init, T_max)
         if init is not None:
             b = init.bias(hidden_size)
             self.set_bias("forget", b)
@@ -67,6 +72,17 @@ class MinLSTMCell(Cell):
     def timescales(self) -> Tensor:
         """-1 / ln(a / (a + b)) at zero input and dt = 1, (H,)."""
         return timescale_of_bias(log_ratio(self.bias_total("forget"), self.bias_total("input")))
+
+
+class MinLSTM(CellRNN):
+    """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; forget and input gate are divided by their sum.
+    Source: Feng et al. 2024.
+    """
+
+    cell_class = MinLSTMCell
 
 
 def log_ratio(forget: Tensor, write: Tensor) -> Tensor:

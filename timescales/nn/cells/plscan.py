@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from timescales.nn.cells.plstm import PowerLawCell
+from timescales.nn.rnn import CellRNN
 
 
 class PLScanCell(PowerLawCell):
@@ -25,7 +25,7 @@ class PLScanCell(PowerLawCell):
 
     Arguments:
         input_size, hidden_size: sizes I and H.
-        epsilon, power, power_init: as `PLSTMCell`.
+        epsilon, power, power_init, epsilon_form: as `PLSTMCell`.
 
     Init: as `PLSTMCell`.
     Source: defined here, from the gate of Chien et al. 2021: the power law without the recurrent product. `PLSTMCell`
@@ -49,17 +49,6 @@ class PLScanCell(PowerLawCell):
         output: Tensor
         age: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        epsilon: float = 1e-3,
-        power: str | float = "learned",
-        power_init: Sequence[float] = (0.0, 1.0),
-    ) -> None:
-        super().__init__(input_size, hidden_size, epsilon=epsilon, power=power, power_init=power_init)
-
     def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
         z, g, o = gx.chunk(3, -1)
         r, f, one_minus_f, age = self.forgetting(z, state.age, dt)
@@ -69,3 +58,14 @@ class PLScanCell(PowerLawCell):
         _, i, f, g, o, age = self.act(gx, gh, state, dt)
         c = f * state.c + i * g
         return self.State(o * c.tanh(), c, age)
+
+
+class PLScan(CellRNN):
+    """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`.
+
+    Call: as `PLSTM`; the state has h, c and age.
+    Forgets: as in `plstm`.
+    Source: none; defined here.
+    """
+
+    cell_class = PLScanCell

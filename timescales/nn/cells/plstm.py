@@ -1,15 +1,16 @@
-"""Power-law gates: a unit forgets as a power of the time since its last reset. LSTM and GRU."""
+"""The power-law LSTM: a unit forgets as a power of the time since its last reset."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from timescales.nn.cells.cell import Cell
 from timescales.nn.inits import is_number
+from timescales.nn.rnn import CellRNN
 
 
 class PowerLawCell(Cell):
@@ -131,22 +132,10 @@ class PLSTMCell(PowerLawCell):
         output: Tensor
         age: Tensor
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        coupled: bool = True,
-        epsilon: float = 1e-3,
-        power: str | float = "learned",
-        power_init: Sequence[float] = (0.0, 1.0),
-        epsilon_form: str = "paper",
-    ) -> None:
+    def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, **arguments: Any) -> None:
         gates = ("reset", "cell", "output") if coupled else ("reset", "input", "cell", "output")
         self.gates = gates  # type: ignore[misc]  # they depend on the argument, not on the class
-        super().__init__(
-            input_size, hidden_size, epsilon=epsilon, power=power, power_init=power_init, epsilon_form=epsilon_form
-        )
+        super().__init__(input_size, hidden_size, **arguments)
         self.coupled = coupled
 
     def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
@@ -164,43 +153,14 @@ class PLSTMCell(PowerLawCell):
         return f"{super().extra_repr()}, coupled={self.coupled}"
 
 
-class PGRUCell(PowerLawCell):
-    """Power-law GRU: a GRU with the power-law gate instead of its update gate. It is defined here, not in a paper.
+class PLSTM(CellRNN):
+    """Power-law LSTM: a unit forgets as a power of the time since its last reset. See `PLSTMCell`.
 
-        r, s = sigmoid(gx + gh)     p = sigmoid(power), one exponent per unit
-        d' = (1 - r)(d + dt)
-        L  = max(0, ln((d' + 1) / ((1 - r)(d + 1) + epsilon)))
-        f  = exp(-p L)
-        u  = tanh(gx + s gh)        the read gate s after the recurrent product
-        h' = f h + (1 - f) u
-
-    gx and gh are as in `PLSTMCell`. r resets the age, as there; what is called the reset gate in a GRU is the read gate
-    s here. A unit writes as much as it forgets, so there is no input gate.
-
-    Arguments and initialisation: as `PLSTMCell`, without `coupled`.
-    Source: the gate of Chien et al. 2021 in the GRU of Cho et al. 2014 (in torch's form).
+    Call: `output, state = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
+    (S, B, hidden_size) and dt (S, B), the time since the previous step (default: 1). The state is an `RNNState`:
+    state.h, state.c and state.age, each (num_layers, B, hidden_size). See `RNN.forward`.
+    Forgets: as a power of the time since the unit was last reset.
+    Source: Chien et al. 2021.
     """
 
-    gates = ("reset", "read", "cell")
-
-    class State(NamedTuple):
-        h: Tensor
-        age: Tensor
-
-    class Act(NamedTuple):
-        reset: Tensor
-        read: Tensor
-        input: Tensor
-        forget: Tensor
-        cell: Tensor
-        age: Tensor
-
-    def act(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> Act:
-        (rx, sx, ux), (rh, sh, uh) = gx.chunk(3, -1), gh.chunk(3, -1)
-        s = (sx + sh).sigmoid()
-        r, f, one_minus_f, age = self.forgetting(rx + rh, state.age, dt)
-        return self.Act(r, s, one_minus_f, f, (ux + s * uh).tanh(), age)
-
-    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
-        _, _, i, f, u, age = self.act(gx, gh, state, dt)
-        return self.State(f * state.h + i * u, age)
+    cell_class = PLSTMCell

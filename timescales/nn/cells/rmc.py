@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from timescales.nn.cells.cell import Weights
 from timescales.nn.cells.gated import GatedCell
 from timescales.nn.inits import timescale_of_gate
+from timescales.nn.rnn import CellRNN
 from timescales.nn.stacked import LayerNorm, Linear, project
 
 
@@ -222,6 +223,18 @@ class RMCCell(GatedCell):
     def extra_repr(self) -> str:
         style = f", gate_style={self.gate_style}" if self.gate_style != "unit" else ""
         return f"{super().extra_repr()}{style}, memories={self.memories}, heads={self.heads}"
+
+
+class RMC(CellRNN):
+    """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
+
+    Call: as `GRU`. Without a state the memories start as rows of the identity matrix, not as zeros. Attention has no
+    kernel: engine="auto" is the eager engine.
+    Forgets: with one of the nine gating mechanisms, in memories that attend to each other.
+    Source: Santoro et al. 2018; gates of Gu et al. 2020.
+    """
+
+    cell_class = RMCCell
 
 
 class AttentionBlock(nn.Module):

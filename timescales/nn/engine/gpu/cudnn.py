@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from timescales import torch_private
-from timescales.nn.cells import LSTMCell
 from timescales.nn.cells.cell import Cell, Weights
 from timescales.nn.engine import eager, equations
 from timescales.nn.engine.cpu.emit_cpp import cell_code
@@ -47,9 +46,25 @@ def _is_lstm(found: Equations) -> bool:
     return found.hoisted.used == [] and cell_code(found) == _lstm_code()
 
 
+class CuDNNCell(Cell):
+    """The equations that torch's kernel has: a cell with the same ones is recognised by them."""
+
+    gates = ("input", "forget", "cell", "output")
+    biases = 2
+
+    class State(NamedTuple):
+        h: Tensor
+        c: Tensor
+
+    def step(self, gx: Tensor, gh: Tensor, state: State, dt: Tensor | float = 1.0) -> State:
+        i, f, g, o = (gx + gh).chunk(4, -1)
+        c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
+        return self.State(o.sigmoid() * c.tanh(), c)
+
+
 @functools.cache
 def _lstm_code() -> str:
-    return cell_code(equations.of_cell(LSTMCell(1, 1), timed=False))
+    return cell_code(equations.of_cell(CuDNNCell(1, 1), timed=False))
 
 
 def run(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from timescales.models.baselines import Baseline
+from timescales.models.blocks import ResidualBlocks, last_existing
 from timescales.nn.rnn import RNN
 from timescales.nn.stacked import Linear
 from timescales.tasks.task import Batch, Spec, check_choice
 from timescales.torch_private import tree_map_only
-from timescales.training.blocks import ResidualBlocks, last_existing
 
 State = Any  # of an RNN, as `RNN.forward` returns it; None: zeros
 
@@ -48,7 +49,7 @@ class SequenceModel(nn.Module):
 
     def __init__(
         self,
-        rnn: RNN,
+        rnn: RNN | Baseline,
         spec: Spec,
         head_size: int | Sequence[int] | None = None,
         head_dropout: float = 0.0,
@@ -64,7 +65,7 @@ class SequenceModel(nn.Module):
             raise ValueError(f"head_dropout must be at least 0 and below 1, not {head_dropout}")
         if head_dropout and not sizes:
             raise ValueError("head_dropout is for the head: give head_size too")
-        self.rnn = rnn
+        self.rnn = cast(RNN, rnn)  # a Baseline has all of it that this class needs
         widths = [rnn.hidden_size, *sizes]
         layers = [(Linear(*pair), nn.ReLU(), nn.Dropout(head_dropout)) for pair in itertools.pairwise(widths)]
         self.head: nn.Module = nn.Sequential(*itertools.chain(*layers)) if layers else nn.Identity()
@@ -74,7 +75,7 @@ class SequenceModel(nn.Module):
         elif spec.embedding is not None:  # frozen: the task's data, in no checkpoint
             self.register_buffer("vectors", spec.embedding, persistent=False)
         self.spec, self.gap_input = spec, gap_input
-        self.blocks = ResidualBlocks(rnn, spec.width + gap_input) if block == "residual" else None
+        self.blocks = ResidualBlocks(self.rnn, spec.width + gap_input) if block == "residual" else None
 
     def make_readout(self, width: int, spec: Spec) -> nn.Module:
         """The last layer, which reads `width` numbers a step."""
@@ -99,7 +100,7 @@ class SequenceModel(nn.Module):
             output, after = self.blocks(self.rnn, x, state, batch.dt, batch.mask)
         if self.spec.readout == "all":
             read = output
-        elif self.blocks is None:
+        elif self.blocks is None and isinstance(self.rnn, RNN):
             # The final state, never output[-1]: no gradient of the whole sequence, and right wherever padding lies.
             read = self.rnn.split_state(after)[-1].h
         else:

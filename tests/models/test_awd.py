@@ -14,10 +14,10 @@ from timescales import LSTM, MTSLSTM
 from timescales.config import identity
 from timescales.config.schema import LoopSettings
 from timescales.errors import ConfigError
+from timescales.models.awd import AWDModel, LockedDropout
 from timescales.optim import NTASGD
 from timescales.tasks import AWD, Spec
 from timescales.training import build, loop
-from timescales.training.awd import AWDModel, LockedDropout
 from timescales.training.run import TrainingRun
 
 

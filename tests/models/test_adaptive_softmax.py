@@ -15,10 +15,10 @@ from timescales import GRU, LSTM, PLSTM
 from timescales.analysis import bins, cold_start, routing
 from timescales.config.schema import LoopSettings
 from timescales.errors import NotMadeFor
+from timescales.models.awd import AWDModel, run_with_resets
+from timescales.models.sequence import detached
 from timescales.tasks import AWD, Spec
 from timescales.training import loop
-from timescales.training.awd import AWDModel, run_with_resets
-from timescales.training.model import detached
 
 NO_DROPOUT = {"dropout_embedding": 0.0}
 

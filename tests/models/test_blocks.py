@@ -8,14 +8,15 @@ from configs import config
 from synthetic import sizes
 from torch.nn import functional as F
 
-from timescales import LSTM, MTSLSTM, PLSTM
-from timescales.config import folders, identity
+from timescales import LSTM, MTSLSTM, PLSTM, RNN
+from timescales.config import identity
 from timescales.errors import ConfigError
+from timescales.models.blocks import last_existing
+from timescales.models.sequence import SequenceModel
+from timescales.nn import registry
 from timescales.nn.stacked import LayerNorm
 from timescales.tasks.task import Batch, Spec
 from timescales.training import build
-from timescales.training.blocks import last_existing
-from timescales.training.model import SequenceModel
 
 S, B, I, H = 7, 3, 4, 5  # noqa: E741
 ALL = Spec("real", I, 2, "all", horizon=S)
@@ -42,7 +43,7 @@ def reference(model, batch, states):
     x = F.linear(batch.x, blocks.encoder.weight, blocks.encoder.bias)
     for cell, block, start in zip(model.rnn.layers, blocks.blocks, states, strict=True):
         normed = F.layer_norm(x, (H,), block.norm.weight, block.norm.bias)
-        output, _ = type(model.rnn).__mro__[1]([cell])(normed, [start], batch.dt, batch.mask)
+        output, _ = RNN([cell])(normed, [start], batch.dt, batch.mask)
         x = x + output
         norm, first, _, second = block.mlp
         inner = F.gelu(F.linear(F.layer_norm(x, (H,), norm.weight, norm.bias), first.weight, first.bias))
@@ -96,7 +97,7 @@ def test_the_last_step_that_exists():
     assert stacked.tolist() == [[[2.0], [5.0]], [[40.0], [10.0]]]
 
 
-@pytest.mark.parametrize("model_name", folders.choices("model"))
+@pytest.mark.parametrize("model_name", [model.name for model in registry.MODELS])
 def test_every_model_takes_a_block_and_the_gap(model_name):
     """Every parameter gets a gradient; the fused engine has the numbers of the eager one."""
     layers = 3 if model_name == "mts" else 2

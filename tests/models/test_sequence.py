@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from timescales import LSTM
+from timescales.models.sequence import SequenceModel
 from timescales.tasks.task import Batch, Spec
 from timescales.training import build
-from timescales.training.model import SequenceModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from timescales.models.sequence import Output, SequenceModel, State
 from timescales.nn import engine
 from timescales.nn.engine.arguments import first_state
 from timescales.nn.rnn import RNN
 from timescales.tasks.task import Batch, Spec
-from timescales.training.model import Output, SequenceModel, State
 
 
 class LockedDropout(nn.Module):

@@ -1,0 +1,80 @@
+"""Write timescales/__init__.pyi: the public names for editors and type checkers, which do not run the code.
+
+The names are those of the registry. Of a class whose constructor passes `**arguments` on, the stub has the signature
+that `inspect.signature` shows. --check compares and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import timescales  # noqa: E402
+from timescales.files import write_atomic  # noqa: E402
+from timescales.nn import inits  # noqa: E402
+
+PATH = ROOT / "timescales" / "__init__.pyi"
+HEAD = '''"""The public names, for editors and type checkers. Written by scripts/stub.py: `make stub`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from timescales.nn.inits import ForgetInit
+'''
+
+
+def text() -> str:
+    """The text of the stub."""
+    imports, classes = [], []
+    for name in sorted(set(timescales.__all__) - {"__version__"}):
+        found: Any = getattr(timescales, name)
+        module = found.__module__
+        if hasattr(getattr(found, "__init__", None), "__signature__"):
+            imports.append(f"from {module} import {name} as _{name}")
+            classes.append(described(found))
+        else:
+            imports.append(f"from {module} import {name} as {name}")
+    version = [f"__version__: str\n__all__ = {[*timescales.__all__]!r}".replace("'", '"')]
+    return "\n".join([HEAD + "\n".join(imports), "", *version, "", *classes])
+
+
+def described(kind: type) -> str:
+    """A class as the stub has it: its first line of documentation, and its constructor."""
+    signature = inspect.signature(kind)
+    named = [p.replace(annotation=Type(p.annotation)) for p in signature.parameters.values()]
+    arguments = str(signature.replace(parameters=named)).removeprefix("(")
+    first = (kind.__doc__ or "").strip().splitlines()[0]
+    name = kind.__name__
+    return f'class {name}(_{name}):\n    """{first}"""\n    def __init__(self, {arguments} -> None: ...\n'
+
+
+class Type:
+    """A type, as the stub spells it."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        shown = inspect.formatannotation(self.kind)
+        for long, short in ((inspect.formatannotation(inits.ForgetInit), "ForgetInit"), ("collections.abc.", "")):
+            shown = shown.replace(long, short)
+        return shown.replace("typing.", "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the file is not what it should be")
+    if not parser.parse_args().check:
+        write_atomic(PATH, text().encode())
+    elif PATH.read_text() != text():
+        sys.exit("timescales/__init__.pyi is not what the classes give: python scripts/stub.py writes it again")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""torch's own LSTM and GRU and the Transformer as models: masks, states, causality, tasks, and what they refuse."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from configs import config
+from synthetic import SMALL, sizes
+from torch import nn
+
+import timescales
+from timescales.config import folders, identity
+from timescales.config.schema import LoopSettings
+from timescales.errors import ConfigError
+from timescales.models import TorchGRU, TorchLSTM, Transformer
+from timescales.models.baselines import sinusoids
+from timescales.nn import registry
+from timescales.training import build, loop, memory
+from timescales.training.run import TrainingRun
+
+S, B, I, H = 9, 4, 3, 6  # noqa: E741
+TASKS, NAMES = folders.choices("task"), [model.name for model in registry.BASELINES]
+WORDS = ("ptb_word", "wt2", "wt103")
+KINDS = [TorchLSTM, TorchGRU, Transformer]
+
+
+def make(kind, *arguments, **named):
+    torch.manual_seed(0)
+    return kind(*(arguments or (I, H, 2)), **named).double().eval()
+
+
+def data(seed=1):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(S, B, I, generator=g, dtype=torch.float64)
+    mask = torch.rand(S, B, generator=g) < 0.6
+    mask[:, 2], mask[:, 3] = True, False  # one sequence whole, one without a step
+    return x, mask
+
+
+def test_the_lstm_is_torchs():
+    torch.manual_seed(0)
+    expected, (h, c) = nn.LSTM(I, H, 2)(data()[0].float())
+    torch.manual_seed(0)
+    output, state = TorchLSTM(I, H, 2)(data()[0].float())
+    assert torch.equal(output, expected)
+    assert torch.equal(state[0], h)
+    assert torch.equal(state[1], c)
+
+
+@pytest.mark.parametrize(("kind", "ours"), [(TorchLSTM, timescales.LSTM), (TorchGRU, timescales.GRU)])
+def test_masks_and_states_are_those_of_our_layers(kind, ours):
+    model = make(kind)
+    layer = ours.from_torch(model.module)
+    x, mask = data()
+    output, state = model(x, None, None, mask)
+    expected, expected_state = layer(x, mask=mask)
+    torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
+    again, after = model(x.flip(0), state, None, mask.flip(0))
+    expected, expected_after = layer(x.flip(0), expected_state, mask=mask.flip(0))
+    torch.testing.assert_close(again, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(after[0], expected_after[0] if kind is TorchLSTM else expected_after)
+
+
+def attention(x, weight, bias, heads):
+    """Causal attention of one sequence (S, H), written out."""
+    q, k, v = (x @ weight.T + bias).chunk(3, -1)
+    parts = []
+    for head in range(heads):
+        width = x.shape[1] // heads
+        own = slice(head * width, (head + 1) * width)
+        for t in range(len(x)):
+            score = (k[: t + 1, own] @ q[t, own] / math.sqrt(width)).softmax(0)
+            parts.append(score @ v[: t + 1, own])
+    return torch.stack(parts).view(heads, len(x), -1).transpose(0, 1).flatten(1)
+
+
+def test_the_transformer_is_what_its_docstring_says():
+    model = make(Transformer)
+    x, _ = data()
+    t = torch.arange(S, dtype=torch.float64).unsqueeze(1)
+    rate = torch.tensor([1e4 ** (-2 * k / H) for k in range(H // 2)], dtype=torch.float64)
+    position = torch.empty(S, H, dtype=torch.float64)
+    position[:, 0::2], position[:, 1::2] = (t * rate).sin(), (t * rate).cos()
+    torch.testing.assert_close(sinusoids(S, H).double(), position, rtol=1e-6, atol=1e-6)
+    y = model.encoder(x[:, 0]) + sinusoids(S, H).double()
+    for layer in model.blocks.layers:
+        own = layer.self_attn
+        y = y + own.out_proj(attention(layer.norm1(y), own.in_proj_weight, own.in_proj_bias, 2))
+        y = y + layer.linear2(nn.functional.gelu(layer.linear1(layer.norm2(y))))
+    torch.testing.assert_close(model(x)[0][:, 0], model.blocks.norm(y), rtol=1e-10, atol=1e-10)
+    assert model(x)[1] is None
+    assert not torch.equal(*(layer.linear1.weight for layer in model.blocks.layers))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_knows_no_later_one_and_no_missing_one(kind):
+    model, (x, mask) = make(kind), data()
+    x.requires_grad_()
+    output, _ = model(x, None, None, mask)
+    output[4].sum().backward()
+    assert not x.grad[5:].any()
+    assert not x.grad[~mask].any()
+    broken = torch.where(mask.unsqueeze(-1), x.detach(), torch.nan)
+    assert torch.equal(model(broken, None, None, mask)[0], output)
+    for b in range(3):  # what exists alone, without a mask
+        alone, _ = model(x[mask[:, b], b : b + 1])
+        torch.testing.assert_close(output[mask[:, b], b], alone[:, 0], rtol=1e-10, atol=1e-10)
+    assert torch.equal(output[1:, 0][~mask[1:, 0]], output[:-1, 0][~mask[1:, 0]])  # the last output that there was
+    assert not output[:, 3].any()
+
+
+def test_learned_positions_have_an_end():
+    model = make(Transformer, I, H, positions="learned", longest=S)
+    assert model.positions.shape == (S, H)
+    with pytest.raises(ValueError, match=f"a sequence of {S + 1} steps is longer than {S}: give longest={S + 1}"):
+        model(torch.zeros(S + 1, B, I, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        (lambda: TorchLSTM(I, [3, 4], 2), "hidden_size must be one whole number"),
+        (lambda: Transformer(I, 7, heads=2), "hidden_size 7 must be a multiple of heads 2"),
+        (lambda: Transformer(I, 7, heads=1), "need an even hidden_size"),
+        (lambda: Transformer(I, H, positions="rotary"), "sinusoidal or learned"),
+        (lambda: TorchGRU(I, H, dropout=1.0), "below 1"),
+    ],
+)
+def test_wrong_arguments(call, fix):
+    with pytest.raises(ValueError, match=fix):
+        call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_time_scales_are_absent(kind):
+    assert not hasattr(kind, "timescales")
+    with pytest.raises(ConfigError, match=f"{kind.__name__} is made of torch's own modules: it has no cells") as error:
+        make(kind).layers  # noqa: B018
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "setting", "fix"),
+    [
+        *((task, "seed=0", "are for layers of cells, not for torch_lstm: take another model") for task in WORDS),
+        ("copy", "engine=fused", "engine=fused is for layers of cells, not for model=torch_lstm: give engine=auto"),
+        ("copy", "model.block=residual", "residual is for layers of cells, not for model=torch_lstm: give block=plain"),
+    ],
+)
+def test_what_is_for_cells_is_refused_in_one_line(task, setting, fix, corpora):
+    more = ["task.allow_partial=true", "task.embedding=8"] if task in WORDS else []
+    plain = identity.resolved(config(f"task={task}", "model=torch_lstm", setting, *more, f"data_root={corpora}"))
+    with pytest.raises(ConfigError, match=fix) as error:
+        build.build(plain)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("task", [task for task in TASKS if task not in WORDS])
+def test_every_task_takes_two_steps(task, model, corpora):
+    small = ["model.hidden_size=8", "task.batch_size=2", *sizes(task, 8), *SMALL.get(task, [])]
+    plain = identity.resolved(config(f"task={task}", f"model={model}", f"data_root={corpora}", *small))
+    network, job, optimizer = build.build(plain)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    losses = []
+
+    def log(values, step):
+        losses.append(values["train/loss_nats"])
+
+    settings = dataclasses.replace(LoopSettings(**plain["loop"]), log_every=1)
+    run = TrainingRun(network, job, optimizer, log, settings, directory=None)
+    loop.fit_single(run, until=2)
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+    still = {name for name, p in network.named_parameters() if torch.equal(p, before[name])}
+    assert all("in_proj" in name or "self_attn" in name for name in still), still
+    assert memory.timescale_quantiles(network) == []
+
+
+@pytest.mark.parametrize("model", NAMES)
+def test_a_run_resumes_with_its_state(train, tmp_path, corpora, model):
+    """On a text in segments, whose state is carried: interrupted and continued, the curve is the same."""
+    small = ["task=ptb_char", "task.length=20", "task.batch_size=4", "task.allow_partial=true", "model.hidden_size=8"]
+    arguments = [*small, f"model={model}", f"data_root={corpora}", "logger=csv", "loop.eval_every=2", "device=cpu"]
+    assert train(*arguments, "loop.max_steps=6", f"run_dir={tmp_path}/whole").status == 0
+    assert train(*arguments, "loop.max_steps=4", f"run_dir={tmp_path}/part").status == 0
+    done = train(f"extend={tmp_path}/part", f"data_root={corpora}", "loop.max_steps=6", f"run_dir={tmp_path}/more")
+    assert done.status == 0, done
+    whole, more = (json.loads((tmp_path / name / "record.json").read_text()) for name in ("whole", "more"))
+    assert whole["timescales"] == {"start": [], "end": []}
+    assert more["curve"][-1]["valid/loss"] == whole["curve"][-1]["valid/loss"]

@@ -1,0 +1,88 @@
+"""The independently recurrent network: each unit reads its own output alone, by one weight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from timescales.nn.cells.cell import Cell
+from timescales.nn.inits import is_number, timescale_of_gate
+from timescales.nn.rnn import CellRNN
+
+
+class IndRNNCell(Cell):
+    """IndRNN: a plain RNN whose recurrent matrix is diagonal: one weight u for each unit, and no gates.
+
+        h' = relu(gx + u h)         or tanh
+
+    gx = weight_ih x + bias. Units meet in the next layer.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        activation: "relu" (default) or "tanh".
+        u_init: (low, high), the interval of the initial u. Default: (0, 1).
+
+    Init: weight_ih and bias U(-1/sqrt(H), 1/sqrt(H)); u uniform on `u_init`.
+    Time scales: in one step a unit keeps |u| of its output, times the slope of the activation: 1 or 0 for ReLU, so that
+    a unit that is off forgets at once. `forget` is this product, and T_1/e, from it, is exact.
+    Source: Li, Li, Cook, Zhu & Gao 2018 (arXiv 1803.04831).
+    Differs: the paper keeps |u| below a bound near 1 that depends on the length of the sequences, and draws u for long
+    memory near it; here u is free, and u_init gives the interval. Its batch norm between the layers is not here;
+    model.block=residual has a layer norm there. dt is ignored.
+    """
+
+    gates = ("new",)
+    recurrent = False
+    u: nn.Parameter
+
+    class State(NamedTuple):
+        h: Tensor
+
+    class Act(NamedTuple):
+        forget: Tensor
+        new: Tensor
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *, activation: str = "relu", u_init: Sequence[float] = (0.0, 1.0)
+    ) -> None:
+        super().__init__(input_size, hidden_size)
+        if activation not in ("relu", "tanh"):
+            raise ValueError(f"activation must be relu or tanh, not {activation!r}")
+        interval = tuple(u_init) if isinstance(u_init, Sequence) else ()
+        if len(interval) != 2 or not all(map(is_number, interval)) or interval[0] > interval[1]:
+            raise ValueError(f"u_init must be two numbers low <= high, not {u_init!r}")
+        self.activation = activation
+        self.u = nn.Parameter(torch.empty(hidden_size, dtype=self.weight_ih.dtype).uniform_(*interval))
+
+    def act(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> Act:
+        """What the unit keeps of its output, |u| times the slope of the activation, and the new output; (..., H)."""
+        u = self.per_unit(self.u, gx)
+        z = gx + u * state.h
+        if self.activation == "relu":
+            return self.Act(torch.where(z > 0.0, u.abs(), 0.0), z.relu())
+        new = z.tanh()
+        return self.Act(u.abs() * (1.0 - new * new), new)
+
+    def step(self, gx: Tensor, gh: None, state: State, dt: Tensor | float = 1.0) -> State:
+        return self.State(self.act(gx, gh, state, dt).new)
+
+    def timescales(self) -> Tensor:
+        """-1 / ln |u|, (H,), of a unit whose activation has the slope 1; infinite where |u| is 1 or more."""
+        return timescale_of_gate(self.u.abs().clamp(max=1.0))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"
+
+
+class IndRNN(CellRNN):
+    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
+
+    Call: as `GRU`; dt is ignored.
+    Forgets: exponentially, at a rate that is learned and does not depend on the input; at once where a ReLU is off.
+    Source: Li et al. 2018.
+    """
+
+    cell_class = IndRNNCell

@@ -1,0 +1,69 @@
+"""The models, one line each: `MODELS` are made of cells, `BASELINES` are not.
+
+What names all of them reads it here: exports, pages, pictures, tables of sizes, tests. It imports nothing, so that
+names and colours are known without torch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Families. FIVE are compared in the papers; SCAN cells have gates that read the input alone; OTHER have no matrix of
+# recurrent weights either, but one that is computed, or attention. BASELINE models are torch's own modules.
+FIVE, GATED, SCAN, OTHER, BASELINE = "five", "gated", "scan", "other", "baseline"
+
+
+class Model(NamedTuple):
+    """A model.
+
+    name: `model=NAME` of the command line, conf/model/NAME.yaml, and docs/models/NAME.md.
+    layer: its class, in nn/cells/NAME.py; a baseline's in models/baselines.py.
+    cells: the classes with its equations, in the same file or, if that is another model's, in that one's.
+    colour: in pictures.
+    family: see above.
+    """
+
+    name: str
+    layer: str
+    cells: tuple[str, ...]
+    colour: str
+    family: str
+
+    @property
+    def module(self) -> str:
+        """The module that defines the layer."""
+        return "timescales.models.baselines" if self.family == BASELINE else f"timescales.nn.cells.{self.name}"
+
+
+MODELS = (
+    Model("lstm", "LSTM", ("LSTMCell",), "#666666", FIVE),
+    Model("chrono", "ChronoLSTM", ("LSTMCell",), "#2471a3", FIVE),
+    Model("ur", "URLSTM", ("URLSTMCell",), "#8e44ad", FIVE),
+    Model("mts", "MTSLSTM", ("LSTMCell",), "#1e8449", FIVE),
+    Model("plstm", "PLSTM", ("PLSTMCell",), "#c0392b", FIVE),
+    Model("gated", "GatedRNN", ("GatedLSTMCell", "GatedGRUCell"), "#8e44ad", GATED),
+    Model("gru", "GRU", ("GRUCell",), "#a0522d", GATED),
+    Model("pgru", "PGRU", ("PGRUCell",), "#e67e22", GATED),
+    Model("janet", "JANET", ("JANETCell",), "#16a085", GATED),
+    Model("elstm", "ELSTM", ("ELSTMCell",), "#b7950b", GATED),
+    Model("leaky", "LeakyRNN", ("LeakyRNNCell",), "#117a65", GATED),
+    Model("mingru", "MinGRU", ("MinGRUCell",), "#6e2c00", SCAN),
+    Model("minlstm", "MinLSTM", ("MinLSTMCell",), "#1a5276", SCAN),
+    Model("plscan", "PLScan", ("PLScanCell",), "#ec7063", SCAN),
+    Model("lru", "LRU", ("LRUCell",), "#00b8d4", SCAN),
+    Model("indrnn", "IndRNN", ("IndRNNCell",), "#5d8aa8", SCAN),
+    Model("exprnn", "ExpRNN", ("ExpRNNCell",), "#7f8c8d", OTHER),
+    Model("rmc", "RMC", ("RMCCell",), "#2c3e8f", OTHER),
+)
+BASELINES = (
+    Model("torch_lstm", "TorchLSTM", (), "#212f3c", BASELINE),
+    Model("torch_gru", "TorchGRU", (), "#935116", BASELINE),
+    Model("transformer", "Transformer", (), "#2e86c1", BASELINE),
+)
+BY_NAME = {model.name: model for model in (*MODELS, *BASELINES)}
+
+
+def modules() -> dict[str, str]:
+    """The module of each layer and each cell, by the name of the class."""
+    layers = {model.layer: model.module for model in MODELS}
+    return layers | {cell: model.module for model in reversed(MODELS) for cell in model.cells}

@@ -1,0 +1,49 @@
+"""The signature of a constructor that passes `**arguments` on.
+
+So each argument, its type and its default are written once, where it is used, and `inspect.signature`, `help` and
+notebooks show all of them. For editors and type checkers, which do not run the code, timescales/__init__.pyi has the
+same (scripts/stub.py writes it).
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Collection
+from typing import Any
+
+VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def complete(constructor: Any, *takers: Callable[..., Any], without: Collection[str] = ()) -> None:
+    """Give a constructor that has `**arguments` the parameters of those that take them; any other is left alone.
+
+    What several have counts as the first has it, the constructor before all. without: names that are left out.
+    """
+    own = parameters(constructor)
+    passed_on = own.get("arguments")
+    if passed_on is None or passed_on.kind is not inspect.Parameter.VAR_KEYWORD:
+        return
+    found = dict(own)
+    for taker in takers:
+        found |= {name: parameter for name, parameter in parameters(taker).items() if name not in found}
+    kept = [p for name, p in found.items() if p.kind not in VARIABLE and name not in without]
+    constructor.__signature__ = inspect.Signature(sorted(kept, key=lambda p: p.kind))
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function or a class by name, their types as objects where these can be found."""
+    try:
+        return dict(inspect.signature(function, eval_str=True).parameters)
+    except NameError:  # a type that is imported for type checkers alone
+        return dict(inspect.signature(function).parameters)
+
+
+def copy(function: Any) -> Any:
+    """The same function as another object, whose signature is its own."""
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    made.__annotations__ = function.__annotations__
+    return made
