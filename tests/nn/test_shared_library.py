@@ -79,7 +79,7 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
 
 @pytest.mark.parametrize(
     ("compiler", "reason"),
-    [pytest.param("no-such-compiler", "not on the path", marks=pytest.mark.full), ("false", "failed")],
+    [("no-such-compiler", "not on the path"), pytest.param("false", "failed", marks=pytest.mark.full)],
 )
 def test_without_a_compiler(tmp_path, compiler, reason):
     """Eager, with one line that says why."""
