@@ -1,6 +1,5 @@
 """Imports only go down: nothing imports from a layer above or beside its own, and nothing imports in a circle."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,12 +11,17 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import imports  # noqa: E402
 
 
-def test_imports_only_go_down():
-    assert imports.upward(imports.imports()) == []
+@pytest.fixture(scope="module")
+def graph():
+    return imports.imports()
 
 
-def test_nothing_imports_in_a_circle():
-    assert imports.circles(imports.imports()) == []
+def test_imports_only_go_down(graph):
+    assert imports.upward(graph) == []
+
+
+def test_nothing_imports_in_a_circle(graph):
+    assert imports.circles(graph) == []
 
 
 @pytest.mark.parametrize(
@@ -40,11 +44,9 @@ def test_the_test_sees_what_is_wrong(tmp_path, files, wrong, ring):
     assert (len(imports.upward(graph)), len(imports.circles(graph))) == (wrong, ring)
 
 
-def test_the_picture_in_architecture_md(tmp_path):
-    command = [sys.executable, ROOT / "scripts" / "imports.py", "--png", tmp_path / "imports.png"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_picture_in_architecture_md(tmp_path, script):
+    said = script("imports", "--png", tmp_path / "imports.png")
     assert (tmp_path / "imports.png").stat().st_size > 10_000
-    assert "circles           0" in done.stdout
+    assert "circles           0" in said
     assert "docs/img/imports.png" in (ROOT / "ARCHITECTURE.md").read_text()
     assert (ROOT / "docs" / "img" / "imports.png").is_file()

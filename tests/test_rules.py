@@ -4,6 +4,7 @@ Which package may import which is in test_layers.py.
 """
 
 import ast
+import functools
 import importlib
 import re
 import subprocess
@@ -23,9 +24,15 @@ def is_type_checking(node):
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(path, at_top=False):
     """Names of the modules that a file imports, in full; at_top: only those it imports when it is imported itself."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     later = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or is_type_checking(node)]
     inside = {node for block in later for node in ast.walk(block) if node is not block}
     names = set()
@@ -200,7 +207,7 @@ DESCRIBED |= {"extra_repr", "batch", "loss", "metrics", "chance", "optimum", "co
 def test_public_functions_have_docstrings():
     bare = []
     for path in MODULES:
-        module = ast.parse(path.read_text())
+        module = parsed(path)
         inner = [n for c in module.body if isinstance(c, ast.ClassDef) and c.name[0] != "_" for n in c.body]
         for node in [*module.body, *inner]:
             public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
@@ -233,7 +240,10 @@ SHOWN = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for
 @pytest.mark.parametrize("page", SHOWN)
 def test_shown_commands_are_real(page):
     """Every make target exists, every train.py command composes, every script is there."""
-    from timescales.config import command_line, compose
+    from configs import composer
+
+    from timescales import paths
+    from timescales.config import command_line
     from timescales.config.run import run_of
     from timescales.experiment import plan
     from timescales.papers import load
@@ -254,12 +264,12 @@ def test_shown_commands_are_real(page):
             # Of several values the first; of a range, such as interval(1,2), only the key.
             arguments = [w.strip("'").partition("=")[0] + "=1" if "(" in w else first_of(w) for w in given]
             asked = command_line.read(["-m", *(a for a in arguments if not a.startswith(("hydra.", "hydra/")))])
-            with compose.composing() as composer:
-                if asked.kind == "table":
-                    narrow = [override for override in asked.of_runs if command_line.narrows(override)]
-                    assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), composer, narrow)
-                else:
-                    run_of(composer(asked.of_runs))
+            made = composer(paths.conf(), ())
+            if asked.kind == "table":
+                narrow = [override for override in asked.of_runs if command_line.narrows(override)]
+                assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), made, narrow)
+            else:
+                run_of(made(asked.of_runs))
         elif words[0].endswith("python"):
             assert words[1] == "-m" or (ROOT / words[1]).is_file(), command
 

@@ -30,7 +30,7 @@ def test_every_analysis_gives_a_result_or_one_line(tmp_path, model, block):
     if model in BASELINES and block == "residual":
         pytest.skip("no cells for blocks")
     sizes = ["model.memories=2", "model.heads=2"] if model == "rmc" else []
-    cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}"))
+    cfg = identity.resolved(config(f"model={model}", *SMALL, *sizes, f"model.block={block}", "engine=eager"))
     trained, task, _ = build.build(cfg)
     record = Record(id="a", status="finished", config=cfg, steps=4)
     run = Trained(tmp_path, record, trained.eval(), copy.deepcopy(trained), task)

@@ -68,6 +68,14 @@ def test_curves_of_a_finished_and_an_interrupted_run_side_by_side(train, tmp_pat
     assert study.write(found, tmp_path, "learning_curves")[1].is_file()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def tables_are_read_once():
+    """What papers print of a run stands in any table."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(load_table, "table", functools.cache(load_table.table))
+        yield
+
+
 def test_curves_need_no_weights(train, analyse, tmp_path):
     """Records alone will do, as they lie in results/, and a run before its first checkpoint."""
     runs = [tmp_path / name for name in ("lstm", "plstm")]
@@ -112,10 +120,9 @@ def test_committed_curves_are_those_of_the_archived_runs(folder, runs, tmp_path)
 
 @pytest.fixture(scope="module")
 def composer():
-    """One for all configurations: each table is read once, each model of it composed once."""
+    """One for all configurations: each model of a table is composed once."""
     with compose.composing() as composer, pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(compose, "composing", lambda: contextlib.nullcontext(composer))
-        monkeypatch.setattr(load_table, "table", functools.cache(load_table.table))
         yield composer
 
 

@@ -3,13 +3,13 @@
 import functools
 import math
 
+import configs
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from everyday import product
 from synthetic import SMALL, sizes
 from trainings import fit, quiet
 
-from timescales import paths
 from timescales.config import folders, identity, schema
 from timescales.nn import engine, registry
 from timescales.runs.record import Record
@@ -23,9 +23,7 @@ SHAPES = [(0, 3, 3), (1, 3, 3), (4, 1, 3), (4, 3, 1), (1, 1, 1), (4, 0, 3)]
 
 
 def config(*overrides):
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        return identity.resolved(compose("config", ["device=cpu", "logger=none", "run_dir=unused", *overrides]))
+    return identity.resolved(configs.config("run_dir=unused", *overrides))
 
 
 @functools.cache
@@ -135,8 +133,7 @@ def same(a, b):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("model", "task"), product(MODELS, TASKS, [("rmc", "scifar")]))
 def test_the_same_seed_twice_is_bitwise_equal(task, model, corpora, tmp_path):
     """Every model on every task, by the engine that auto picks; what was drawn in between does not matter."""
     first, kept = trained(task, model, "auto", corpora, tmp_path / "a")

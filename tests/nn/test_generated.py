@@ -431,13 +431,27 @@ def test_a_pruned_cell_is_traced_once(monkeypatch):
     assert len(traced) == 1
 
 
+class Annealed(cells.GRUCell):
+    temperature = 1.0
+
+    def step(self, gx, gh, state, dt=1.0):
+        return self.State(super().step(gx * self.temperature, gh, state, dt).h)
+
+
+@pytest.mark.parametrize("timed", [(False,), (True,), (True, False)])
+def test_twelve_versions_of_a_cell_are_kept(timed):
+    """With dt and without it, which this step does not read."""
+    cell = Annealed(INPUTS, H)
+    kinds = []
+    for k in range(13):
+        cell.temperature = 1.0 + k / 8
+        kinds += [type(equations.known(cell, way)) for way in timed]
+    assert kinds == [equations.Equations] * 12 * len(timed) + [str] * len(timed)
+    cell.temperature = 1.0
+    assert isinstance(equations.known(cell, timed[0]), equations.Equations)
+
+
 def test_a_number_that_always_changes_ends_on_the_eager_engine(monkeypatch):
-    class Annealed(cells.GRUCell):
-        temperature = 1.0
-
-        def step(self, gx, gh, state, dt=1.0):
-            return self.State(super().step(gx * self.temperature, gh, state, dt).h)
-
     monkeypatch.setattr(equations, "MOST", 2)
     cell, x = Annealed(INPUTS, H), torch.zeros(S, B, INPUTS)
     for temperature in (1.0, 1.5):

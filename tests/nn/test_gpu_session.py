@@ -177,13 +177,35 @@ def test_a_wrong_engine_is_run_again_so_that_its_kernel_is_named(out, monkeypatc
 
     monkeypatch.setattr(gpu, "call", call)
     monkeypatch.setattr(gpu.shutil, "which", lambda name: f"/usr/bin/{name}")
-    gpu.engine(gpu.Job(out, {}, "cuda", 40.0))
+    gpu.engine(gpu.Job(out, {}, "cuda", 100.0))
     assert [blocking for blocking, *_ in calls] == [None, "1", None]
     assert [command[0] for _, *command in calls] == [sys.executable, sys.executable, "compute-sanitizer"]
     assert calls[2][2:4] == ("--steps", "4")
     assert "illegal memory access" in out.results["engine"]["output"]
     assert "illegal memory access" in out.results["engine"]["sanitizer"]
     assert out.results["engine"]["status"] == 1
+
+
+@pytest.mark.parametrize(("answers", "given"), [(True, [40, 30, 45]), (False, [40, 10])])
+def test_a_wrong_engine_does_not_take_longer_than_its_limit(out, monkeypatch, answers, given):
+    """A command that hangs has its time, and twenty seconds to stop; one that answers fails after half of its time."""
+    import gpu
+    import gpu_place
+
+    clock, seen = [1000.0], []
+
+    def call(command, env, seconds, *_, **more):
+        seen.append(seconds)
+        clock[0] += seconds / 2 if answers else seconds + gpu_place.STOPPING
+        return gpu_place.Result(1 if answers else None, seconds, "wrong")
+
+    monkeypatch.setattr(gpu, "call", call)
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: f"/usr/bin/{name}")
+    limit = gpu.STAGES["engine"].limit
+    gpu.engine(gpu.Job(out, {}, "cuda", limit))
+    assert seen == given
+    assert clock[0] - 1000 <= limit
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def test_a_triton_that_cannot_be_imported(tmp_path, monkeypatch, broken, reason)
     assert kernels.unavailable == reason
 
 
-FEW = ("lstm", "plstm_authors", "gru", "elstm_separate", "gated_gru_om_4", "lru", "odd", "adversarial")
+FEW = ("plstm_authors", "gru", "gated_gru_om_4", "odd", "adversarial")
 
 
 @pytest.mark.parametrize("name", ["zoneout", *only(FEW, cell_models.KERNELS)])

@@ -77,7 +77,10 @@ def test_a_library_is_of_its_source_flags_compiler_and_processor(tmp_path, monke
     assert [names.index(name) for name in names] == [0, 0, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("compiler", "reason"), [("no-such-compiler", "not on the path"), ("false", "failed")])
+@pytest.mark.parametrize(
+    ("compiler", "reason"),
+    [("no-such-compiler", "not on the path"), pytest.param("false", "failed", marks=pytest.mark.full)],
+)
 def test_without_a_compiler(tmp_path, compiler, reason):
     """Eager, with one line that says why."""
     process = python(tmp_path, CXX=compiler)

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from everyday import only
 from rnn_cases import KINDS, B, H, I, S, build, close, close_state, layered, random_input, with_fields
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -129,22 +130,7 @@ def test_a_state_is_known_to_torchs_tools(hidden):
     assert repr(state).startswith("RNNState(h=")
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "PLSTM"])
-def test_an_exported_program_keeps_the_state(kind):
-    rnn = build(kind, I, H, 2)
-    x, y = random_input()[0], random_input(seed=2)[0]
-    _, state = rnn(x)
-    state = tree_map(torch.Tensor.detach, state)
-    file = io.BytesIO()
-    torch.export.save(torch.export.export(rnn, (x, state)), file)
-    file.seek(0)
-    output, after = torch.export.load(file).module()(y, state)
-    expected, end = rnn(y, state)
-    close(output, expected)
-    close_state(after, end)
-
-
-@pytest.mark.parametrize("kind", ["LSTM", "PLSTM"])
+@pytest.mark.parametrize("kind", only(["PLSTM"], ["LSTM", "PLSTM"]))  # it has more fields
 def test_a_compiled_layer_returns_the_state(kind):
     rnn = build(kind, I, H, 2, engine="eager")
     x, _ = random_input()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +16,7 @@ import torch
 
 import timescales
 from timescales.nn.engine import equations
+from timescales.nn.engine.cpu import workspace
 from timescales.nn.engine.cpu.workspace import Workspace
 from timescales.nn.engine.gpu import graph
 
@@ -42,8 +45,51 @@ def sizes():
     return sorted(len(memory) for memory, _ in Workspace._unused)
 
 
+def die_at_each_line():
+    """Create two workspaces and release them, again and again; another one dies at the next line each time."""
+    dying, lines, seen, at = [], set(), 0, 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        if frame.f_code.co_filename != workspace.__file__:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == at:
+                lines.add(frame.f_lineno)
+                dying.clear()
+        return trace
+
+    while seen >= at:
+        seen, at = 0, at + 1
+        dying.append(Workspace(3000))
+        sys.settrace(trace)
+        first, second = Workspace(4000), Workspace(5000)
+        different = first.address != second.address
+        first.release()
+        second.release()
+        sys.settrace(None)
+        assert different
+        assert len(sizes()) <= Workspace.KEPT
+    assert len(lines) >= 15
+
+
+def test_a_workspace_may_die_at_any_line_of_another():
+    """The garbage collector calls `Workspace.__del__` also inside `__init__` and `release`; a lock would wait."""
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)
+            die_at_each_line()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.full
 def test_the_garbage_collector_may_run_at_any_moment():
-    """It calls `Workspace.__del__` also inside `Workspace.__init__`; with a lock this stopped for ever."""
     done = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "done\n"
 

@@ -1,17 +1,20 @@
 """Every conf/table/*.yaml: its runs exist, its cells are filled, its claims can be judged, shared runs are shared."""
 
+import functools
 import json
 from pathlib import Path
 
 import pytest
+from configs import config
 from made_up import made_row
 from omegaconf import OmegaConf
 
-from timescales import analysis
+from timescales import analysis, paths
 from timescales.config import compose, folders
 from timescales.config.run import run_of
 from timescales.papers import cells, claims, load
-from timescales.papers.table import column, columns, expand, group
+from timescales.papers.table import SIZES, column, columns, expand, group
+from timescales.runs import store
 
 FOLDER = Path(__file__).resolve().parents[2] / "conf" / "table"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -21,23 +24,44 @@ SMALL = [name for name in NAMES if TABLES[name].tiny]
 
 
 @pytest.fixture(scope="module")
-def identities():
-    """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
-    known = {name: folders.choices(name) for name in ("task", "model", "optimizer")}
-    found = {}
-
+def id_of():
+    """id_of(table, axes): of a run of a table; each is composed once."""
     with compose.composing() as composer:
 
-        def identities(name, profile=None):
-            if (name, profile) not in found:
-                ids = found[name, profile] = {}
-                for axes in expand(TABLES[name], profile):
-                    exists = all(axes.get(key, known[key][0]) in known[key] for key in known)
-                    if exists and (key := group(axes)) not in ids:
-                        ids[key] = run_of(composer(load.request(TABLES[name], axes))).id
-            return found[name, profile]
+        @functools.cache
+        def of_text(name, text):
+            return run_of(composer(load.request(TABLES[name], json.loads(text)))).id
 
-        yield identities
+        yield lambda name, axes: of_text(name, text_of(axes))
+
+
+@pytest.fixture(scope="module")
+def identities(id_of):
+    """identities(table, profile): the ids of its runs by their axes, of one seed only, that exist in this tree."""
+    known = {name: folders.choices(name) for name in ("task", "model", "optimizer")}
+
+    @functools.cache
+    def identities(name, profile=None):
+        ids = {}
+        for axes in expand(TABLES[name], profile):
+            exists = all(axes.get(key, known[key][0]) in known[key] for key in known)
+            if exists and (key := group(axes)) not in ids:
+                ids[key] = id_of(name, axes)
+        return ids
+
+    return identities
+
+
+def text_of(axes):
+    return json.dumps(axes, sort_keys=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_still_asks_for_every_run_that_is_committed_with_it(name, id_of):
+    """What is composed today has the id under which it was committed."""
+    asked = {(size, text_of(axes)): axes for size, profile in SIZES.items() for axes in expand(TABLES[name], profile)}
+    for row in store.read_rows(paths.RESULTS / name / "runs.csv"):
+        assert id_of(name, asked[row.profile, text_of(row.axes)]) == row.id
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -129,8 +153,7 @@ def test_shared_runs_are_the_same_runs(part, whole, identities):
 
 def test_a_table_shares_runs_with_the_command_line(identities):
     """The tables' copy runs are those of `train.py task=copy task.T=200 model=plstm`, without any other setting."""
-    with compose.composing() as composer:
-        alone = run_of(composer(["model=plstm", "task=copy", "task.T=200"])).id
+    alone = run_of(config("model=plstm", "task=copy", "task.T=200")).id
     assert alone == "13403dd51704"
     assert alone in identities("chien_copy").values()
 

@@ -1,5 +1,6 @@
 """Error rates of verdicts: how often each word comes out where the truth is known."""
 
+import functools
 import re
 from dataclasses import replace
 from math import comb
@@ -32,9 +33,17 @@ def script(monkeypatch):
     return error_rates
 
 
+@functools.cache
+def cases(script):
+    """By their keys."""
+    found = list(script.cases())
+    by_key = {case.key: case for case in found}
+    assert len(by_key) == len(found)
+    return by_key
+
+
 def case_of(script, shape, truth, n):
-    (case,) = (case for case in script.cases() if case.key == (shape, truth, n))
-    return case
+    return cases(script)[shape, truth, n]
 
 
 def share(tally, word, truth="as printed"):
@@ -127,7 +136,7 @@ def test_the_committed_numbers_are_those_of_the_script(script):
     (committed,) = pages.pick(found["claims"], *case.key)
     (again,) = script.lines_of(case, script.judge(case, committed["claims"]).claims, ["sign", "claim"], "claims")
     assert {key: value for key, value in committed.items() if value != 0} == again
-    assert {case.key for case in script.cases()} == {tuple(line[key] for key in pages.CASE) for line in found["tables"]}
+    assert set(cases(script)) == {tuple(line[key] for key in pages.CASE) for line in found["tables"]}
     assert pages.page(found) == (COMMITTED / "README.md").read_text()
 
 

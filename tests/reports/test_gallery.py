@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def reports():
-    """With the rows that are committed with each table. That its runs have their ids papers/test_ids.py shows."""
+    """With the rows that are committed with each table. papers/test_tables_yaml.py shows that runs have their ids."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(gather, "planned_runs", planned_by_axes)
         return [report.make(name, None, paths.RESULTS) for name in folders.choices("table")]

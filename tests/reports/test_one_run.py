@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from configs import composer
 from quick import QUICK
 
 from timescales import commands, paths
@@ -40,8 +41,7 @@ def again(told):
 
 
 def id_of(overrides):
-    with compose.composing() as composer:
-        return identity.identity(identity.resolved(composer(overrides)))
+    return identity.identity(identity.resolved(composer(paths.conf(), ())(overrides)))
 
 
 def test_a_fresh_run_and_its_command(train, status, tmp_path):

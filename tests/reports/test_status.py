@@ -19,17 +19,16 @@ from timescales.runs import cost, provenance, store
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_status_counts_what_is_committed():
+@pytest.fixture
+def said(script, monkeypatch, tmp_path):
+    """The lines of `scripts/status.py ...`, called in a folder without runs."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: script("status", *words).splitlines()
+
+
+def test_status_counts_what_is_committed(said):
     """In a folder without runs the committed ones are seen, however many, and what is missing has its price."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "status.py"), "chien_table3"],
-        cwd=ROOT / "tests",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    head, paper, _ = done.stdout.splitlines()[:3]
+    head, paper, _ = said("chien_table3")[:3]
     assert head.split()[:7] == ["table", "profile", "done", "committed", "missing", "begun", "stale"]
     assert paper.split()[:2] == ["chien_table3", "paper"]
     finished, committed, missing, begun, stale = map(int, paper.split()[2:7])
@@ -40,16 +39,8 @@ def test_status_counts_what_is_committed():
     assert bool(paper.split()[8:]) == (missing > 0)  # after the failed ones
 
 
-def test_status_knows_a_folder_of_ones_own(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "status.py"), "--config-dir", str(ROOT / "docs" / "tutorial")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [line.split()[:5] for line in done.stdout.splitlines()[1:3]]
+def test_status_knows_a_folder_of_ones_own(said):
+    lines = [line.split()[:5] for line in said("--config-dir", ROOT / "docs" / "tutorial")[1:3]]
     assert lines == [["decay_waves", "paper", "0", "0", "9"], ["decay_waves", "small", "0", "0", "4"]]
 
 
@@ -79,7 +70,7 @@ def test_status_adds_up_what_is_left(tmp_path, monkeypatch):
 
 
 def listed(*words):
-    """The lines of `scripts/status.py ... --list`, in a process that must not import torch."""
+    """The lines of `scripts/status.py ... --list`, in a process of its own that must not import torch."""
     script = str(ROOT / "scripts" / "status.py")
     code = f"""
 import runpy, sys
@@ -91,7 +82,7 @@ assert "torch" not in sys.modules
     return done.returncode, (done.stdout or done.stderr).splitlines()
 
 
-def test_the_runs_of_a_table_are_listed_without_torch():
+def test_the_runs_of_a_table_are_listed_without_torch(said):
     code, lines = listed("chien_table3", "model=plstm", "seed=0,1", "task.sampling=async", "task.time_input=true")
     assert code == 0, lines
     head, *body = (line.split() for line in lines)
@@ -103,24 +94,24 @@ def test_the_runs_of_a_table_are_listed_without_torch():
     assert {(run["model"], run["sampling"]) for run in runs} == {("plstm", "async")}
     assert {run["state"] for run in runs} <= {"committed", "stale", "missing"}
     assert all(run["directory"].startswith(f"frequency-plstm-s{run['seed']}-") for run in runs)
-    code, lines = listed("chien_table3", "--profile", "small")
-    assert listed("chien_table3", "--profile", "tiny") == (code, lines)  # the older word
-    assert (code, len(lines)) == (0, 1 + 6)
+    small = said("chien_table3", "--list", "--profile", "small")
+    assert said("chien_table3", "--list", "--profile", "tiny") == small  # the older word
+    assert len(small) == 1 + 6
 
 
-def test_a_list_is_of_one_table_that_there_is():
+def test_a_list_is_of_one_table_that_there_is(said):
     code, lines = listed("chien_tabel3")
     assert (code, len(lines)) == (1, 1)
     assert "did you mean chien_table3?" in lines[0]
-    assert "--list is for one table: give its name" in listed()[1][0]
-    assert "seed=[1: cannot be read" in listed("chien_table3", "seed=[1")[1][0]
+    assert "--list is for one table: give its name" in said("--list")[0]
+    assert "seed=[1: cannot be read" in said("chien_table3", "--list", "seed=[1")[0]
 
 
 @pytest.mark.parametrize("words", [["seed=0"], ["--profile", "tiny"], ["--config", "mine"]])
-def test_what_an_overview_does_not_read_is_an_error(words):
-    done = subprocess.run([sys.executable, "scripts/status.py", "gu_table2", *words], cwd=ROOT, capture_output=True)
-    assert (done.returncode > 0, done.stdout) == (True, b"")
-    assert words[0].split("=")[0] in done.stderr.decode()
+def test_what_an_overview_does_not_read_is_an_error(said, capsys, words):
+    lines = said("gu_table2", *words)
+    assert words[0].split("=")[0] in "".join(lines)
+    assert "done" not in lines[0]  # the head of the overview
 
 
 def test_the_price_of_what_is_open(tmp_path):

@@ -4,6 +4,7 @@
     @pytest.mark.covering("task,model", "n")           # every pair of task and model, and every n
     @pytest.mark.covering("use,layer.column")          # every pair of a use and the `column` of a layer
     @pytest.mark.parametrize("name", only(FEW, ALL))   # the cases of these few values
+    @pytest.mark.parametrize("a,b", product(A, B, DEAR))     # all pairs, but none of these few
     @pytest.mark.full                                  # no case
 
 The other cases get the marker `full`: `make test` leaves them out, `make test-all` and pytest by itself run them.
@@ -11,6 +12,7 @@ The other cases get the marker `full`: `make test` leaves them out, `make test-a
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,6 +25,13 @@ def only(few: Iterable[object], values: Iterable[object]) -> list[Any]:
     """The values of a parameter; those that are not among the few are marked `full`."""
     chosen = set(few)
     return [value if value in chosen else pytest.param(value, marks=pytest.mark.full) for value in values]
+
+
+def product(first: Iterable[object], second: Iterable[object], dear: Iterable[tuple[object, object]]) -> list[Any]:
+    """All pairs of two parameters' values; those that are dear are marked `full`, so that `covering` takes others."""
+    left = set(dear)
+    pairs = itertools.product(first, second)
+    return [pytest.param(*pair, marks=[pytest.mark.full] * (pair in left)) for pair in pairs]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

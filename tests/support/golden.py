@@ -18,10 +18,9 @@ sys.path.insert(0, str(ROOT))
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from hydra import compose, initialize_config_dir  # noqa: E402
+from configs import config  # noqa: E402
 from synthetic import SMALL, sizes, stand_alone, write_corpora  # noqa: E402
 
-from timescales import paths  # noqa: E402
 from timescales.config import folders, identity  # noqa: E402
 from timescales.models.sequence import detached  # noqa: E402
 from timescales.training import build, optimizers  # noqa: E402
@@ -44,10 +43,7 @@ def curve(task: str, model: str, data_root: str) -> list[float]:
     """The training losses of 20 steps of a small model, computed by the eager engine in float64."""
     small = ["model.hidden_size=6", "task.batch_size=8", *sizes(task, 160, 8, 8), *SMALL.get(task, [])]
     small += MEASURED_AT.get(f"{task}/{model}", [])
-    identity.register()
-    with initialize_config_dir(str(paths.conf()), version_base="1.3"):
-        choices = [f"task={task}", f"model={model}"]
-        cfg = compose("config", [*choices, *small, f"data_root={data_root}", "device=cpu", "run_dir=unused"])
+    cfg = config(f"task={task}", f"model={model}", *small, f"data_root={data_root}", "run_dir=unused")
     network, job, optimizer = build.build(identity.resolved(cfg))
     network.double()
     losses, state = [], None

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 import torch
+from configs import config
 from synthetic import sizes
 
 from timescales import PLSTM
 from timescales.config import identity, schema
-from timescales.config.compose import composing
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Copy
 from timescales.training import build, loop, seeds
@@ -58,10 +58,9 @@ def same_weights(a, b):
 
 def parts(overrides, seed, corpora="nowhere", double=True):
     """Model, task, optimizer and settings of one run; float64, where eager is the only engine."""
-    with composing() as composer:
-        config = identity.resolved(composer([*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"]))
-    model, task, optimizer = build.build(config)
-    return model.double() if double else model, task, optimizer, schema.LoopSettings(**config["loop"])
+    plain = identity.resolved(config(*TINY, *overrides, f"seed={seed}", f"data_root={corpora}"))
+    model, task, optimizer = build.build(plain)
+    return model.double() if double else model, task, optimizer, schema.LoopSettings(**plain["loop"])
 
 
 class Job:

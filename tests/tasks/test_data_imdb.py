@@ -90,7 +90,7 @@ def test_another_spacy_makes_its_own_tokens(tmp_path, monkeypatch):
     words = types_of(None, lambda text: ["kept", *text.split()])
     assert words == sorted({"kept", *first})
     assert "spacy" not in provenance.provenance("cpu").versions
-    key = {"file": content_hash(path), "tokens": "spacy", "version": 3}
+    key = {"file": content_hash(path), "tokens": "spacy", "version": 4}
     assert cached("imdb", key, lambda: pytest.fail("older caches lie there"))["types"] == words
 
 

@@ -17,6 +17,7 @@ from packs import below, contents, pack, renamed, write
 
 from timescales.tasks.data import cifar, glove, imdb, mnist, text
 from timescales.tasks.data.cache import cached, content_hash, status_hash
+from timescales.tasks.data.corpus import MissingData
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -154,6 +155,8 @@ BESIDE = {
     "imdb.vocab": b"the",
     "train/pos/README.txt": b"left out",
     "train/urls_pos.txt": b"left out",
+    "train/pos/0_9 (1).txt": b"good film",  # duplicated by a file manager
+    "test/neg/1_2 (2).txt": b"left out",
 }
 IMDB_PLACES = {
     "tar": lambda root, files: pack(root / "aclImdb_v1.tar.gz", below("aclImdb", files)),
@@ -177,6 +180,12 @@ EXPECTED = {"train": [(0, "bad\nfilm"), (1, "good film")], "test": [(0, ""), (1,
 @pytest.mark.parametrize("how", IMDB_PLACES)
 def test_imdb_is_found_and_what_lies_beside_it_is_left_out(tmp_path, how):
     IMDB_PLACES[how](tmp_path, REVIEWS | BESIDE)
+    assert imdb.read(imdb.CORPUS.locate(tmp_path)) == EXPECTED
+
+
+def test_a_review_that_was_downloaded_twice_and_is_there_once_counts(tmp_path):
+    files = {name.replace("1_8.txt", "1_8 (1).txt"): content for name, content in REVIEWS.items()}
+    write(tmp_path / "imdb", files)
     assert imdb.read(imdb.CORPUS.locate(tmp_path)) == EXPECTED
 
 
@@ -334,7 +343,7 @@ def test_folders_that_are_called_otherwise_are_not_searched(tmp_path, monkeypatc
 
 
 def test_what_earlier_versions_kept_is_not_read(tmp_path, vectors):
-    """They kept words split at zero bytes, and counted vectors that they had not found."""
+    """They counted duplicated reviews, and vectors that they had not found."""
     write(tmp_path, {"glove.6B.100d.txt": vectors} | below("aclImdb", REVIEWS))
     texts.write_words(tmp_path / "ptb", texts.PTB)
     files = [content_hash(tmp_path / "ptb" / name) for name in texts.PTB]
@@ -342,7 +351,7 @@ def test_what_earlier_versions_kept_is_not_read(tmp_path, vectors):
     old = {
         "glove": {"file": content_hash(tmp_path / "glove.6B.100d.txt"), "words": "", "version": 1},
         "words": {"files": files, "version": 1},
-        "imdb": {"file": status_hash(tmp_path / "aclImdb", names), "tokens": "spacy", "version": 2},
+        "imdb": {"file": status_hash(tmp_path / "aclImdb", names), "tokens": "spacy", "version": 3},
     }
     with contextlib.suppress(metadata.PackageNotFoundError):
         old["imdb"]["spacy"] = metadata.version("spacy")
@@ -352,3 +361,48 @@ def test_what_earlier_versions_kept_is_not_read(tmp_path, vectors):
     assert text.words("ptb", tmp_path, allow_partial=True).sizes["train_size"] == 660
     assert imdb.load(tmp_path, allow_partial=True)[0] == ["bad", "film", "good"]
     assert glove.vectors(["film"], tmp_path, allow_partial=True).rows.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "place", "hint"),
+    [
+        (mnist.CORPUS, "mist/raw", r"if \S+/mist is MNIST, call it mnist"),
+        (imdb.CORPUS, "imbd", r"if \S+/imbd is IMDB, call it imdb"),
+        (imdb.CORPUS, "IMBD.zip", r"if \S+/IMBD\.zip is IMDB, call it imdb\.zip"),
+        (text.PTB, "pen-treebank/data", r"if \S+/pen-treebank is Penn Treebank, call it ptb"),
+        (text.WIKITEXT2, "wiki-text-2", r"if \S+/wiki-text-2 is WikiText-2, call it WikiText-2"),
+    ],
+)
+def test_a_folder_whose_name_is_nearly_right_is_pointed_at(tmp_path, idx, corpus, place, hint):
+    """And what it is told to be called is found."""
+    sets = {
+        "mnist": idx,
+        "imdb": REVIEWS,
+        "ptb": dict.fromkeys(texts.PTB, b""),
+        "wt2": dict.fromkeys(texts.WIKITEXT2, b""),
+    }
+    (pack if place.endswith(".zip") else write)(tmp_path / "root" / place, sets[corpus.name])
+    write(tmp_path / "root" / "mits", {"other": b""})  # without the files
+    with pytest.raises(MissingData, match=hint) as error:
+        corpus.locate(tmp_path / "root")
+    told = str(error.value).split("call it ")[1].split(")")[0]
+    top = place.split("/")[0]
+    (tmp_path / "root" / top).rename(tmp_path / "root" / told)
+    assert corpus.locate(tmp_path / "root").is_relative_to(tmp_path / "root" / told)
+
+
+def test_what_is_another_data_sets_is_not_pointed_at(tmp_path, idx):
+    write(tmp_path / "fashion-mnist", idx)
+    write(tmp_path / "wikitext-103", dict.fromkeys(texts.WIKITEXT2, b""))
+    for corpus in (mnist.CORPUS, text.WIKITEXT2):
+        with pytest.raises(MissingData) as error:
+            corpus.locate(tmp_path)
+        assert "call it" not in str(error.value)
+
+
+def test_a_root_that_is_not_there_is_said_with_the_one_beside_it(tmp_path, idx):
+    write(tmp_path / "datasets" / "mnist", idx)
+    with pytest.raises(MissingData, match=r"there is no such folder; did you mean datasets\?\)"):
+        mnist.CORPUS.locate(tmp_path / "datsets")
+    with pytest.raises(MissingData, match=r"there is no such folder\)"):
+        mnist.CORPUS.locate(tmp_path / "elsewhere" / "data")

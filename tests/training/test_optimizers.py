@@ -21,7 +21,7 @@ OPTIMIZERS = {
 REFUSED = {  # why: in torch's words
     "LBFGS": "closure",
     "SparseAdam": "dense gradients",
-    "Muon": "only supports 2D parameters",  # biases are vectors
+    "Muon": r"only supports 2D parameters whereas .* size: torch\.Size\(\[18\]\)",  # the biases of three gates
 }
 CASES = [
     (name, setting)
@@ -66,6 +66,13 @@ def test_an_assertion_of_an_optimizer_is_one_line():
     with pytest.raises(ConfigError, match=r"optimizer=adam: .*capturable=True") as raised:
         build.build_optimizer(config, "cpu", model_and_task()[0])
     assert "\n" not in str(raised.value)
+
+
+def test_an_optimizer_of_matrices_trains_a_model_of_matrices():
+    model = model_and_task()[0]
+    matrices = torch.nn.ParameterList(p for p in model.parameters() if p.dim() == 2)
+    optimizer = build.build_optimizer({"_target_": "torch.optim.Muon", "name": "muon", "lr": 0.01}, "cpu", matrices)
+    assert optimizer.param_groups[0]["params"] == list(matrices)
 
 
 class Drawing(torch.optim.SGD):

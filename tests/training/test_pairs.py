@@ -10,6 +10,7 @@ import math
 import pytest
 import torch
 from configs import config
+from everyday import product
 from synthetic import SMALL as SYNTHETIC
 from synthetic import sizes
 
@@ -102,8 +103,9 @@ def check(plain):
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("task", [*TASKS, *(f"{task} paper=gu" for task in OF_GU)])
+@pytest.mark.parametrize(
+    ("task", "model"), product([*TASKS, *(f"{task} paper=gu" for task in OF_GU)], MODELS, [("scifar", "rmc")])
+)
 def test_every_pair_takes_two_steps(task, model, corpora):
     task, *more = task.split()
     if task in WORDS and model in WITHOUT_MATRIX:

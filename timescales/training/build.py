@@ -49,14 +49,16 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
     """The optimizer of a model's parameters.
 
     Raises ConfigError for one that cannot do the loop's step, without a closure and on dense gradients; this is found
-    by a step on two small parameters.
+    by a step on small parameters, one for each number of dimensions.
     """
     # torch updates all parameters in one kernel
     more = {"fused": True} if device.startswith("cuda") and "fused" not in config else {}
-    sample = [torch.zeros(shape, device=device, requires_grad=True) for shape in ((2, 2), (2,))]
+    dimensions = sorted({parameter.dim() for parameter in model.parameters()})
+    sample = [torch.zeros((2,) * n, device=device, requires_grad=True) for n in dimensions]
     for parameter in sample:
         parameter.grad = torch.ones_like(parameter)
     try:
+        optimizer = construct("optimizer", config, params=model.parameters(), **more)
         with torch.random.fork_rng(devices=[]):
             construct("optimizer", config, params=sample, **more).step()
     except ConfigError:
@@ -67,7 +69,7 @@ def build_optimizer(config: Config, device: str, model: SequenceModel) -> torch.
             f"optimizer={config.get('name')}: {config['_target_']} cannot train with these settings ({why}); "
             "take another optimizer, such as optimizer=adam"
         ) from error
-    return construct("optimizer", config, params=model.parameters(), **more)
+    return optimizer
 
 
 def set_up_torch(precision: str, deterministic: bool) -> None:

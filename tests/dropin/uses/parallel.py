@@ -169,7 +169,7 @@ import torch, timescales
 torch.set_num_threads(1)
 rnn, x = timescales.LSTM(3, 5), torch.randn(6, 2, 3)
 class Holder: pass
-for k in range(6000):
+for k in range(1500):
     holder = Holder()
     holder.me, holder.value = holder, rnn(x)[0]
     holder.log = [[] for _ in range(random.randrange(60))]

@@ -211,7 +211,7 @@ class Known(NamedTuple):
     watch: Watch | None
 
 
-MOST = 12  # traces of one cell
+MOST = 12  # equations of one cell
 CHANGES = f"what its step depends on has changed {MOST} times; keep a number that changes in a buffer or a parameter"
 KNOWN: weakref.WeakKeyDictionary[Cell, dict[Any, list[Known]]] = weakref.WeakKeyDictionary()
 
@@ -231,7 +231,7 @@ def known(cell: Cell, timed: bool) -> Equations | str:
             if entry is not alike[0]:
                 alike[:] = [entry, *(other for other in alike if other is not entry)]  # the next call begins with it
             return entry.found
-    if sum(map(len, of_this_cell.values())) >= MOST:
+    if len({id(entry.found) for entries in of_this_cell.values() for entry in entries}) >= MOST:
         return CHANGES
     of_this_cell[key] = [_new(cell, timed), *alike]
     return of_this_cell[key][0].found

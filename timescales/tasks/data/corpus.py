@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from timescales.errors import nearest
 from timescales.files import TEMPORARY, cache_dir
 from timescales.tasks.data import places
 from timescales.tasks.data.cache import content_hash, status_hash
@@ -81,22 +82,33 @@ class Corpus:
         base = data_root(root)
         if path := self.find(base):
             return path
+        hints = self._hints(base)
         try:
             _check_reachable(self.url)
             base.mkdir(parents=True, exist_ok=True)
             self.download(base)
         # RuntimeError: importing torchvision can fail so where torch was built without CUDA.
         except (ImportError, RuntimeError, OSError, ValueError, zipfile.BadZipFile) as error:
-            _, incomplete = places.places(base, self.layouts, self.named)
+            lines = "".join(f"; {line}" for line in [*places.places(base, self.layouts, self.named)[1], *hints])
             raise MissingData(
                 f"{self.title} is not under {base.resolve()} (looked for {', '.join(self.layouts[0].parts)}"
-                f"{''.join(f'; {line}' for line in incomplete)}) and could not be downloaded ({reason(error)}). Where "
+                f"{lines}) and could not be downloaded ({reason(error)}). Where "
                 f"there is a network, `python scripts/fetch_data.py {self.name}` gets it; data_root=DIR or "
                 "TIMESCALES_DATA names another place"
             ) from error
         path = self.find(base)
         assert path is not None, "the download reported success but left nothing"
         return path
+
+    def _hints(self, base: Path) -> list[str]:
+        """What to do where the data set, or the folder of data sets, is there by a name that is not quite right."""
+        if not base.is_dir():
+            return [f"there is no such folder{nearest(base.name, places.folders(base.parent))}"]
+        right = next(name for name in (self.name, self.title) if self.named.folder(name))
+        return [
+            f"if {path} is {self.title}, call it {right}{''.join(path.suffixes) if path.is_file() else ''}"
+            for path in places.misnamed(base, self.layouts, (self.name, self.title))
+        ]
 
     def files(self, place: Path) -> list[File]:
         """The files of the copy at a place, in the order of the layout's parts.

@@ -51,7 +51,7 @@ def load(root: str | os.PathLike | None = None, allow_partial: bool = False) -> 
     Raises MissingData if the reviews are not there and cannot be downloaded, ValueError if they are incomplete.
     """
     path = CORPUS.locate(root)
-    key = {"file": CORPUS.content_hash(path), "tokens": "spacy", "version": 3}
+    key = {"file": CORPUS.content_hash(path), "tokens": "spacy", "version": 4}
     # spaCy's rules differ between releases. Without spaCy, only tokens cached without a release can be read.
     with contextlib.suppress(metadata.PackageNotFoundError):
         key["spacy"] = metadata.version("spacy")

@@ -1,11 +1,12 @@
 """Where copies of data sets lie: folders, zips, tars and single files, as systems and tools name and pack them.
 
-Names are compared in lower case, without `.gz` and without the ` (1)` that browsers add. Hidden files and folders and
-macOS's `__MACOSX` are never read.
+Names are compared in lower case, without `.gz` and without the ` (1)` that browsers and file managers add. Hidden files
+and folders and macOS's `__MACOSX` are never read.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import gzip
 import io
@@ -76,7 +77,10 @@ class Layout(NamedTuple):
         return len(self.parts) == 1 and not self.many
 
     def copies(self, paths: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-        """Of these paths those of each part, by the folder of the copy; of a part the shortest name is first."""
+        """Of these paths those of each part, by the folder of the copy; of a part the shortest name is first.
+
+        Where a part has many files, one that has been duplicated, `1_7 (1).txt` beside `1_7.txt`, is left out.
+        """
         found: dict[str, dict[str, list[str]]] = {}
         names = list(self.parts)
         pattern = _any_of(tuple(self.parts.values()))
@@ -88,6 +92,9 @@ class Layout(NamedTuple):
         for parts in found.values():
             for files in parts.values():
                 files.sort(key=lambda path: (len(path), path))
+                if self.many:
+                    first = {_plain(path): path for path in reversed(files)}
+                    files[:] = [path for path in files if first[_plain(path)] == path]
         return found
 
 
@@ -129,6 +136,25 @@ def places(base: Path, layouts: Sequence[Layout], named: Named) -> tuple[list[Pa
             else:
                 found.add(folder if packed is None else packed)
     return [base / path for path in sorted(found, key=lambda path: (path.count("/") + bool(path), path))], incomplete
+
+
+def misnamed(base: Path, layouts: Sequence[Layout], names: Sequence[str]) -> list[Path]:
+    """The folders and archives in base that have a data set, and whose name is nearly one of these names."""
+
+    def near(stem: str) -> bool:
+        """Whether a name is nearly one of them. One with another number is another data set's: wikitext-103."""
+        alike = difflib.get_close_matches(stem, [name.lower() for name in names])
+        return any(re.findall(r"\d+", name) == re.findall(r"\d+", stem) for name in alike)
+
+    stems = {_stem(entry.name) for entry in _entries(base)}
+    any_of_them = "|".join(re.escape(stem) for stem in stems if near(stem))
+    found = places(base, layouts, Named(any_of_them, any_of_them))[0] if any_of_them else []
+    return sorted({base / path.relative_to(base).parts[0] for path in found})
+
+
+def folders(above: Path) -> list[str]:
+    """The names of the folders in one."""
+    return [entry.name for entry in _entries(above) if entry.is_dir()]
 
 
 def files(place: Path, layouts: Sequence[Layout]) -> tuple[dict[str, list[File]], list[str]]:
@@ -202,11 +228,7 @@ def _belongs(base: Path, folder: str, parts: dict[str, list[str]], layout: Layou
 
 def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: str = "") -> Iterator[str]:
     """Paths, relative to a folder, of the files in it and in folders down to a depth; hidden ones are left out."""
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:  # a folder that may not be read
-        return
-    for entry in entries:
+    for entry in _entries(folder):
         path = f"{above}{entry.name}"
         if _hidden(entry.name):
             continue
@@ -214,6 +236,14 @@ def _tree(folder: Path, depth: int, enter: Callable[[str], bool] = bool, above: 
             yield path
         elif depth and entry.is_dir() and enter(path):
             yield from _tree(Path(entry.path), depth - 1, enter, f"{path}/")
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name; nothing in one that may not be read."""
+    try:
+        return sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return []
 
 
 def _on_disk(path: Path) -> File:
