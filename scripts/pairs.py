@@ -68,7 +68,7 @@ def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:
     with torch.device("meta"):
         network = build.build_model(config | {"device": "meta", "engine": "auto"}, task)
     units = [cell.hidden_size for cell in network.rnn.layers]
-    return Pair(model, config, identity.settings(config), units, sum(p.numel() for p in network.parameters()))
+    return Pair(model, config, identity.comparable(config), units, sum(p.numel() for p in network.parameters()))
 
 
 def tables(commands: dict[str, list[str]], models: Sequence[str]) -> str:

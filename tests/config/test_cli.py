@@ -111,7 +111,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause():
     """A ConfigError that our own code handled, and a pipe other than our output, are no wrong input."""
     bug = RuntimeError("a bug")
     bug.__cause__ = ConfigError("something handled")
-    assert messages.one_line(bug, []) is None
+    assert messages.one_line(bug) is None
     program = "from timescales import cli\ndef do(*_): raise BrokenPipeError('of a worker')\n"
     program += "cli.experiment.do = do\ncli.run(None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)

@@ -287,7 +287,7 @@ DIFFERENT_SIZES = {
 @pytest.mark.parametrize("task", TASKS)
 def test_like_is_compared_with_like(task):
     """Models differ in model.* alone, in one size. The learning rate of pLSTM on IMDB is the paper's own."""
-    given = {model: identity.settings(identity.resolved(config(f"task={task}", f"model={model}"))) for model in FIVE}
+    given = {model: identity.comparable(identity.resolved(config(f"task={task}", f"model={model}"))) for model in FIVE}
     shared = [{k: v for k, v in each.items() if not k.startswith("model.")} for each in given.values()]
     if task == "imdb":
         assert [each.pop("optimizer.lr") for each in shared] == [1e-3, 1e-3, 1e-3, 1e-3, 5e-4]

@@ -92,7 +92,7 @@ def test_a_group_is_an_axis_of_a_sweep_and_its_runs_are_those_of_single_commands
     wrong = train("-m", *mine, *small, "+experiment=small,smal")
     assert "experiment=smal: no such experiment; did you mean small?" in wrong.err
     for several in ([], ["-m"]):
-        assert "experiment: write +experiment=NAME" in train(*several, *mine, *small, "experiment=small").err
+        assert "experiment=small: write +experiment=NAME" in train(*several, *mine, *small, "experiment=small").err
 
 
 def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, folder):

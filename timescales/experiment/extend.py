@@ -5,6 +5,7 @@ Imports no torch before the run begins.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -90,8 +91,6 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: it has not finished: its own command continues it")
     if saved.stale:
         raise ConfigError(f"extend={origin}: {saved.what_changed} since: its own command with force=stale first")
-    if not (origin / "last.pt").is_file():
-        raise ConfigError(f"extend={origin}: its last.pt is not there: its own command with force=true trains it again")
     if stopped not in ("max_epochs", "max_steps", "patience"):
         raise ConfigError(
             f"extend={origin}: its task ended it ({stopped}), however long it may train: give another run"
@@ -118,14 +117,12 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, 
 
     if run.origin is None or (not restart and (run.directory / "last.pt").is_file()):
         return None
-    path = run.origin / "last.pt"
-    try:
-        content = checkpoint.load(path, KEYS)
-    except ConfigError as error:
-        again = "its own command with force=true trains it again"
-        raise ConfigError(f"extend={run.origin}: {path} is damaged: {again}") from error
+    content = None
+    with contextlib.suppress(ConfigError):  # it is damaged
+        content = checkpoint.load(run.origin / "last.pt", KEYS)
     if content is None:
-        raise ConfigError(f"extend={run.origin}: its last.pt is not there any more")
+        again = "its own command with force=true trains it again"
+        raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {again}")
     if content.get("lacks", []) != list(partial):
         raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None

@@ -39,7 +39,7 @@ def _node(path: Path) -> Mapping[str, Any]:
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except YAMLError as error:
-        raise ConfigError(messages.one_line(error, []) or f"{path}: {error}") from error
+        raise ConfigError(messages.one_line(error) or f"{path}: {error}") from error
     node = content.get("table") if isinstance(content, dict) else None
     if not isinstance(node, dict) or node.get("name") != path.stem:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")
