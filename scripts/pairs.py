@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 import examples  # noqa: E402
 import torch  # noqa: E402
 
-from timescales.config import compose, identity  # noqa: E402
+from timescales.config import Config, Settings, compose, identity  # noqa: E402
 from timescales.reports.markdown import grid  # noqa: E402
 from timescales.tasks import Task  # noqa: E402
 from timescales.tasks.data import text  # noqa: E402
@@ -45,8 +45,8 @@ class Pair(NamedTuple):
     """A model on a task: its configuration, its units by layer, its number of parameters (frozen biases too)."""
 
     model: str
-    config: dict[str, Any]
-    settings: dict[str, Any]
+    config: Config
+    settings: Settings
     units: list[int]
     parameters: int
 

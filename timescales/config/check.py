@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import GrammarParseError, InterpolationResolutionError, ValidationError
 
 from timescales import paths
-from timescales.config import keys, messages, values
+from timescales.config import Settings, keys, messages, values
 from timescales.config.schema import CHOICES, GROUPS, RANGES, TYPES, LoopSettings, must_be, wrong_type
 from timescales.errors import ConfigError, nearest
 
@@ -40,7 +39,7 @@ def check(cfg: DictConfig) -> None:
         raise ConfigError("skip=committed looks into results/, which a checkout has: leave it out here")
 
 
-def _check_keys(written: Mapping[str, Any]) -> None:
+def _check_keys(written: Settings) -> None:
     """The keys are those of the schema, all of them. written: the values by dotted keys."""
     for key, value in written.items():
         holds_keys = isinstance(value, dict) and value
@@ -50,7 +49,7 @@ def _check_keys(written: Mapping[str, Any]) -> None:
         raise ConfigError(f"{deleted[0]} must not be deleted")
 
 
-def _check_environment(written: Mapping[str, Any]) -> None:
+def _check_environment(written: Settings) -> None:
     """No value reads the environment but for two directories."""
     for key, value in written.items():
         # An interpolation whose name is made up of others might be oc.env, too.
@@ -62,7 +61,7 @@ def _check_environment(written: Mapping[str, Any]) -> None:
             )
 
 
-def _check_references(cfg: DictConfig, written: Mapping[str, Any]) -> None:
+def _check_references(cfg: DictConfig, written: Settings) -> None:
     """Every value is there, and so is what it refers to, which has the right type."""
     for key, value in written.items():
         if value == "???":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -68,7 +67,7 @@ def having(group: str, key: str) -> list[str]:
     return [name for name in choices(group) if key in OmegaConf.load(_files(group)[name])]
 
 
-def learning_rates() -> dict[str, Any]:
+def learning_rates() -> dict[str, float | None]:
     """The learning rate in the file of each optimizer."""
     return {name: OmegaConf.select(OmegaConf.load(file), "lr") for name, file in _files("optimizer").items()}
 

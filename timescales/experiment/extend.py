@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -21,6 +21,9 @@ from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
 from timescales.runs import found
 from timescales.runs.record import Record, State
+
+if TYPE_CHECKING:  # torch is imported when the run begins
+    from timescales.training.checkpoint import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
 OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force", "device", "engine")  # not taken from the origin
@@ -106,7 +109,7 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
 
 
-def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, Any] | None:
+def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> Checkpoint | None:
     """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
     partial: what its data lack (`Task.partial`). Raises ConfigError for a checkpoint that is damaged or gone, and if
@@ -129,7 +132,7 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, 
     return content
 
 
-def begin(run: Run, content: dict[str, Any] | None) -> None:
+def begin(run: Run, content: Checkpoint | None) -> None:
     """Put the checkpoint of its origin, if there is one (`checkpoint_of`), and its curve into a run's directory."""
     from timescales.training import checkpoint
 

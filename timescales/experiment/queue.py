@@ -25,6 +25,8 @@ from timescales.runs.record import Record
 
 Group = list[Run]  # runs that are launched together: one, or several that differ in their seeds alone
 End = str | BaseException  # how a launch ended: with its status, or an error
+Task = Callable[[Group], Any]  # what a launcher calls in each of its jobs
+Parameters = Mapping[str, Any]  # of a launcher, as its file in conf/hydra/launcher has them
 Launcher = Callable[[Sequence[Group]], Sequence[End]]
 
 

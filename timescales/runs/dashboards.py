@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -30,7 +30,7 @@ def label(saved: Record) -> Label:
     return Label(name, saved.group, tags)
 
 
-def settings(config: Config) -> dict[str, Any]:
+def settings(config: Config) -> dict[str, bool | float | str]:
     """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
     found = [(key, value) for key, value in keys.dotted(config) if not isinstance(value, dict)]
     kept = {key: value for key, value in found if identity.is_of_identity(key) and key != "seed"}
