@@ -178,3 +178,18 @@ def test_the_configuration_of_a_continuation_is_shown(train, origin):
     assert "  max_epochs: 7\n" in shown.out
     assert f"extend: {origin.name[-12:]}\n" in shown.out.replace("'", "")
     assert "  num_layers: 2\n" in shown.out
+
+
+def test_a_continuation_stays_where_its_origin_is_damaged(train, tmp_path, origin):
+    """force=true would begin it again from the origin's checkpoint: what lies there is removed only after a look."""
+    command = [f"extend={origin}", "loop.max_epochs=4"]
+    longer = trained(train, tmp_path, *command)
+    before = {path.name: path.read_bytes() for path in longer.iterdir() if path.name != "lock"}
+    data = (origin / "last.pt").read_bytes()
+    for damaged in (data[: len(data) // 2], b""):
+        (origin / "last.pt").write_bytes(damaged)
+        refused = train(*command, "force=true")
+        assert (refused.status, len(refused.err.strip().splitlines())) == (1, 1), refused
+        assert "last.pt is damaged or not there" in refused.err
+        assert before.items() <= {path.name: path.read_bytes() for path in longer.iterdir()}.items()
+    assert "finished, skipped" in train(*command).out
