@@ -191,6 +191,8 @@ def set_value(cfg: DictConfig, override: Override) -> None:
     """Set, add or delete a value as Hydra does. Raises ConfigError for a key or a type that does not fit."""
     key, value = override.key_or_group, override.value()
     adds = override.is_add() or override.is_force_add()
+    if key == "loop" and not override.is_delete() and not isinstance(value, dict):  # ${...} would hide its keys
+        raise ConfigError(schema.wrong_type(key, text_of(override).partition("=")[2]))
     try:
         if not adds and not keys.has(cfg, key):
             raise ConfigError(keys.unknown(key, cfg))
