@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn
@@ -25,9 +26,11 @@ class TimescalesLauncher(Launcher):
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         """Hydra's interface."""
         self.composer, self.sweeper = Composer(hydra_context.config_loader), config.hydra.sweeper
+        self.folder = Path(config.hydra.sweep.dir)
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Hydra's interface."""
+        self.folder.mkdir(parents=True, exist_ok=True)  # where the sweeper writes what it has found
         runs = [try_to(self.composed, overrides) for overrides in job_overrides]
         task = execute.Search(self.sweeper.get("direction"))
         launch = experiment.launch_of(f"{__name__}.{type(self).__name__}")

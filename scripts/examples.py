@@ -54,7 +54,7 @@ def make_task(overrides: Sequence[str]) -> tuple[Task, dict[str, Any]]:
         try:
             config = run_of(composer(overrides)).config
         except Exception as error:
-            line = messages.one_line(error, list(overrides))
+            line = messages.one_line(error)
             if line is None:
                 raise
             raise ConfigError(line) from error

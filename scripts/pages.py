@@ -33,7 +33,7 @@ from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 import timescales  # noqa: E402
 from timescales import plotting  # noqa: E402
 from timescales.config import folders  # noqa: E402
-from timescales.config.check import dotted  # noqa: E402
+from timescales.config.keys import dotted  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402

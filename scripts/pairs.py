@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))
 import examples  # noqa: E402
 import torch  # noqa: E402
 
-from timescales.config import compose, identity  # noqa: E402
+from timescales.config import Config, Settings, compose, identity  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.registry import MODELS  # noqa: E402
 from timescales.nn.rnn import RNN  # noqa: E402
@@ -50,8 +50,8 @@ class Pair(NamedTuple):
     """A model on a task: its configuration, its units by layer, its number of parameters (frozen biases too)."""
 
     model: str
-    config: dict[str, Any]
-    settings: dict[str, Any]
+    config: Config
+    settings: Settings
     units: list[int]
     parameters: int
 
@@ -79,7 +79,7 @@ def pair(task: Task, name: str, model: str, more: Sequence[str] = ()) -> Pair:
         network = build.build_model(config | {"device": "meta", "engine": "auto"}, task)
     rnn = network.rnn
     units = [c.hidden_size for c in rnn.layers] if isinstance(rnn, RNN) else [rnn.hidden_size] * rnn.num_layers
-    return Pair(model, config, identity.settings(config), units, sum(p.numel() for p in network.parameters()))
+    return Pair(model, config, identity.comparable(config), units, sum(p.numel() for p in network.parameters()))
 
 
 def tables(commands: dict[str, list[str]], models: Sequence[str]) -> str:

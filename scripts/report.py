@@ -90,7 +90,7 @@ def differs(found: Report) -> Path | None:
 
 def check_costs(reports: Sequence[Report]) -> None:
     """Exit with status 1 where speed.csv has kinds of runs that no table asks for."""
-    timed = {row["kind"] for row in cost.rows()}
+    timed = {row.kind for row in cost.rows()}
     if unknown := timed - set().union(*(found.kinds for found in reports)):
         sys.exit(
             f"{len(unknown)} kinds of runs in results/speed.csv are of no table: a key has changed since they were "

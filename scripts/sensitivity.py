@@ -44,7 +44,7 @@ def main() -> None:
                 table = sensitivity.narrowed(table, settings, composer)
             sensitivity.variations(table, composer)
         except Exception as error:
-            if (line := messages.one_line(error, settings)) is None:
+            if (line := messages.one_line(error)) is None:
                 raise
             sys.exit(f"error: {line}")
         if not options.no_run:

@@ -87,6 +87,21 @@ def test_sweep_survives_a_bug_in_one_job(train, tmp_path, monkeypatch):
     assert statuses == ["failed", "finished", "finished"]
 
 
+@pytest.mark.parametrize("seeds", ["seed=0,1,2", "seeds=3"])
+def test_a_damaged_record_ends_no_other_seed(train, tmp_path, seeds):
+    assert train(*QUICK, "seed=1").status == 0
+    (damaged,) = (tmp_path / "runs").glob("*/record.json")
+    damaged.write_text("{")
+    outcome = train("-m", *QUICK, seeds)
+    assert outcome.status == 1
+    assert outcome.out.count("record.json is damaged") == 1
+    assert "1 of 3 runs failed" in outcome.err
+    others = set((tmp_path / "runs").glob("*/record.json")) - {damaged}
+    ended = [json.loads(path.read_text()) for path in others]
+    assert sorted((saved["seed"], saved["status"]) for saved in ended) == [(0, "finished"), (2, "finished")]
+    assert damaged.read_text() == "{"
+
+
 def test_sweep_into_a_given_directory(train, tmp_path):
     assert train("-m", *QUICK, "seed=0,1", f"run_dir={tmp_path}/mine").status == 0
     assert sorted(d.name[:12] for d in (tmp_path / "mine").iterdir()) == ["copy-lstm-s0", "copy-lstm-s1"]

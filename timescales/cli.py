@@ -42,7 +42,7 @@ def run(main: Callable[[], object]) -> None:
     except SweepFailed as error:
         _exit(str(error))
     except Exception as error:
-        line = None if full_error else messages.one_line(error, asked.texts if asked else [])
+        line = None if full_error else messages.one_line(error)
         if line is None:
             raise
         _exit(line)

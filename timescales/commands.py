@@ -174,7 +174,7 @@ def _plan(found: Tables, settings: Sequence[str], profile: str | None) -> None:
         given = [composer.parse(text) for text in settings]
         where = {o.key_or_group: [each.value() for each in composer.each_value(o)] for o in given}
     except Exception as error:
-        if (line := messages.one_line(error, list(settings))) is None:
+        if (line := messages.one_line(error)) is None:
             raise
         raise ConfigError(line) from error
     sizes = [s for s in status.status(name, composer, found.results, paths.RUNS) if SIZES[s.size] == profile]

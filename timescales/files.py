@@ -14,7 +14,6 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 TEMPORARY = ".unfinished."
 
@@ -76,7 +75,7 @@ def append(path: Path, text: str) -> None:
         raise
 
 
-def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+def csv_text(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
     """Rows as CSV text, with the columns as header. A value that a row does not have is left empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")

@@ -29,6 +29,8 @@ MARKERS = ("", "o", "s", "^", "D", "v", "x")  # distinguish runs of one colour w
 LARGEST = 200_000  # bytes of a picture, since many are committed
 
 
+Look = dict[str, Any]  # how matplotlib draws a line: {"lw": 1.5, "color": "black"}
+
 # All colours by name, which the gallery also uses as CSS classes: one a model, one a gate.
 SHADES = {
     **{f"m-{name}": code for name, code in COLOURS.items()},
@@ -37,7 +39,7 @@ SHADES = {
 }
 
 
-def shade(settings: Mapping[str, Any]) -> str:
+def shade(settings: Mapping[str, object]) -> str:
     """The name in SHADES of a run with these settings ("model", "model.gate"): that of its gate or of its model."""
     model, gate = str(settings.get("model")), str(settings.get("model.gate"))
     by_gate = model == "gated" or (model == "rmc" and gate != "-")
@@ -45,7 +47,7 @@ def shade(settings: Mapping[str, Any]) -> str:
     return next((name for name in names if name in SHADES), "other")
 
 
-def colour(settings: Mapping[str, Any]) -> str:
+def colour(settings: Mapping[str, object]) -> str:
     """The colour of a run with these settings."""
     return SHADES[shade(settings)]
 

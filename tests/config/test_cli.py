@@ -74,20 +74,20 @@ def test_an_interruption_says_how_to_continue():
 
 def test_ctrl_c_saves_and_says_how_to_go_on(train_process, train, tmp_path):
 
-    overrides = [*QUICK, "loop.max_steps=1500", "task.train_size=80000", "logger=csv", "loop.log_every=1"]
+    overrides = [*QUICK, "loop.max_steps=700", "task.train_size=80000", "logger=csv", "loop.log_every=1"]
     overrides.append(f"run_dir={tmp_path}/mine")
     process = train_process(*overrides)
     while not (tmp_path / "mine" / "curve.csv").is_file():
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.01)
-    time.sleep(0.3)
+    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130, out
     assert "the same command continues" in out
     assert json.loads((tmp_path / "mine" / "record.json").read_text())["status"] == "interrupted"
     assert train(*overrides).status == 0
-    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 1500
+    assert json.loads((tmp_path / "mine" / "record.json").read_text())["steps"] == 700
 
 
 def test_a_bug_keeps_its_traceback_and_goes_to_the_runs_log(train, tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_bug_keeps_its_traceback_whatever_its_cause():
     """A ConfigError that our own code handled, and a pipe other than our output, are no wrong input."""
     bug = RuntimeError("a bug")
     bug.__cause__ = ConfigError("something handled")
-    assert messages.one_line(bug, []) is None
+    assert messages.one_line(bug) is None
     program = "from timescales import cli\ndef do(*_): raise BrokenPipeError('of a worker')\n"
     program += "cli.experiment.do = do\ncli.run(None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)

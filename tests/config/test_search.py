@@ -2,13 +2,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
 from quick import QUICK
 
+from hydra_plugins import timescales_launchers
+from timescales.config.compose import composing
 from timescales.errors import ConfigError
-from timescales.experiment import execute
+from timescales.experiment import execute, experiment, plan
 from timescales.runs import metrics, record
 from timescales.runs.record import Record
 from timescales.training.best import Best
@@ -70,6 +75,31 @@ def test_the_direction_is_checked(direction, select, fix):
         return
     with pytest.raises(ConfigError, match=f"valid/{select[0]}.*{fix}"):
         search.check(select)
+
+
+def test_the_direction_is_checked_for_a_run_that_has_finished_too(train):
+    """Nothing is trained of it, and its value would be taken the wrong way round."""
+    assert train(*QUICK).status == 0
+    with composing() as composer:
+        runs = plan.single(list(map(composer.parse, QUICK)), composer)
+    assert execute.Search("maximize")(runs) == Record.read(runs[0].directory).best.value
+    with pytest.raises(ConfigError, match="direction=maximize"):
+        execute.Search("minimize")(runs)
+
+
+def test_one_suggestion_that_cannot_be_trained_is_a_failure_beside_the_others(train, monkeypatch):
+    """What a sweeper is told by our launchers; here they train in this process."""
+    monkeypatch.setattr(experiment, "launch_of", lambda name: lambda task, more, groups: [task(g) for g in groups])
+    with composing() as composer:
+        launcher = timescales_launchers.TimescalesJoblib()
+        sweeper = OmegaConf.create({"hydra": {"sweeper": {"direction": "maximize"}, "sweep": {"dir": "study"}}})
+        launcher.setup(hydra_context=SimpleNamespace(config_loader=composer.loader), task_function=None, config=sweeper)
+        ends = launcher.launch([[*QUICK, "model.nope=1"], [*QUICK, "seed=3"]], 0)
+    assert [end.status for end in ends] == [JobStatus.FAILED, JobStatus.COMPLETED]
+    assert "model.nope: no such key" in str(ends[0]._return_value)
+    assert Path("study").is_dir()
+    (saved,) = (Record.read(path) for path in Path("runs").iterdir())
+    assert (saved.seed, ends[1].return_value) == (3, saved.best.value)
 
 
 def test_a_record_without_the_metric_asks_for_force(train, told, tmp_path):

@@ -92,7 +92,17 @@ def test_a_group_is_an_axis_of_a_sweep_and_its_runs_are_those_of_single_commands
     wrong = train("-m", *mine, *small, "+experiment=small,smal")
     assert "experiment=smal: no such experiment; did you mean small?" in wrong.err
     for several in ([], ["-m"]):
-        assert "experiment: write +experiment=NAME" in train(*several, *mine, *small, "experiment=small").err
+        assert "experiment=small: write +experiment=NAME" in train(*several, *mine, *small, "experiment=small").err
+
+
+def test_settings_of_hydra_in_ones_own_file_count(train, folder):
+    """A launcher, or a sweeper's minutes, chosen once for all sweeps with this file."""
+    (folder / "experiment" / "timed.yaml").write_text("# @package _global_\nhydra: {sweeper: {minutes: soon}}\n")
+    mine = ["--config-dir", str(folder), *QUICK, "loop.max_steps=1", "logger=none", "+experiment=timed"]
+    assert train("-m", *mine).err == "error: hydra.sweeper.minutes must be a number above 0, or null; not soon\n"
+    assert train(*mine).status == 0  # one run has no sweeper
+    given = train("-m", *mine, "hydra.sweeper.minutes=9")
+    assert (given.status, "1 run: 1 finished, skipped" in given.out) == (0, True)
 
 
 def test_a_file_without_a_package_is_told_what_its_first_line_must_be(train, folder):

@@ -155,9 +155,9 @@ def test_an_origin_that_is_not_whole_is_one_line(train, tmp_path, origin):
 
     data = (origin / "last.pt").read_bytes()
     (origin / "last.pt").write_bytes(data[: len(data) // 2])
-    refused("last.pt is damaged: its own command with force=true trains it again")
+    refused("last.pt is damaged or not there: its own command with force=true trains it again")
     (origin / "last.pt").unlink()
-    refused("its last.pt is not there: its own command with force=true trains it again")
+    refused("last.pt is damaged or not there: its own command with force=true trains it again")
     (origin / "last.pt").write_bytes(data)
     saved = {key: value for key, value in record(origin).items() if key != "sha256"}
     for changes, line in (
@@ -178,3 +178,18 @@ def test_the_configuration_of_a_continuation_is_shown(train, origin):
     assert "  max_epochs: 7\n" in shown.out
     assert f"extend: {origin.name[-12:]}\n" in shown.out.replace("'", "")
     assert "  num_layers: 2\n" in shown.out
+
+
+def test_a_continuation_stays_where_its_origin_is_damaged(train, tmp_path, origin):
+    """force=true would begin it again from the origin's checkpoint: what lies there is removed only after a look."""
+    command = [f"extend={origin}", "loop.max_epochs=4"]
+    longer = trained(train, tmp_path, *command)
+    before = {path.name: path.read_bytes() for path in longer.iterdir() if path.name != "lock"}
+    data = (origin / "last.pt").read_bytes()
+    for damaged in (data[: len(data) // 2], b""):
+        (origin / "last.pt").write_bytes(damaged)
+        refused = train(*command, "force=true")
+        assert (refused.status, len(refused.err.strip().splitlines())) == (1, 1), refused
+        assert "last.pt is damaged or not there" in refused.err
+        assert before.items() <= {path.name: path.read_bytes() for path in longer.iterdir()}.items()
+    assert "finished, skipped" in train(*command).out

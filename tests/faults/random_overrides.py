@@ -29,12 +29,10 @@ sys.path.insert(0, str(ROOT))
 
 import odd_values as odd  # noqa: E402
 from hydra.core.global_hydra import GlobalHydra  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
 
 import train  # noqa: E402
 from timescales import cli  # noqa: E402
-from timescales.config import compose, folders  # noqa: E402
-from timescales.config.keys import dotted  # noqa: E402
+from timescales.config import compose, folders, keys  # noqa: E402
 from timescales.config.run import Run  # noqa: E402
 from timescales.experiment import execute, queue  # noqa: E402
 
@@ -179,8 +177,9 @@ class Commands:
         """All keys of the configuration that these choices compose."""
         if tuple(groups) not in self.known:
             with compose.composing() as composer:
-                plain = OmegaConf.to_container(composer(groups), resolve=False)
-            self.known[tuple(groups)] = [key for key in dotted(plain) if not key.startswith(("logger", "table"))]
+                plain = keys.plain(composer(groups))
+            known = [key for key, _ in keys.dotted(plain)]
+            self.known[tuple(groups)] = [key for key in known if not key.startswith(("logger", "table"))]
         return self.known[tuple(groups)]
 
     def case(self, seed: int, number: int, small: bool) -> Outcome:

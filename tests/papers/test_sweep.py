@@ -121,7 +121,7 @@ def test_skip_committed_leaves_out_what_results_hold(train, quick):
         (["table=quick", "skip=everything"], "skip must be one of local, committed; not everything"),
         (["profile=tiny"], "profile=tiny is a table's: give table=NAME too"),
         (["force=stalle"], "force must be one of true, false, stale; not stalle; did you mean stale?"),
-        (["-m", "table=quick,chien_table3"], "table=A,B: one table at a time"),
+        (["-m", "table=quick,chien_table3"], "table=quick,chien_table3: give one value"),
         (["table=quick", "hydra.sweeper.minutes=0"], "hydra.sweeper.minutes must be a number above 0, or null; not 0"),
         (
             ["table=quick", "hydra.sweeper.minutes=soon"],

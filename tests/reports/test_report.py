@@ -231,7 +231,7 @@ def test_a_check_names_what_the_committed_runs_do_not_give(made, tmp_path, monke
     (tmp_path / "results" / "made_up" / "table.md").write_text("90.0")
     with pytest.raises(SystemExit, match=r"not what the committed runs give: .*made_up/table\.md"):
         reporting.check([found], whole=False)
-    monkeypatch.setattr(cost, "rows", lambda *_: [{"kind": "of no table"}])
+    monkeypatch.setattr(cost, "rows", lambda *_: [cost.Timing("of no table", *7 * [""])])
     with pytest.raises(SystemExit, match=r"1 kinds of runs in results/speed\.csv are of no table"):
         reporting.check([], whole=True)
 

@@ -1,5 +1,7 @@
 """Rows of runs.csv: what a record gives, and what is committed; what runs of a kind cost."""
 
+from dataclasses import replace
+
 import pytest
 from made_up import made_row
 
@@ -93,10 +95,10 @@ def test_a_committed_run_counts_if_it_ended_on_data_that_will_do():
 
 def test_a_kind_is_timed_once_on_each_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path)
-    timed = dict(zip(cost.COLUMNS, ("u", "copy/lstm", "abacus", 1, 9, 1, 1, 90), strict=True))
+    timed = cost.Timing("u", "copy/lstm", "abacus", "1", "9", "1", "1", "90")
     cost.write([timed])
-    cost.write([timed | {"machine": "loom"}, timed | {"seconds": 80}])
-    assert [(row["machine"], row["seconds"]) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
+    cost.write([replace(timed, machine="loom"), replace(timed, seconds="80")])
+    assert [(row.machine, row.seconds) for row in cost.rows()] == [("abacus", "80"), ("loom", "90")]
     for here, seconds in (("abacus", 80.0), ("loom", 90.0)):
         monkeypatch.setattr(provenance, "processor", lambda here=here: here)
         assert cost.known() == {"u": seconds}

@@ -2,18 +2,17 @@
 
 import functools
 
-from timescales import paths
 from timescales.config import folders
 from timescales.config.compose import composing
 
 
-def config(*overrides):
-    """The configuration that overrides give, on the CPU and without a logger."""
-    return composer(paths.conf(), tuple(folders.searchpath()))(["device=cpu", "logger=none", *overrides])
-
-
 @functools.cache
-def composer(conf, searchpath):
-    """One for all tests of a process with these folders: each choice of files is composed once."""
+def composer(places):
+    """A composer of the files in these places: what it has composed of files once it copies."""
     with composing() as made:
         return made
+
+
+def config(*overrides):
+    """The configuration that overrides give, on the CPU and without a logger."""
+    return composer(tuple(folders.places()))(["device=cpu", "logger=none", *overrides])

@@ -29,7 +29,7 @@ ORDERS, SEQUENCES = 10, 200
 STEPS, AT_ONCE, OF = 20, 5, 128  # the paper: 20 times 5 more of 128 units
 TITLE = "Copy task: accuracy with units silenced"
 # Line options and label of each order.
-LOOKS: dict[str, tuple[dict[str, Any], str]] = {
+LOOKS: dict[str, tuple[plotting.Look, str]] = {
     "random": ({"lw": 1.8, "ms": 3}, "at random"),
     "later_first": ({"lw": 1.2, "ms": 4.5, "mfc": "white"}, "later-reset units first"),
 }

@@ -17,7 +17,7 @@ import torch
 from timescales import plotting
 from timescales.analysis.needs import needs_forecast
 from timescales.analysis.run import Trained
-from timescales.analysis.study import Study
+from timescales.analysis.study import Study, TableRow
 from timescales.models.sequence import SequenceModel
 from timescales.tasks import Series
 from timescales.training.progress import progress
@@ -94,7 +94,7 @@ def chosen(task: Series) -> list[Panel]:
     return panels[:PANELS]
 
 
-def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+def table(task: Series, panel: Panel, found: Mapping[str, np.ndarray]) -> list[TableRow]:
     """The rows of `study` for a series."""
     rows = asked(task, task.begins["test"][panel.windows])
     times = moments(task, rows.flatten())
@@ -139,7 +139,7 @@ def draw(
 
 
 def draw_series(
-    ax: Any, task: Series, panel: Panel, found: Mapping[str, np.ndarray], looks: Mapping[str, dict[str, Any]]
+    ax: Any, task: Series, panel: Panel, found: Mapping[str, np.ndarray], looks: Mapping[str, plotting.Look]
 ) -> None:
     """The truth with half a window before the first forecast, and the forecasts."""
     assert task.window is not None

@@ -12,7 +12,7 @@ from torch import Tensor
 from timescales import plotting
 from timescales.analysis.run import Trained
 from timescales.analysis.study import TableRow
-from timescales.config import Config, identity, schema
+from timescales.config import Config, Settings, identity, schema
 from timescales.config.run import Axes
 
 
@@ -80,7 +80,7 @@ def _name(settings: Axes, all_settings: Sequence[Axes]) -> str:
     return ", ".join([model, *words])
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _settings(config: Config) -> Settings:
     """The settings that belong to a run's identity, without the seed: values by dotted name."""
     parts = {part: config.get(part, {}) for part in ("model", "task", "optimizer")}
     parts["loop"] = vars(schema.LoopSettings()) | config["loop"]

@@ -7,7 +7,7 @@ import copy
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from timescales.analysis.study import TableRow
 from timescales.config import Config
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from timescales.models.sequence import SequenceModel
     from timescales.tasks import Task
+    from timescales.training.checkpoint import Checkpoint
 
 HERE = Path(__file__).parent
 
@@ -122,7 +123,7 @@ def load(directory: str | Path, weights: str | None = "best") -> Trained:
     return Trained(directory, found, model.eval(), initial.eval(), task)
 
 
-def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bool) -> dict[str, Any]:
+def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bool) -> Checkpoint:
     """Load the "best" or "last" weights of a run into its model; returns the checkpoint that holds them.
 
     Raises ConfigError if they are missing or differ.
@@ -130,14 +131,15 @@ def _load_weights(model: SequenceModel, directory: Path, weights: str, ended: bo
     from timescales.training import checkpoint
 
     name = "last.pt" if weights == "last" or not ended else "best.pt"
-    key = "best" if weights == "best" and name == "last.pt" else "model"
+    key: Literal["best", "model"] = "best" if weights == "best" and name == "last.pt" else "model"
     content = checkpoint.load(directory / name, (key,), next(model.parameters()).device)
-    if content is None or content[key] is None:
+    found = None if content is None else content[key]
+    if content is None or found is None:
         if key == "best":
             raise ConfigError(f"{directory} has no weights before its first validation: let it train on")
         raise ConfigError(f"{directory}/{name} is not there: force=true trains the run again")
     try:
-        model.load_state_dict(content[key])
+        model.load_state_dict(found)
     except RuntimeError as error:
         raise ConfigError(f"{directory}/{name} is not of this run: force=true trains it again") from error
     return content

@@ -116,7 +116,7 @@ def draw(figure: Any, runs: Sequence[Trained]) -> None:
     plotting.legend_at_right(right)
 
 
-def _draw_times(ax: Any, run: Trained, look: dict[str, Any], alone: bool) -> None:
+def _draw_times(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
     """The time scales of a run by rank, and the nearest distribution of either kind."""
     times = times_of(run)
     best, share = fit(times), (torch.arange(len(times), dtype=torch.float64) + 0.5) / len(times)
@@ -131,7 +131,7 @@ def _draw_times(ax: Any, run: Trained, look: dict[str, Any], alone: bool) -> Non
     ax.plot(share, normal, ls=NORMAL, label=f"best normal, mean {best['mu']:.1f}, sd {SIGMA}", **look)
 
 
-def _draw_distances(ax: Any, run: Trained, look: dict[str, Any], alone: bool) -> None:
+def _draw_distances(ax: Any, run: Trained, look: plotting.Look, alone: bool) -> None:
     """The distance of a run's time scales from each distribution, by its parameter."""
     kinds = (("inverse gamma, by alpha", inverse_gamma_cdf, INVERSE_GAMMA), ("normal, by mean", normal_cdf, NORMAL))
     for words, cdf, style in kinds:

@@ -246,7 +246,7 @@ def _config(weights: Weights, settings: Sequence[str]) -> Config:
                 overrides.append(f"task.tied={weights.tied}")
             config = identity.resolved(composer(overrides))
     except Exception as error:
-        if (line := messages.one_line(error, list(settings))) is None:
+        if (line := messages.one_line(error)) is None:
             raise
         raise ConfigError(line) from error
     if weights.embedding is None and config["task"].get("embedding") is not None:

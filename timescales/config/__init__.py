@@ -1,5 +1,7 @@
 """From the command line to checked values and a run id. Imports no torch."""
 
+from collections.abc import Mapping
 from typing import Any
 
 Config = dict[str, Any]  # a resolved configuration, as a record has it
+Settings = Mapping[str, Any]  # values by their keys, those of a configuration's parts by dotted ones: "task.T"

@@ -7,33 +7,28 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
-from hydra.errors import OverrideParseException
 
 from timescales.config import folders, hydra_internals
-from timescales.config.compose import of_hydra, text_of
+from timescales.config.compose import OF_GROUPS, of_hydra, parse, text_of
 from timescales.config.identity import is_of_identity
 from timescales.errors import ConfigError
 
-# Hydra's settings that would have no effect, or a bad one: what to write instead.
-NO_EFFECT = {
-    "hydra.run.dir": "has no effect: give run_dir=DIR, where a run is kept",
-    "hydra.sweep.dir": "has no effect: give run_dir=DIR, and each run of a sweep is kept in DIR/<its name>",
-    "hydra.sweep.subdir": "has no effect: give run_dir=DIR, and each run of a sweep is kept in DIR/<its name>",
-    "hydra.searchpath": "is not for this program: leave it out; --config-dir=FOLDER adds your own files",
-    "hydra.job.chdir": "would look for runs/ inside each run: leave it out; run_dir=DIR is where a run is kept",
-}
 # Of Hydra's settings those that our own runs and sweeps go by.
 READ = ("hydra/launcher", "hydra.launcher.", "hydra/sweeper", "hydra.sweeper.", "hydra.mode")
+# With another sweeper these would move runs to another place, or take files from elsewhere.
+NEVER_READ = ("hydra.run.dir", "hydra.job.chdir", "hydra.searchpath")
 MODES = ("run", "multirun", "cfg", "info", "shell_completion")
-PACKAGES = {"joblib": "joblib", "slurm": "hydra_plugins.hydra_submitit_launcher"}  # what launchers need
-KEY = r"(\+{1,2}|~)?[\w$][\w$-]*([./][\w$-]+)*"
+# What chosen files need: a package, and the extra of this one that installs it.
+PACKAGES = {
+    "hydra/launcher=joblib": ("joblib", "launchers"),
+    "hydra/launcher=slurm": ("hydra_plugins.hydra_submitit_launcher", "launchers"),
+    "hydra/sweeper=optuna": ("hydra_plugins.hydra_optuna_sweeper", "optuna"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,11 +42,6 @@ class CommandLine:
     options: argparse.Namespace
     overrides: Sequence[Override]
     kind: str
-
-    @property
-    def texts(self) -> list[str]:
-        """The overrides as they were typed."""
-        return [text_of(override) for override in self.overrides]
 
     def value(self, key: str) -> Any:
         """What the last override of a key gives it; None if there is none."""
@@ -75,7 +65,9 @@ class CommandLine:
 
     def continuing(self) -> str:
         """In words, how a command that was interrupted is continued."""
-        restarting = [t for t in self.texts if t.lstrip("+").lower() in ("force=true", "resume=false")]
+        restarting = [
+            t for t in map(text_of, self.overrides) if t.lstrip("+").lower() in ("force=true", "resume=false")
+        ]
         if not restarting:
             return "the same command continues"
         return f"the same command without {' '.join(restarting)} continues; runs that had not begun need it again"
@@ -87,18 +79,20 @@ def read(arguments: Sequence[str]) -> CommandLine:
     folders.use(options.config_dir)
     if options.shell_completion:  # its words are no overrides
         return CommandLine(options, [], "hydra")
-    overrides = [_parsed(text) for text in options.overrides]
+    overrides = [parse(text) for text in options.overrides]
     table = [o for o in overrides if o.key_or_group == "table" and o.type is OverrideType.CHANGE and o.value()]
-    own = _own_sweeper(overrides, bool(table))
+    others = [o for o in overrides if o.key_or_group == "hydra/sweeper" and o.value() != "timescales"]
     several = options.multirun or any(o.key_or_group == "hydra.mode" and o.value() == "MULTIRUN" for o in overrides)
     for override in overrides:
-        _check(override, own=own, several=several or bool(table))
+        _check(override, own=not others, several=several or bool(table))
+    if others and table:
+        raise ConfigError(f"{text_of(others[0])}: a table has a sweeper of its own: leave it out, or leave out table=")
     if table and options.cfg in ("job", "all"):
         text, name = text_of(table[-1]), table[-1].value()
         raise ConfigError(f"{text} has many runs, --cfg shows one: make plan TABLE={name} lists them")
     if options.cfg or options.help or options.hydra_help or options.info is not None:
         return CommandLine(options, overrides, "show" if options.cfg == "job" else "hydra")
-    kind = "hydra" if not own else "table" if table else "sweep" if several else "run"
+    kind = "hydra" if others else "table" if table else "sweep" if several else "run"
     asked = CommandLine(options, overrides, kind)
     if asked.extends and kind != "run":
         raise ConfigError(
@@ -130,68 +124,29 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
 def _wrong_option(message: str) -> NoReturn:
     """Raise ConfigError for what argparse says of --cfg=nope, and of --config-dir without a folder."""
     option, _, why = message.removeprefix("argument ").partition(": ")
-    chosen = re.fullmatch(r"invalid choice: (.*) \(choose from (.*)\)", why)
-    option = option.partition("/")[0]
-    if chosen:
-        raise ConfigError(f"{option}={chosen[1]}: choose {chosen[2]}")
-    raise ConfigError(f"{option} takes a value: {option}=...")
-
-
-def _parsed(text: str) -> Override:
-    """An override as Hydra's grammar has it."""
-    key = text.partition("=")[0]
-    if "@" in key and re.fullmatch(rf"{KEY}(@[\w.:]*)+", key, re.ASCII):
-        raise ConfigError(f"{text}: write it without @: a group has its own place")
-    if not re.match(rf"{KEY}(=|$)", text, re.ASCII) and text not in ("~",):
-        raise ConfigError(f"{text}: cannot be read; write key=value, and a key with letters, digits, _ and dots alone")
-    if "=" not in text and not text.startswith("~"):
-        raise ConfigError(f"{text}: write key=value")
-    if text == "~":
-        raise ConfigError("~ deletes the key that follows it, as in ~model.head_size: leave it out")
-    try:
-        return OverridesParser.create().parse_overrides([text])[0]
-    except OverrideParseException as error:
-        quoted = "'key=\"a,b\"'"
-        raise ConfigError(
-            f"{text}: cannot be read; write key=value, and quote a value with special characters: {quoted}"
-        ) from error
-
-
-def _own_sweeper(overrides: Sequence[Override], table: bool) -> bool:
-    """Whether a sweep is our own, not that of another sweeper, such as Optuna's. Raises ConfigError."""
-    chosen = [o for o in overrides if o.key_or_group == "hydra/sweeper" and o.value() != "timescales"]
-    if chosen and table:
-        raise ConfigError(f"{text_of(chosen[0])}: a table has a sweeper of its own: leave it out, or leave out table=")
-    return not chosen
+    raise ConfigError(f"{option.partition('/')[0]} takes another value: {why.removeprefix('invalid choice: ')}")
 
 
 def _check(override: Override, own: bool, several: bool) -> None:
     """Raise ConfigError for an override that would have another effect than its writer expects."""
     key, text = override.key_or_group, text_of(override)
-    given = text.partition("=")[2]
-    keeps = key == "hydra.job.chdir" and given.lower() in ("false", "null")
-    if key in NO_EFFECT and not keeps and not (key == "hydra.sweep.dir" and not own):
-        raise ConfigError(f"{text.lstrip('+')} {NO_EFFECT[key]}")
-    if any(inner.startswith(f"{key}.") for inner in NO_EFFECT):  # hydra.run={dir:x}
-        raise ConfigError(f"{text}: give single settings of {key}; --cfg hydra shows them")
-    if key in ("hydra.sweeper", "hydra.launcher"):
-        raise ConfigError(f"{text}: leave it out; {key.replace('.', '/')}=NAME chooses one")
-    if key == "hydra/launcher" and (package := PACKAGES.get(str(override.value()))) and not _is_here(package):
-        raise ConfigError(f"{text} takes packages that are not here: pip install -e '.[launchers]'")
-    if key == "hydra/sweeper" and override.value() == "optuna" and not _is_here("hydra_plugins.hydra_optuna_sweeper"):
-        raise ConfigError(f"{text} takes a package that is not here: pip install -e '.[optuna]'")
-    if own and of_hydra(override) and not key.startswith(READ):
-        raise ConfigError(f"{text}: has no effect here: leave it out")
-    if not override.is_sweep_override():
-        return
-    if of_hydra(override):
-        raise ConfigError(f"{text}: give one value: a sweep is over settings of runs")
-    if key == "table":
-        raise ConfigError("table=A,B: one table at a time")
-    if not several:
-        one_value = folders.is_group(key) or "." not in key or key.startswith("loop.") or "(" in given
-        or_list = "" if one_value else f"; if {key} takes a list, it is written '{key}=[{given}]'"
-        raise ConfigError(f"{text}: several values are a sweep, which takes -m{or_list}")
+    if of_hydra(override) and not _has_effect(key, own):
+        raise ConfigError(f"{text}: has no effect here: leave it out; there are run_dir=DIR and --config-dir=DIR")
+    package, extra = PACKAGES.get(f"{key}={override.value()}", ("", ""))
+    if package and not _is_here(package):
+        raise ConfigError(f"{text} takes a package that is not here: pip install -e '.[{extra}]'")
+    if override.is_sweep_override():
+        if of_hydra(override) or key == "table":
+            raise ConfigError(f"{text}: give one value: a sweep is over settings of runs")
+        if not several:
+            may_be_list = key.startswith(OF_GROUPS) and "(" not in text
+            or_list = f"; a list is written '{key}=[{text.partition('=')[2]}]'" if may_be_list else ""
+            raise ConfigError(f"{text}: several values are a sweep, which takes -m{or_list}")
+
+
+def _has_effect(key: str, own: bool) -> bool:
+    """Whether a setting of Hydra's does what it says; own: with our own sweeper."""
+    return key.startswith(READ) if own else not any(f"{name}.".startswith(f"{key}.") for name in NEVER_READ)
 
 
 def _is_here(package: str) -> bool:

@@ -7,6 +7,7 @@ that what is wrong is named by us and not by Hydra.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,17 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, ValueType
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, ConfigTypeError, ValidationError
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    ConfigTypeError,
+    GrammarParseError,
+    InterpolationResolutionError,
+    ValidationError,
+)
 
 from timescales import paths
 from timescales.config import folders, identity, keys, schema, values
@@ -27,6 +35,7 @@ from timescales.errors import ConfigError
 
 Overrides = Sequence[str | Override]
 SIGNS = {"": OverrideType.CHANGE, "+": OverrideType.ADD, "++": OverrideType.FORCE_ADD, "~": OverrideType.DEL}
+FORM = r"(?:\+{0,2}KEY=|~KEY(?:=|$))".replace("KEY", r"[\w$][\w$-]*(?:[./][\w$-]+)*")  # what an override begins with
 OF_GROUPS = ("model.", "task.", "optimizer.")  # what the keys begin with that depend on a choice of files
 
 
@@ -47,7 +56,7 @@ class Composer:
 
     def __call__(self, overrides: Overrides) -> DictConfig:
         given = self.parse_all(overrides)
-        cfg = self.of_files(given).copy()
+        cfg = self.of_files(given)[0].copy()
         for override in given:
             if not chooses(override) and not of_hydra(override):
                 set_value(cfg, override)
@@ -58,11 +67,7 @@ class Composer:
         parsed = self.parse_all(overrides)
         given = [override for override in parsed if of_hydra(override)]
         own = [o for o in parsed if o.is_add() and not o.is_sweep_override() and chooses(o)]
-        chosen = [*own, *(override for override in given if chooses(override))]
-        for override in chosen:
-            if of_hydra(override) and not isinstance(override.value(), str):
-                raise ConfigError(folders.takes_a_name(override.key_or_group, text_of(override)))
-        whole = self._load(chosen, RunMode.MULTIRUN)
+        whole = self._load([*own, *filter(chooses, given)], RunMode.MULTIRUN)
         for override in given:
             if not chooses(override):
                 set_value(whole, override)
@@ -71,27 +76,21 @@ class Composer:
     def parse(self, text: str) -> Override:
         """An override as Hydra reads it."""
         if text not in self.parsed:
-            (self.parsed[text],) = self.parser.parse_overrides([text])
+            self.parsed[text] = parse(text, self.parser)
         return self.parsed[text]
 
     def parse_all(self, overrides: Overrides) -> list[Override]:
         """Overrides of which some may be texts, as Hydra reads them."""
         return [self.parse(override) if isinstance(override, str) else override for override in overrides]
 
-    def of_files(self, overrides: Overrides) -> DictConfig:
-        """The configuration of those of the overrides that choose files. It is shared: do not change it."""
-        return self._of_files(overrides)[0]
+    def of_files(self, overrides: Overrides) -> tuple[DictConfig, dict[str, str]]:
+        """Of those of the overrides that choose files: the configuration, and the file of each group.
 
-    def files(self, overrides: Overrides) -> dict[str, str]:
-        """The file of each group, with those that overrides choose."""
-        return self._of_files(overrides)[1]
-
-    def _of_files(self, overrides: Overrides) -> tuple[DictConfig, dict[str, str]]:
+        They are shared: do not change them.
+        """
         given = [o for o in self.parse_all(overrides) if chooses(o) and not of_hydra(o)]
-        key = tuple(text_of(override) for override in given)
+        key = tuple(map(text_of, given))
         if key not in self.composed:
-            for override in given:
-                check_choice(override)
             cfg = self._load(given, RunMode.RUN)
             files = dict(cfg.hydra.runtime.choices)
             with open_dict(cfg):
@@ -102,21 +101,23 @@ class Composer:
 
     def _load(self, given: Sequence[Override], mode: RunMode) -> DictConfig:
         """What Hydra composes of a choice of files."""
+        for override in given:
+            check_choice(override)
         try:
             texts = [*map(text_of, given), *folders.searchpath()]
             return self.loader.load_configuration("config", texts, mode)
         except HydraException as error:
-            own, cause = (
-                [text_of(override) for override in given if override.is_add()],
-                error.__cause__ or error.__context__,
-            )
+            own, cause = [text_of(o) for o in given if o.is_add()], error.__cause__ or error.__context__
             if own and isinstance(cause, ConfigKeyError | ConfigAttributeError):
-                raise ConfigError(keys.below(own[-1], cause.full_key or "")) from error
+                raise ConfigError(
+                    f"{own[-1]}: its keys go below {cause.full_key}, which does not exist; "
+                    "begin the file with # @package _global_"
+                ) from error
             raise
 
     def has(self, overrides: Overrides, key: str) -> bool:
         """Whether the files that overrides choose have a key."""
-        return keys.has(self.of_files(overrides), key)
+        return keys.has(self.of_files(overrides)[0], key)
 
     def each_value(self, override: Override) -> list[Override]:
         """The overrides that one which sweeps stands for, each with one value; a plain one is its own."""
@@ -133,6 +134,20 @@ def composing() -> Iterator[Composer]:
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(paths.conf()), version_base="1.3"):
         yield Composer(GlobalHydra.instance().config_loader())
+
+
+# --- one override -----------------------------------------------------------------------------------------------------
+
+
+def parse(text: str, parser: OverridesParser | None = None) -> Override:
+    """An override by Hydra's grammar. Raises ConfigError for a text that is none."""
+    with contextlib.suppress(OverrideParseException):
+        if re.match(FORM, text, re.ASCII):
+            return (parser or OverridesParser.create()).parse_overrides([text])[0]
+    raise ConfigError(
+        f"{text}: cannot be read; write key=value, a key with letters, digits, _ and dots alone, "
+        "and quote a value with special characters: 'key=\"a,b\"'"
+    )
 
 
 def setting(key: str, value: Any) -> Override:
@@ -159,53 +174,50 @@ def chooses(override: Override) -> bool:
 def check_choice(override: Override) -> None:
     """Raise ConfigError if an override does not choose one of its group's files, or must not."""
     group, names, text = override.key_or_group, override.value(), text_of(override)
-    if (override.is_add() and group in schema.GROUPS) or override.is_force_add():
+    ours = group in schema.GROUPS or of_hydra(override)
+    if override.is_force_add() or (override.is_add() and ours):
         raise ConfigError(f"{text}: {group} is chosen already: write {group}=NAME alone")
-    if override.type is OverrideType.CHANGE and group not in schema.GROUPS and "/" not in group:
-        raise ConfigError(keys.own_group(group))
+    offered = ", ".join(folders.choices(group))
+    if override.type is OverrideType.CHANGE and not ours and "/" not in group:
+        raise ConfigError(f"{text}: write +{group}=NAME, with + for a group of your own (there are {offered})")
     for name in names if isinstance(names, list) and override.is_add() else [names]:
         if not isinstance(name, str) or "${" in name or override.is_delete():
-            raise ConfigError(folders.takes_a_name(group, text))
-        if not folders.has(group, name):
+            raise ConfigError(f"{text}: {group} takes one of these names: {offered}")
+        if not of_hydra(override) and not folders.has(group, name):
             raise ConfigError(folders.no_such(group, name))
 
 
 def set_value(cfg: DictConfig, override: Override) -> None:
     """Set, add or delete a value as Hydra does. Raises ConfigError for a key or a type that does not fit."""
     key, value = override.key_or_group, override.value()
-    if value == "???":
-        raise ConfigError(f"{key} has no value: give {key}=...")
-    if key == "loop" and not override.is_delete() and not isinstance(value, dict):
-        raise ConfigError(schema.wrong_type(key, text_of(override)))
+    adds = override.is_add() or override.is_force_add()
+    if key == "loop" and not override.is_delete() and not isinstance(value, dict):  # ${...} would hide its keys
+        raise ConfigError(schema.wrong_type(key, text_of(override).partition("=")[2]))
     try:
+        if not adds and not keys.has(cfg, key):
+            raise ConfigError(keys.unknown(key, cfg))
         if override.is_delete():
-            delete(cfg, key, value)
-        elif override.is_add() or override.is_force_add():
-            there = OmegaConf.select(cfg, key, throw_on_missing=False) is not None
-            if there and override.is_add() and not isinstance(value, dict | list):
-                raise ConfigError(f"{key} is there already: write {key}=..., without +")
-            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
-        elif not keys.has(cfg, key):
-            raise ConfigError(keys.unknown(key, cfg, text_of(override)))
+            _delete(cfg, override)
+        elif override.is_add() and not isinstance(value, dict | list) and OmegaConf.select(cfg, key) is not None:
+            raise ConfigError(f"{key} is there already: write {key}=..., without +")
         else:
-            OmegaConf.update(cfg, key, value, merge=True)
+            OmegaConf.update(cfg, key, value, merge=True, force_add=adds)
     except (ConfigAttributeError, ConfigKeyError) as error:  # of a key in loop={foo:1}
-        raise ConfigError(keys.unknown(error.full_key or key, cfg, text_of(override))) from error
+        raise ConfigError(keys.unknown(error.full_key or key, cfg)) from error
+    except (InterpolationResolutionError, GrammarParseError) as error:
+        raise ConfigError(keys.wrong_reference(text_of(override))) from error
     except (ValidationError, ConfigTypeError) as error:
-        raise ConfigError(schema.wrong_type(error.full_key or key, text_of(override))) from error
+        given = text_of(override).partition("=")[2] if (error.full_key or key) == key else ""
+        raise ConfigError(schema.wrong_type(error.full_key or key, given)) from error
 
 
-def delete(cfg: DictConfig, key: str, value: Any) -> None:
-    """Delete a key, if `value` is None or what it has. Raises ConfigError for one that must stay or is not there."""
-    now = OmegaConf.select(cfg, key, throw_on_missing=False) if key else None
-    if not key:
-        raise ConfigError("~ deletes the key that follows it, as in ~model.head_size: leave it out")
-    if now is None:
-        raise ConfigError(f"~{key}: there is no value to delete: leave it out")
-    if value is not None and value != now:
-        raise ConfigError(f"~{key}: it is {now}: write ~{key} alone to delete it")
+def _delete(cfg: DictConfig, override: Override) -> None:
+    """Delete a key. Raises ConfigError for one that must stay."""
+    key = override.key_or_group
     if key in schema.TYPES:
         raise ConfigError(f"{key} must not be deleted")
+    if override.value() not in (None, OmegaConf.select(cfg, key)):
+        raise ConfigError(f"{text_of(override)}: write ~{key} alone to delete it")
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(cfg, parent) if parent else cfg
     with open_dict(node):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -42,16 +41,9 @@ def searchpath() -> list[str]:
 
 def no_such(group: str, wrong: str) -> str:
     """The line for a choice that a group does not have."""
-    if (group, wrong) == ("hydra/sweeper", "optuna"):
-        return f"{group}={wrong} takes a package that is not here: pip install -e '.[optuna]'"
     options = choices(group)
     listed = f" (there are {', '.join(options)})" if options else " here: leave it out"
     return f"{group}={wrong}: no such {group}{nearest(wrong, options)}{listed}"
-
-
-def takes_a_name(group: str, override: str) -> str:
-    """The line for an override that chooses no file of a group."""
-    return f"{override}: {group} takes one of these names: {', '.join(choices(group))}"
 
 
 def choices(group: str) -> list[str]:
@@ -75,7 +67,7 @@ def having(group: str, key: str) -> list[str]:
     return [name for name in choices(group) if key in OmegaConf.load(_files(group)[name])]
 
 
-def learning_rates() -> dict[str, Any]:
+def learning_rates() -> dict[str, float | None]:
     """The learning rate in the file of each optimizer."""
     return {name: OmegaConf.select(OmegaConf.load(file), "lr") for name, file in _files("optimizer").items()}
 
@@ -91,30 +83,21 @@ def replaced_by_recipes(choices: Mapping[str, str | None], given: Iterable[str],
 
     choices: the file of each group; given: the keys that the command line sets; cfg: the configuration.
     """
-    own = _own_file("model", choices.get("model"))
-    if own is None:
-        return []
+    files = [folder / "model" / f"{choices.get('model')}.yaml" for folder in _own]
     lines = []
-    for recipe in (choices.get("recipe"), choices.get("recipe@_global_")):
-        file = paths.conf() / "recipe" / f"{recipe}.yaml"
-        if not file.is_file():
-            continue
-        said = OmegaConf.load(file)
-        for key in OmegaConf.select(said, "model", default={}):
-            value = OmegaConf.merge(cfg, said).model[key]
-            mine = OmegaConf.select(OmegaConf.load(own), key)
-            if mine not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
-                lines.append(
-                    f"note: model.{key}={value} comes from the recipe {recipe}; your {own.name} has {mine}: "
-                    f"model.{key}={mine} on the command line keeps it"
-                )
+    for own in filter(Path.is_file, files):
+        mine = OmegaConf.load(own)
+        for recipe in (choices.get("recipe"), choices.get("recipe@_global_")):
+            file = paths.conf() / "recipe" / f"{recipe}.yaml"
+            said = OmegaConf.load(file) if file.is_file() else OmegaConf.create()
+            for key in OmegaConf.select(said, "model", default={}):
+                value = OmegaConf.merge(cfg, said).model[key]
+                if mine.get(key) not in (None, value) and f"model.{key}" not in given and cfg.model[key] == value:
+                    lines.append(
+                        f"note: model.{key}={value} comes from the recipe {recipe}; your {own.name} has {mine[key]}: "
+                        f"model.{key}={mine[key]} on the command line keeps it"
+                    )
     return lines
-
-
-def _own_file(group: str, name: str | None) -> Path | None:
-    """The file of a choice in the user's own folder; None if it is not from there."""
-    files = [folder / group / f"{name}.yaml" for folder in _own]
-    return next((file for file in files if file.is_file()), None)
 
 
 def _files(group: str) -> dict[str, Path]:

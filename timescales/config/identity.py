@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from timescales.config import Config, folders
+from timescales.config import Config, Settings, folders
 from timescales.config.schema import (
     LATER_MODEL_DEFAULTS,
     MODEL_DEFAULTS,
@@ -95,20 +94,25 @@ def is_of_identity(key: str) -> bool:
     return group not in NOT_IDENTITY and name not in others.get(group, ())
 
 
-def settings(config: Config) -> dict[str, Any]:
-    """What decides a run's numbers, by dotted key, without its seed and without what tells its model from others."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if key not in (*NOT_IDENTITY, "seed"):
-            found |= {f"{key}.{inner}": v for inner, v in value.items()} if isinstance(value, dict) else {key: value}
-    return {key: value for key, value in found.items() if key not in OF_THE_MODEL and not key.endswith("._target_")}
+def settings(config: Config) -> Settings:
+    """The values of a configuration by their keys, those of its parts by dotted ones: "task.T"."""
+    plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
+    parts = {key: value for key, value in config.items() if isinstance(value, dict)}
+    return {f"{part}.{key}": value for part, inner in parts.items() for key, value in inner.items()} | plain
 
 
-def _defaults_of(settings: Any) -> dict[str, Any]:
+def comparable(config: Config) -> Settings:
+    """The settings that decide a run's numbers, without its seed and what tells its model from others."""
+    without = ("seed", *OF_THE_MODEL)
+    found = settings(config).items()
+    return {k: v for k, v in found if is_of_identity(k) and k not in without and not k.endswith("._target_")}
+
+
+def _defaults_of(settings: Any) -> Settings:
     return {f.name: f.default for f in fields(settings)}
 
 
-def _without_defaults(values: dict[Any, Any], defaults: Mapping[str, Any]) -> dict[Any, Any]:
+def _without_defaults(values: dict[Any, Any], defaults: Settings) -> dict[Any, Any]:
     return {key: value for key, value in values.items() if key not in defaults or value != defaults[key]}
 
 

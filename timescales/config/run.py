@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
 from timescales import paths
-from timescales.config import Config, check, identity
+from timescales.config import Config, Settings, check, identity
 
-Axes = Mapping[str, Any]  # settings by which a run is asked for, in a sweep or a table
+Axes = Settings  # settings by which a run is asked for, in a sweep or a table
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,17 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "profile": (None, "small", "tiny"),  # tiny: the older word for small
     "loop.schedule": ("none", "cosine", "linear", "step"),
 }
+COUNTS = ("max_epochs", "max_steps", "eval_every", "patience", "max_eval_batches", "log_every", "log_one_over_e")
+# The ranges of numbers, in words and as a test.
+RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "seed": ("at least 0 and below 2^63", lambda n: 0 <= n < 2**63),
+    "seeds": (f"at least 1 and at most {MOST_SEEDS}", lambda n: 1 <= n <= MOST_SEEDS),
+    **{f"loop.{key}": ("at least 1", lambda n: n >= 1) for key in (*COUNTS, "step_size")},
+    "loop.gamma": ("above 0 and at most 1", lambda n: 0 < n <= 1),
+    "loop.clip_norm": ("above 0", lambda n: n > 0),
+    "loop.warmup": ("at least 0", lambda n: n >= 0),
+    "loop.checkpoint_every": ("at least 0", lambda n: n >= 0),
+}
 
 # The keys that conf/config.yaml gives to every model, with their defaults.
 MODEL_DEFAULTS = {"block": "plain", "gap_input": False}
@@ -97,13 +108,12 @@ TYPES = typing.get_type_hints(BaseConfig) | {
 }
 
 
-def wrong_type(key: str, override: str) -> str:
-    """The line for a value that does not fit its key's type; override: which sets it."""
+def wrong_type(key: str, given: str = "") -> str:
+    """The line for a value that does not fit its key's type; given: the value, as it was typed."""
     if key not in TYPES or key in GROUPS:
         part = "hydra" if key.startswith("hydra.") else "job"
-        return f"{override}: {key} must be of another kind; --cfg {part} shows it"
-    given = override.partition("=")[2]
-    return f"{key} {must_be(key)}; not {given}"
+        return f"{key} must be of another kind; --cfg {part} shows it{given and f'; not {given}'}"
+    return f"{key} {must_be(key)}{given and f'; not {given}'}"
 
 
 def must_be(key: str) -> str:

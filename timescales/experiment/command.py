@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from timescales import paths
-from timescales.config import identity
+from timescales.config import Config, identity
 from timescales.config.compose import Composer
 from timescales.config.values import spell
 from timescales.errors import ConfigError
@@ -18,7 +17,7 @@ from timescales.runs.record import Record
 GROUPS = ("paper", "task", "model", "optimizer")  # each may decide what those after it are by default
 
 
-def command(config: Mapping[str, Any], run_id: str, composer: Composer) -> str:
+def command(config: Config, run_id: str, composer: Composer) -> str:
     """The command that makes a run again: the files that it names, and the settings that differ from theirs.
 
     It has been composed, and gives the run's id. config: that of the run's record. Raises ConfigError if there is none.
@@ -43,30 +42,30 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
 
 
-def as_it_was_hashed(config: Mapping[str, Any], run_id: str) -> dict[str, Any]:
+def as_it_was_hashed(config: Config, run_id: str) -> Config:
     """A configuration with T_max: auto where a record has the number that it came to, if the id says so."""
     auto = {**config, "model": _auto(config["model"])}
-    return auto if identity.identity(auto) == run_id else dict(config)
+    return auto if identity.identity(auto) == run_id else config
 
 
 def _auto(node: Any) -> Any:
     return {k: "auto" if k == "T_max" else _auto(v) for k, v in node.items()} if isinstance(node, dict) else node
 
 
-def _overrides(wanted: Mapping[str, Any], composer: Composer) -> list[str]:
+def _overrides(wanted: Config, composer: Composer) -> list[str]:
     """The overrides that give a configuration: names of files, then settings."""
     names: list[str] = []
     for group in GROUPS:
         if composer(names)[group].get("name") != (name := wanted[group].get("name")):
             names.append(f"{group}={name}")
-    there, settings = _dotted(identity.resolved(composer(names))), []
-    for key, value in _dotted(wanted).items():
+    there, settings = identity.settings(identity.resolved(composer(names))), []
+    for key, value in identity.settings(wanted).items():
         if identity.is_of_identity(key) and (key not in there or there[key] != value):
             settings.append(f"{'' if key in there else '+'}{key}={spell(value)}")
     return [*names, *settings]
 
 
-def _of_extended(wanted: Mapping[str, Any], run_id: str, composer: Composer) -> tuple[list[str], str]:
+def _of_extended(wanted: Config, run_id: str, composer: Composer) -> tuple[list[str], str]:
     """The overrides of a run that continues another, and the id that they give."""
     origin = found.find(wanted["extend"])
     saved = None if origin is None else Record.read(origin)
@@ -74,15 +73,8 @@ def _of_extended(wanted: Mapping[str, Any], run_id: str, composer: Composer) -> 
         raise ConfigError(
             f"{run_id} continues the run {wanted['extend']}, which is not here: put it into {paths.RUNS}/"
         )
-    before, after = _dotted(saved.config), _dotted(wanted)
+    before, after = identity.settings(saved.config), identity.settings(wanted)
     longer = [f"{key}={spell(after[key])}" for key in extend.LONGER if after[key] != before[key]]
     overrides = [f"extend={wanted['extend']}", *longer]
     cfg = extend.configuration(composer.parse_all(overrides), composer)
     return overrides, identity.identity(identity.resolved(cfg))
-
-
-def _dotted(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration's values, those of its parts by dotted keys: "task.T"."""
-    plain = {key: value for key, value in config.items() if not isinstance(value, dict)}
-    parts = {key: value for key, value in config.items() if isinstance(value, dict)}
-    return {f"{part}.{key}": value for part, inner in parts.items() for key, value in inner.items()} | plain

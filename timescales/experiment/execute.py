@@ -54,7 +54,8 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             restarts = [(run, action is Action.RESTART) for run in todo if (action := left_to_do(run))]
             if not restarts:
                 return SKIPPED
-            print_all(restarts[0][0].note.splitlines())
+            if note := restarts[0][0].note:
+                print(note, flush=True)
             with logged(restarts[0][0].directory / "train.log"):
                 return train(restarts, locks, check)
         except lock.RunningElsewhere:  # taken over: what lies there is another process's
@@ -63,12 +64,6 @@ def execute(runs: Sequence[Run], check: Check = lambda select: None) -> str:
             for run in todo:
                 record.discard_unless_begun(run.directory, run.name, before[run.directory])
             raise
-
-
-def print_all(lines: Sequence[str]) -> None:
-    """Print lines at once."""
-    for line in lines:
-        print(line, flush=True)
 
 
 @contextlib.contextmanager
@@ -141,7 +136,8 @@ def begin(run: Run, restart: bool, held: lock.Lock, check: Check) -> TrainingRun
         **({"data": task.data} if task.data else {}),
     )
     saved.write(directory)
-    print_all(task.notes())
+    for note in task.notes():
+        print(note, flush=True)
     times = functools.partial(memory.unit_timescales, model)
     log = loggers.open_all(saved, directory, step, settings, task, times, held.check)
     try:

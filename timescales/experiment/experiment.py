@@ -79,7 +79,7 @@ def plan_of_sweep(asked: CommandLine, composer: Composer) -> Plan:
     """The runs of a sweep over all combinations. Raises ConfigError for a wrong value, before others are trained."""
     made = plan.plan(plan.combinations(asked.of_runs, composer), composer)
     for wrong in made.wrong:
-        if wrong.mistyped and (line := messages.one_line(wrong.error, list(map(text_of, wrong.request)))):
+        if wrong.mistyped and (line := messages.one_line(wrong.error)):
             raise ConfigError(line)
     return made
 

@@ -5,11 +5,12 @@ Imports no torch before the run begins.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -20,6 +21,9 @@ from timescales.config.run import Run, run_of
 from timescales.errors import ConfigError
 from timescales.runs import found
 from timescales.runs.record import Record, State
+
+if TYPE_CHECKING:  # torch is imported when the run begins
+    from timescales.training.checkpoint import Checkpoint
 
 LONGER = ("loop.max_epochs", "loop.max_steps", "loop.patience")
 OF_THIS_COMMAND = ("data_root", "run_dir", "resume", "force", "device", "engine")  # not taken from the origin
@@ -90,8 +94,6 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: it has not finished: its own command continues it")
     if saved.stale:
         raise ConfigError(f"extend={origin}: {saved.what_changed} since: its own command with force=stale first")
-    if not (origin / "last.pt").is_file():
-        raise ConfigError(f"extend={origin}: its last.pt is not there: its own command with force=true trains it again")
     if stopped not in ("max_epochs", "max_steps", "patience"):
         raise ConfigError(
             f"extend={origin}: its task ended it ({stopped}), however long it may train: give another run"
@@ -107,7 +109,7 @@ def _check(cfg: DictConfig, origin: Path, saved: Record) -> None:
         raise ConfigError(f"extend={origin}: give loop.max_steps above {steps}, which it has trained already, or null")
 
 
-def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, Any] | None:
+def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> Checkpoint | None:
     """The checkpoint of its origin, from which a run begins; None for one without an origin, or that goes on.
 
     partial: what its data lack (`Task.partial`). Raises ConfigError for a checkpoint that is damaged or gone, and if
@@ -118,21 +120,19 @@ def checkpoint_of(run: Run, restart: bool, partial: Sequence[str]) -> dict[str, 
 
     if run.origin is None or (not restart and (run.directory / "last.pt").is_file()):
         return None
-    path = run.origin / "last.pt"
-    try:
-        content = checkpoint.load(path, KEYS)
-    except ConfigError as error:
-        again = "its own command with force=true trains it again"
-        raise ConfigError(f"extend={run.origin}: {path} is damaged: {again}") from error
+    content = None
+    with contextlib.suppress(ConfigError):  # it is damaged
+        content = checkpoint.load(run.origin / "last.pt", KEYS)
     if content is None:
-        raise ConfigError(f"extend={run.origin}: its last.pt is not there any more")
+        again = "its own command with force=true trains it again"
+        raise ConfigError(f"extend={run.origin}: its last.pt is damaged or not there: {again}")
     if content.get("lacks", []) != list(partial):
         raise ConfigError(f"extend={run.origin}: it was trained on other data: give a run that was trained on these")
     content["progress"]["stopped"] = None
     return content
 
 
-def begin(run: Run, content: dict[str, Any] | None) -> None:
+def begin(run: Run, content: Checkpoint | None) -> None:
     """Put the checkpoint of its origin, if there is one (`checkpoint_of`), and its curve into a run's directory."""
     from timescales.training import checkpoint
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -91,7 +90,7 @@ def _runs(request: Request, composer: Composer, cfg: Any, sweep: bool, seeds_nam
     """The runs of a request; in a sweep with run_dir=DIR each is in DIR/<its name>."""
     axes = {o.key_or_group: o.value() for o in request}
     command = tuple(text_of(o) for o in request)
-    note = "\n".join(folders.replaced_by_recipes(composer.files(request), axes, cfg))
+    note = "\n".join(folders.replaced_by_recipes(composer.of_files(request)[1], axes, cfg))
     runs = [run_of(cfg)] if seeds_named else each_seed(cfg)
     for k, run in enumerate(runs):
         own = {**axes, "seed": run.seed} if cfg.seeds > 1 else axes
@@ -120,30 +119,26 @@ def fitting(requests: Sequence[Request], composer: Composer) -> list[Request]:
 
     Prints such keys. A key that no run has stays, as an error for `plan`; requests that are the same then are one.
     """
+
+    def depends(override: Override) -> bool:
+        return override.key_or_group.startswith(OF_GROUPS)
+
     choices = [tuple(text_of(o) for o in request if chooses(o)) for request in requests]
-    keys = dict.fromkeys(o.key_or_group for request in requests for o in request if _depends(o))
+    keys = dict.fromkeys(o.key_or_group for request in requests for o in request if depends(o))
     firsts = dict(zip(choices, requests, strict=True))
     without = {key: [choice for choice, request in firsts.items() if not _has(request, key, composer)] for key in keys}
     without = {key: which for key, which in without.items() if len(which) < len(firsts)}
     for key, which in without.items():
         group = key.partition(".")[0]
-        if names := dict.fromkeys(_name_of(firsts[choice], group) for choice in which):
-            print(f"note: {key} is left out for {', '.join(names)}: no such key there", flush=True)
+        names = [str(o.value()) for choice in which for o in firsts[choice] if o.key_or_group == group]
+        if which:
+            listed = ", ".join(dict.fromkeys(names)) or f"the {group}"
+            print(f"note: {key} is left out for {listed}: no such key there", flush=True)
     fitted: dict[tuple[str, ...], Request] = {}
     for request, choice in zip(requests, choices, strict=True):
-        kept = [o for o in request if not (_depends(o) and choice in without.get(o.key_or_group, ()))]
+        kept = [o for o in request if not (depends(o) and choice in without.get(o.key_or_group, ()))]
         fitted.setdefault(tuple(map(text_of, kept)), kept)
     return list(fitted.values())
-
-
-def _depends(override: Override) -> bool:
-    """Whether a choice of files decides if there is the key that an override sets."""
-    return override.key_or_group.startswith(OF_GROUPS)
-
-
-def _name_of(request: Request, group: str) -> str:
-    """The file of a group that a request names."""
-    return next((str(o.value()) for o in request if o.key_or_group == group), f"the {group}")
 
 
 def _has(request: Request, key: str, composer: Composer) -> bool:
@@ -175,34 +170,15 @@ def requests_of(
     # A key that is in no configuration yet is added to all runs: +model.head_size=16.
     wanted = {o.key_or_group if o.key_or_group in known else o.get_key_element(): o for o in narrow}
     values = {key: [o.value() for o in composer.each_value(override)] for key, override in wanted.items()}
-    requests = fitting([load.request(table, axes) for axes in expand(table, profile, values)], composer)
+    narrowed = expand(table, profile, values)
+    requests = fitting([load.request(table, axes) for axes in narrowed], composer)
     if narrow and requests:
-        _check_keys(requests[0], composer)
-        if beyond := _beyond(table, every, requests, composer):
+        composer(requests[0])  # an unknown key is one error, not one for each run
+    if any(axes not in every for axes in narrowed):
+        of_table = {_id(load.request(table, axes), composer) for axes in every}
+        if beyond := sum(_id(request, composer) not in of_table for request in requests):
             print(f"note: runs that fill no cell of {table.name}: {beyond} of {len(requests)}", flush=True)
     return requests
-
-
-def _check_keys(request: Request, composer: Composer) -> None:
-    """Compose one run of many: an unknown key is one error, not one for each run."""
-    try:
-        composer(request)
-    except Exception as error:
-        raise ConfigError(messages.one_line(error, list(map(text_of, request))) or str(error)) from error
-
-
-def _beyond(table: Table, every: Sequence[Axes], requests: Sequence[Request], composer: Composer) -> int:
-    """How many of some requests are for runs that the table does not have. every: the table's, by their settings."""
-    known = {json.dumps(axes, sort_keys=True) for axes in every}
-    others = [request for request in requests if json.dumps(_axes(request), sort_keys=True) not in known]
-    if not others:
-        return 0
-    in_table = {_id(load.request(table, axes), composer) for axes in every}
-    return sum(_id(request, composer) not in in_table for request in others)
-
-
-def _axes(request: Request) -> dict[str, Any]:
-    return {o.key_or_group: o.value() for o in request if o.key_or_group != "table"}
 
 
 def _id(request: Request, composer: Composer) -> str | None:
@@ -220,11 +196,10 @@ def table_runs(table: Table, profile: str | None, composer: Composer) -> tuple[l
     """
     runs, wrong = [], []
     for axes in expand(table, profile):
-        request = load.request(table, axes)
         try:
-            runs.append(replace(run_of(composer(request)), axes=axes))
+            runs.append(replace(run_of(composer(load.request(table, axes))), axes=axes))
         except Exception as error:
-            if (line := messages.one_line(error, list(map(text_of, request)))) is None:
+            if (line := messages.one_line(error)) is None:
                 raise
             wrong.append(line)
     return runs, wrong
@@ -249,7 +224,7 @@ def unequal(runs: Sequence[Run]) -> str:
     given = {key for run in runs for key in run.axes} | {f"{group}.name" for group in swept}
     differ: dict[str, list[str]] = {}
     for task, of_task in firsts.items():
-        settings = {name: identity.settings(run.config) for name, run in of_task.items()}
+        settings = {name: identity.comparable(run.config) for name, run in of_task.items()}
         for key, values in _differences(settings):
             if key not in given:
                 differ.setdefault(key, []).append(f"{task}: {values}" if task else values)

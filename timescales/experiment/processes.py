@@ -8,7 +8,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -16,10 +16,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from timescales.experiment.queue import Group, try_to
+from timescales.experiment.queue import Group, Parameters, Task, try_to
 from timescales.training.interrupt import PASSED_ON, Interrupt
 
-Task = Callable[[Group], Any]
 NOT_BEGUN = "not begun"  # what a launch returns after the sweep was interrupted
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, PASSED_ON)
 
@@ -32,7 +31,7 @@ class RunLost(RunInterrupted):
     """A second signal has ended a launch before its runs were saved."""
 
 
-def launch(task: Task, parameters: Mapping[str, Any], groups: Sequence[Group]) -> list[Any]:
+def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
     """Call task(group) in processes; returns what each returned, or the error that it raised.
 
     At a signal joblib kills its workers, and so it does when one of them dies. Here a signal is passed on to the
@@ -57,7 +56,7 @@ def launch(task: Task, parameters: Mapping[str, Any], groups: Sequence[Group]) -
     return ends
 
 
-def numbers(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def numbers(parameters: Parameters) -> Parameters:
     """Parameters of joblib.Parallel of which some are numbers written as texts, as Hydra's schema has them."""
     given = {key: value for key, value in parameters.items() if key not in ("_target_", "backend")}
     return {key: int(v) if isinstance(v, str) and v.isdecimal() else v for key, v in given.items()}

@@ -25,6 +25,8 @@ from timescales.runs.record import Record
 
 Group = list[Run]  # runs that are launched together: one, or several that differ in their seeds alone
 End = str | BaseException  # how a launch ended: with its status, or an error
+Task = Callable[[Group], Any]  # what a launcher calls in each of its jobs
+Parameters = Mapping[str, Any]  # of a launcher, as its file in conf/hydra/launcher has them
 Launcher = Callable[[Sequence[Group]], Sequence[End]]
 
 
@@ -56,11 +58,11 @@ class Queue:
         self.failures = 0
         self.elsewhere: list[Run] = []  # left to other processes
         self.replaces = {run.directory: written(run.directory) for run in plan.todo}
-        self.seconds = cost.known() | self._spent() if plan.todo else {}  # what a run takes, by cost_key
-
-    def _spent(self) -> dict[str, float]:
-        outcomes = [(run, self._found(run).outcome) for run in self.plan.runs]
-        return {run.cost_key: outcome.seconds for run, outcome in outcomes if outcome is not None}
+        self.seconds: dict[str, float] = {}  # what a run takes, by cost_key
+        if plan.todo:
+            spent = [(run, self._found(run).outcome) for run in plan.runs]
+            taken = {run.cost_key: outcome.seconds for run, outcome in spent if outcome is not None}
+            self.seconds = cost.known() | taken
 
     def ended(self, run: Run) -> bool:
         """Whether a run needs nothing more, whoever trained it; the record that it is to replace does not count."""
@@ -76,8 +78,9 @@ class Queue:
         """Print what there is to do, and the note, and do it."""
         for request, error, more, _ in self.plan.wrong:
             self._failed([text.input_line or "" for text in request], error, more=more)
-        print(self._counts(), flush=True)
-        if stale := [str(run.directory) for run in self.plan.runs if self._is_skipped_stale(run)]:
+        skipped = [run for run in self.plan.runs if run.directory not in self.replaces]
+        print(self._counts(skipped), flush=True)
+        if stale := [str(run.directory) for run in skipped if self._found(run).stale]:
             print(
                 f"{len(stale)} of the skipped are stale (force=stale runs them again): {', '.join(stale)}", flush=True
             )
@@ -87,7 +90,7 @@ class Queue:
         with deadline(self.minutes) as over:
             try:
                 self._launch_all(todo)
-                self._analyse([run for run in self.plan.runs if self._is_skipped(run) and self._found(run).state.ended])
+                self._analyse([run for run in skipped if self._found(run).state.ended])
                 self._launch_all(self._left_over())
             except KeyboardInterrupt:
                 if not over():
@@ -103,23 +106,16 @@ class Queue:
         if self.failures:
             raise SweepFailed(f"{self.failures} of {number_of_runs(self.plan.requested)} failed")
 
-    def _is_skipped_stale(self, run: Run) -> bool:
-        return self._is_skipped(run) and self._found(run).stale
-
-    def _is_skipped(self, run: Run) -> bool:
-        return run.directory not in self.replaces
-
     def _found(self, run: Run) -> Found:
         return self.plan.found[run.directory]
 
-    def _counts(self) -> str:
+    def _counts(self, skipped: Sequence[Run]) -> str:
         """What is about to be done, in one line."""
-        plan = self.plan
-        committed = sum(self._is_skipped(run) and not self._found(run).state.ended for run in plan.runs)
+        plan, finished = self.plan, sum(self._found(run).state.ended for run in skipped)
+        committed = len(skipped) - finished
         elsewhere = sum(lock.owner(run.directory) is not None for run in plan.todo)
-        skipped = len(plan.runs) - len(plan.todo) - committed
         asked = number_of_runs(plan.requested)
-        parts = [f"{asked}: {skipped} finished, skipped", f"{len(plan.todo) - elsewhere} to run"]
+        parts = [f"{asked}: {finished} finished, skipped", f"{len(plan.todo) - elsewhere} to run"]
         if elsewhere:
             parts.append(f"{elsewhere} running elsewhere")
         if same := plan.requested - len(plan.runs) - self.failures:
@@ -160,7 +156,7 @@ class Queue:
         try:
             ends = launcher(groups)
         except Exception as error:  # a worker was killed, and with it the others, or nothing could be submitted
-            line = messages.one_line(error, []) or f"{type(error).__name__}: {error}"
+            line = messages.one_line(error) or f"{type(error).__name__}: {error}"
             print(f"failed: {line}", flush=True)
             self.failures += sum(not self.ended(run) for group in groups for run in group)
             return
@@ -218,7 +214,7 @@ class Queue:
         self, command: Sequence[str], error: BaseException, runs: int = 1, places: Sequence[Path] = (), more: int = 0
     ) -> None:
         """Print how runs failed, and that as many `more` did in the same way. places: where a log may be."""
-        line = messages.one_line(error, list(command))
+        line = messages.one_line(error)
         if line is None:
             line = f"{type(error).__name__}: {error}"
             if logs := [place / "train.log" for place in places if (place / "train.log").is_file()]:

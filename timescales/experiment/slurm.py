@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from timescales.errors import ConfigError
-from timescales.experiment.queue import Group, try_to
+from timescales.experiment.queue import Group, Parameters, Task, try_to
 
-Task = Callable[[Group], Any]
 ARRAY = 1000  # jobs in one array: SLURM takes 1001 unless told otherwise (MaxArraySize)
 GRACE = 20.0  # seconds that a shared file system may take to show a job's answer after its end
 # What submitit calls by one name on every cluster; all else is SLURM's.
@@ -37,7 +36,7 @@ class Job:
         return submitit.helpers.DelayedSubmission(self, group)
 
 
-def launch(task: Task, parameters: Mapping[str, Any], groups: Sequence[Group]) -> list[Any]:
+def launch(task: Task, parameters: Parameters, groups: Sequence[Group]) -> list[Any]:
     """Call task(group) in jobs; returns what each returned, or why it returned nothing.
 
     No job ends with another, and nobody asks `sacct`, which on clusters without accounting waits for ever: the queue
@@ -53,7 +52,7 @@ def launch(task: Task, parameters: Mapping[str, Any], groups: Sequence[Group]) -
         raise
 
 
-def executor(parameters: Mapping[str, Any]) -> Any:
+def executor(parameters: Parameters) -> Any:
     """A submitit executor with the parameters of conf/hydra/launcher/slurm.yaml."""
     import submitit
 
@@ -84,7 +83,7 @@ def submit(executor: Any, job: Job, groups: Sequence[Group]) -> tuple[list[Any],
 
 def answers(jobs: Sequence[Any]) -> list[Any]:
     """Wait for submitit's jobs; what each returned, or why it returned nothing. Prints the progress."""
-    ended: dict[str, Any] = {}
+    ended: dict[str, object] = {}
     gone: dict[str, float] = {}  # since when a job without an answer has been missing from the queue
     while len(ended) < len(jobs):
         queue = queued()

@@ -24,7 +24,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from timescales.papers.significance import (
     Error,
@@ -225,12 +225,22 @@ def _verdict(
     return replace(about, word=word, why="")
 
 
-def _failures(cell: Cell, sample: Sample) -> dict[str, Any]:
+class Failures(TypedDict, total=False):
+    """Fields of a verdict: how many of how many runs."""
+
+    failed: tuple[int, int]
+    at_chance: tuple[int, int]
+    censored: tuple[int, int]
+
+
+def _failures(cell: Cell, sample: Sample) -> Failures:
     """How many runs failed, ended at chance or never got there, as fields of a verdict; {} if as in the paper."""
-    found: dict[str, Any] = {}
+    found = Failures()
     if sample.failed + sample.at_chance > cell.failed or sample.mean is None:
-        found |= {"failed": (sample.failed, sample.of)} if sample.failed else {}
-        found |= {"at_chance": (sample.at_chance, sample.of)} if sample.at_chance else {}
+        if sample.failed:
+            found["failed"] = (sample.failed, sample.of)
+        if sample.at_chance:
+            found["at_chance"] = (sample.at_chance, sample.of)
     if censored := sum(isinstance(value, Censored) for _, value in sample.values):
         found["censored"] = (censored, sample.n)
     return found

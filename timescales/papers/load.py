@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
@@ -16,7 +14,7 @@ from timescales.config import folders, messages
 from timescales.config.compose import setting
 from timescales.config.run import Axes
 from timescales.errors import ConfigError, nearest
-from timescales.papers.parse import parse
+from timescales.papers.parse import Node, parse
 from timescales.papers.table import Table
 
 
@@ -34,12 +32,12 @@ def table(name: str) -> Table:
     return found
 
 
-def _node(path: Path) -> Mapping[str, Any]:
+def _node(path: Path) -> Node:
     """The `table` node of a file that Hydra reads as a table."""
     try:
         content = OmegaConf.to_container(OmegaConf.load(path))
     except YAMLError as error:
-        raise ConfigError(messages.one_line(error, []) or f"{path}: {error}") from error
+        raise ConfigError(messages.one_line(error) or f"{path}: {error}") from error
     node = content.get("table") if isinstance(content, dict) else None
     if not isinstance(node, dict) or node.get("name") != path.stem:
         raise ConfigError(f"{path}: it must have table.name: {path.stem}")

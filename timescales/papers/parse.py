@@ -95,7 +95,7 @@ def _small(where: str, node: Any, table: Table, measure: Node) -> SmallTable:
     return SmallTable(**vars(table) | values)
 
 
-def _inherited(values: Node) -> dict[str, Any]:
+def _inherited(values: Node) -> Node:
     """What the cells and claims of a table take from its values."""
     return {f.name: values[f.name] for f in fields(Measure) if f.name in values}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import yaml
 
@@ -25,6 +25,18 @@ STUDIES = "ours"  # the page of our own studies is written by hand
 RESULTS = "../../results"  # as seen from FOLDER
 ARXIV = "https://arxiv.org/abs/"
 TABLES_HEAD = ("table", "shows", "at paper size", "conclusions and values", "small-scale", "runs", "hours", "missing")
+
+
+Author = TypedDict("Author", {"family-names": str})
+
+
+class Entry(TypedDict):
+    """A paper in CITATION.cff, as far as it is read here."""
+
+    authors: list[Author]
+    year: int
+    title: str
+    notes: str
 
 
 def pages(reports: Sequence[Report]) -> dict[Path, str]:
@@ -51,20 +63,21 @@ def listed(papers: Mapping[str, Sequence[Report]]) -> str:
     return "\n".join(markdown.grid(head, body))
 
 
-def reference(paper: str) -> dict[str, Any]:
+def reference(paper: str) -> Entry:
     """The paper's entry in CITATION.cff, by its first author. Raises ConfigError if there is none."""
     for entry in yaml.safe_load(CITATIONS.read_text())["references"]:
         if entry["authors"][0]["family-names"].lower() == paper:
-            return dict(entry)
+            found: Entry = entry
+            return found
     raise ConfigError(f"{CITATIONS.name}: references: none is by {paper}; add the paper of table/{paper}_*.yaml")
 
 
-def title(entry: Mapping[str, Any]) -> str:
+def title(entry: Entry) -> str:
     """Authors, year and title: "Chien et al. 2021: Slower is Better"."""
     return f"{_authors(entry, most=2)} {entry['year']}: {entry['title']}"
 
 
-def _authors(entry: Mapping[str, Any], most: int) -> str:
+def _authors(entry: Entry, most: int) -> str:
     """The authors' names, or the first one's with "et al." if there are more than `most`."""
     *others, last = [author["family-names"] for author in entry["authors"]]
     if len(others) >= most:
@@ -72,7 +85,7 @@ def _authors(entry: Mapping[str, Any], most: int) -> str:
     return f"{', '.join(others)} & {last}" if others else str(last)
 
 
-def _notes(entry: Mapping[str, Any]) -> str:
+def _notes(entry: Entry) -> str:
     """Where the paper was published, with a link to arXiv."""
     before, arxiv, number = entry["notes"].partition("arXiv ")
     return f"{before}[{arxiv}{number}]({ARXIV}{number})" if arxiv else before

@@ -15,7 +15,7 @@ from timescales.files import write_atomic
 from timescales.papers.cells import in_unit
 from timescales.papers.table import Figure, Number, Row, Table, column, group, matches, varying
 from timescales.papers.verdict import CellResult
-from timescales.plotting import STYLES, band, colour, draw_floors, panels, small_png
+from timescales.plotting import STYLES, Look, band, colour, draw_floors, panels, small_png
 from timescales.reports.report import Report
 from timescales.reports.wording import say
 from timescales.runs import metrics
@@ -170,7 +170,7 @@ def _cells(ax: Any, panel: Panel) -> None:
     lines = list(_lines_of_cells(panel.report) if panel.size == "paper" else _lines_of_runs(panel))
     for k, line in enumerate(lines):
         if line.printed is not None:
-            look: dict[str, Any] = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
+            look: Look = {"fmt": "D", "mfc": "white", "color": "#222222", "ms": 6, "capsize": 3, "lw": 1}
             ax.errorbar(line.printed, k, xerr=line.spread, **look)
         for value in line.values:
             ax.plot(value, k, "o", fillstyle=_filled(value), zorder=4, color=colour(line.axes), ms=5, alpha=0.75)
@@ -222,7 +222,7 @@ def _curves(ax: Any, panel: Panel) -> None:
         for k, row in enumerate(rows):
             points = [point for point in panel.report.curve(row) if point.get(metric) is not None]
             steps, values = [point["step"] for point in points], [point[metric] for point in points]
-            look: dict[str, Any] = {"color": colour(row.axes), "lw": 1.5, "alpha": 0.8}
+            look: Look = {"color": colour(row.axes), "lw": 1.5, "alpha": 0.8}
             ax.plot(steps, values, style(row), **look, label=None if k else label)
     if panel.figure.chance is not None and panel.size == "paper":
         ax.axhline(panel.figure.chance, color="#bbbbbb", ls=":", lw=1, label="chance")
@@ -279,7 +279,7 @@ def _probe(ax: Any, panel: Panel) -> None:
         values = [[value for row in rows if (value := row.value(f"{prefix}{x:g}")) is not None] for x in xs]
         means = [statistics.fmean(v) for v in values]
         errors = [statistics.stdev(v) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values]
-        look: dict[str, Any] = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
+        look: Look = {"ls": style(rows[0]), "ms": 3, "lw": 1.5, "label": f"{label} (n={len(rows)})"}
         band(ax, xs, means, errors, colour(rows[0].axes), **look)
     ax.set(xlabel=panel.figure.xlabel, ylabel=panel.figure.ylabel, xscale=panel.figure.xscale)
     _legend(ax)

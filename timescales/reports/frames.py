@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from timescales import paths
 from timescales.errors import ConfigError
@@ -50,7 +50,7 @@ def results(folder: str | os.PathLike | None = None) -> Results:
     return Results(pandas.DataFrame(rows), pandas.DataFrame(judged))
 
 
-def _row(table: str, row: store.Row) -> dict[str, Any]:
+def _row(table: str, row: store.Row) -> dict[str, object]:
     """A row of runs.csv with its table, and its settings as columns."""
     columns = {key: getattr(row, key) for key in store.COLUMNS if key not in ("axes", "profile")}
     return {"table": table, "size": row.profile, **columns, **row.values, **row.axes}

@@ -7,8 +7,9 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from timescales.config import Config
 from timescales.config.compose import Composer
 from timescales.config.run import Axes, Run
 from timescales.papers import load, reanalysed
@@ -89,7 +90,7 @@ class Report:
     kinds: set[str] = field(default_factory=set)  # `Run.cost_key` of all runs that can be composed
     own: bool = False  # a table in the user's own folder, which make does not know
     unread: Sequence[str] = ()  # what the table reads and no run here has, a line each
-    configs: Mapping[str, Any] = field(default_factory=dict)  # of all runs that can be composed, by id
+    configs: Mapping[str, Config] = field(default_factory=dict)  # of all runs that can be composed, by id
 
     @property
     def folder(self) -> Path:
@@ -181,7 +182,7 @@ class Report:
         return _settings(self.table.tiny, self.rows["tiny"]) if self.table.tiny else []
 
     @functools.cached_property
-    def small_shared(self) -> dict[str, Any]:
+    def small_shared(self) -> Axes:
         """The settings that all runs of the small-scale version share beyond the paper's."""
         if self.table.tiny is None:
             return {}
@@ -278,10 +279,10 @@ def _setting(table: SmallTable, keys: Sequence[str], rows: Sequence[Row]) -> Set
 def _bootstrap(rows: Sequence[Row]) -> list[Difference]:
     from timescales.analysis import bins
 
-    pairs: dict[str, tuple[dict[str, Any], dict[str, str]]] = {}
+    pairs: dict[str, tuple[Axes, dict[str, str]]] = {}
     for row in rows:
         if row.blocks:
-            where = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
+            where: Axes = {key: value for key, value in row.axes.items() if key.partition(".")[0] != "model"}
             pairs.setdefault(str(where), (where, {}))[1][row.axes["model"]] = row.blocks
     differences = []
     for where, texts in pairs.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,7 +193,7 @@ def _metrics(outcome: Record | Row) -> Iterator[tuple[str, Any]]:
             yield name, f"{value:.4f}" if isinstance(value, float) else value
 
 
-def _again(config: Mapping[str, Any], run_id: str, composer: Composer) -> str:
+def _again(config: Config, run_id: str, composer: Composer) -> str:
     """The command that makes a run again, or why there is none."""
     try:
         return command.command(config, run_id, composer)

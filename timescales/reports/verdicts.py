@@ -20,6 +20,7 @@ FILE, SCHEMA = "verdicts.json", "verdicts.schema.json"
 KINDS = ("table", "value", "conclusion", "hypothesis", "question")
 EVIDENCE = ("runs", "reanalysed")
 Number = float | int
+Fields = dict[str, str | Number | None]  # of a `Line`, by name
 
 
 def _key(words: str, **more: Any) -> dict[str, Any]:
@@ -152,12 +153,12 @@ def texts(reports: Sequence[Report], results: Path) -> dict[Path, str]:
     names = {report.table.name for report in reports}
     kept = [line for line in read(results) if line["table"] not in names]
     every = kept + [_rounded(asdict(line)) for report in reports for line in lines(report)]
-    every.sort(key=lambda line: line["table"])  # stable: a table's lines keep their order
+    every.sort(key=lambda line: str(line["table"]))  # stable: a table's lines keep their order
     text = "".join(f"{',' if k else '['}\n{json.dumps(line, ensure_ascii=False)}" for k, line in enumerate(every))
     return {results / FILE: f"{text or '['}\n]\n", results / SCHEMA: json.dumps(schema(), indent=1) + "\n"}
 
 
-def _rounded(line: dict[str, Any]) -> dict[str, Any]:
+def _rounded(line: Fields) -> Fields:
     """Numbers of six digits, as on every machine; JSON has none that is not finite."""
     return {key: _number(value) if isinstance(value, float) else value for key, value in line.items()}
 
@@ -172,7 +173,7 @@ def write(reports: Sequence[Report], results: Path) -> None:
         write_atomic(path, text.encode())
 
 
-def read(results: Path) -> list[dict[str, Any]]:
+def read(results: Path) -> list[Fields]:
     """The lines of verdicts.json, as objects; none where there is no file."""
     path = results / FILE
     return json.loads(path.read_text()) if path.is_file() else []

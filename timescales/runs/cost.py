@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from timescales import paths
 from timescales.config import Config
@@ -16,28 +15,44 @@ from timescales.runs import provenance
 from timescales.runs.record import Record
 from timescales.runs.store import Row
 
-COLUMNS = ("kind", "run", "machine", "threads", "steps", "seconds_per_step", "seconds_per_validation", "seconds")
 STEPS = 3
 
 
-def rows(results: Path | None = None) -> list[dict[str, str]]:
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """A row of speed.csv, with the texts of its columns. kind: `Run.cost_key`; run: task/model."""
+
+    kind: str
+    run: str
+    machine: str
+    threads: str
+    steps: str
+    seconds_per_step: str
+    seconds_per_validation: str
+    seconds: str  # of a whole run
+
+
+COLUMNS = tuple(each.name for each in dataclasses.fields(Timing))
+
+
+def rows(results: Path | None = None) -> list[Timing]:
     """What was measured, on any machine; results: the folder of speed.csv, results/ by default."""
-    return csv_rows((results or paths.RESULTS) / "speed.csv")
+    return [Timing(**row) for row in csv_rows((results or paths.RESULTS) / "speed.csv")]
 
 
 def known() -> dict[str, float]:
     """Seconds that a run takes at most, by `identity.cost_key`: as measured on this machine, else on another."""
     here = provenance.processor()
-    ordered = sorted(rows(), key=lambda row: row["machine"] == here)
-    return {row["kind"]: float(row["seconds"]) for row in ordered}
+    ordered = sorted(rows(), key=lambda row: row.machine == here)
+    return {row.kind: float(row.seconds) for row in ordered}
 
 
 def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None) -> dict[str, float]:
     """Seconds that a run takes, by cost_key: of the longest of `runs` that finished on the whole data, else an upper
     bound from a few steps on the fastest machine that was timed. runs: cost_key and row, or record, of each.
     """
-    ordered = sorted(rows(results), key=lambda row: -float(row["seconds"]))
-    bounds = {row["kind"]: float(row["seconds"]) for row in ordered}
+    ordered = sorted(rows(results), key=lambda row: -float(row.seconds))
+    bounds = {row.kind: float(row.seconds) for row in ordered}
     spent: dict[str, float] = {}
     for cost_key, run in runs:
         if run.status == "finished" and not run.partial:
@@ -45,7 +60,7 @@ def prices(runs: Iterable[tuple[str, Record | Row]], results: Path | None = None
     return bounds | spent
 
 
-def measure(cost_key: str, config: Config) -> dict[str, Any]:
+def measure(cost_key: str, config: Config) -> Timing:
     """Time a few training steps and one batch of validation of a resolved configuration; a row of speed.csv.
 
     `seconds` is for all its epochs: tasks and patience may stop earlier. Raises ConfigError.
@@ -79,21 +94,20 @@ def measure(cost_key: str, config: Config) -> dict[str, Any]:
     steps = settings.last_step(task.start_of)
     whole = steps * step + steps / (settings.eval_every or task.start_of(1)) * validation
     origin = provenance.provenance(config["device"])
-    return {
-        "kind": cost_key,
-        "run": f"{config['task']['name']}/{config['model']['name']}",
-        "machine": origin.machine,
-        "threads": origin.threads,
-        "steps": steps,
-        "seconds_per_step": f"{step:.4g}",
-        "seconds_per_validation": f"{validation:.4g}",
-        "seconds": f"{whole:.4g}",
-    }
+    return Timing(
+        kind=cost_key,
+        run=f"{config['task']['name']}/{config['model']['name']}",
+        machine=origin.machine,
+        threads=str(origin.threads),
+        steps=str(steps),
+        seconds_per_step=f"{step:.4g}",
+        seconds_per_validation=f"{validation:.4g}",
+        seconds=f"{whole:.4g}",
+    )
 
 
-def write(measured: list[dict[str, Any]], results: Path | None = None) -> None:
+def write(measured: Iterable[Timing], results: Path | None = None) -> None:
     """Add rows to speed.csv; a cost_key measured again on the same machine and threads replaces its older row."""
-    same = ("kind", "machine", "threads")
-    kept = {tuple(str(row[k]) for k in same): row for row in [*rows(results), *measured]}
-    lines = sorted(kept.values(), key=lambda row: (row["run"], row["kind"], row["machine"]))
+    kept = {(row.kind, row.machine, row.threads): row for row in [*rows(results), *measured]}
+    lines = map(vars, sorted(kept.values(), key=lambda row: (row.run, row.kind, row.machine)))
     write_atomic((results or paths.RESULTS) / "speed.csv", csv_text(lines, COLUMNS).encode())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
-from timescales.config import Config, check, identity
+from timescales.config import Config, identity, keys
 from timescales.runs.record import Record
 
 Timescales = Callable[[], Sequence[Tensor]]  # of every layer, (H,) steps
@@ -30,10 +30,11 @@ def label(saved: Record) -> Label:
     return Label(name, saved.group, tags)
 
 
-def settings(config: Config) -> dict[str, Any]:
+def settings(config: Config) -> dict[str, bool | float | str]:
     """The settings that decide a run's numbers, but for its seed: by dotted key, as numbers, booleans and text."""
-    found = {key: value for key, value in check.dotted(config) if identity.is_of_identity(key) and key != "seed"}
-    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in found.items()}
+    found = [(key, value) for key, value in keys.dotted(config) if not isinstance(value, dict)]
+    kept = {key: value for key, value in found if identity.is_of_identity(key) and key != "seed"}
+    return {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in kept.items()}
 
 
 def outcome(record: Record) -> dict[str, float]:

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict
 
 from timescales.errors import ConfigError
 from timescales.files import TEMPORARY
@@ -35,6 +35,10 @@ HEARTBEAT = 30.0  # seconds
 TIMEOUT = 300.0  # ten heartbeats: what a machine knows of a network's files may be a minute old
 RELEASED = "given back"
 LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of its files
+
+
+# Who holds a lock, as its file says; of a damaged file nothing is known. try: how often SLURM put the job back before.
+Holder = TypedDict("Holder", {"process": int, "host": str, "machine": str, "job": str | None, "try": int}, total=False)
 
 
 class RunningElsewhere(ConfigError):
@@ -176,15 +180,16 @@ def owner(directory: Path) -> str | None:
     return f"{words}, last heard of {silence:.0f} s ago," if silence < TIMEOUT else None
 
 
-def _parse(content: str) -> dict[str, Any]:
+def _parse(content: str) -> Holder:
     """Who holds a lock by its file's content; nothing for a file that is being written or damaged."""
     try:
-        return dict(json.loads(content))
+        read: Holder = dict(json.loads(content))  # type: ignore[assignment]
+        return read
     except (ValueError, TypeError):
         return {}
 
 
-def _is_dead(holder: dict[str, Any], held: bool | None) -> bool:
+def _is_dead(holder: Holder, held: bool | None) -> bool:
     """Whether the owner of a lock that nobody is seen to hold has ended for certain."""
     this = _this_process()
     if held is False and holder.get("machine") == this["machine"]:
@@ -204,7 +209,7 @@ def _is_held(file: int) -> bool | None:
     return False
 
 
-def _this_process() -> dict[str, Any]:
+def _this_process() -> Holder:
     """This process, for its lock. "machine" is the running kernel: within one, processes see each other's locks."""
     machine = platform.node()
     with contextlib.suppress(OSError):

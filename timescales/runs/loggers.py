@@ -23,6 +23,8 @@ from timescales.runs.dashboards import Timescales
 from timescales.runs.record import Record
 from timescales.training.gates import needs_forget_gates
 
+Row = dict[str, str | float]  # of curve.csv: numbers, as texts where they were read
+
 
 class Bar:
     """Epoch, step, newest loss (and what it is at chance) and metric, steps per second, time left.
@@ -80,7 +82,7 @@ class Curve:
     def __init__(self, path: Path, step: int, every: int | None = None) -> None:
         self.path = path
         self.columns: list[str] = ["step"]
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Row] = []
         if step:
             self._read(step)
             last = int(self.rows[-1]["step"]) if self.rows else 0
@@ -109,12 +111,12 @@ class Curve:
         except (csv.Error, ValueError) as error:
             print(f"{self.path} is damaged ({error}): restarted from step {step}", file=sys.stderr)
 
-    def _check(self, row: dict[str, Any]) -> str:
+    def _check(self, row: Row) -> str:
         """The checksum of a row and its columns' names; the x keeps it from being read as a number."""
         fields = [f"{k}={v}" for k, v in sorted(row.items()) if v not in ("", None) and k != self.CHECK]
         return f"x{zlib.crc32(chr(0).join(fields).encode()):08x}"
 
-    def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
+    def _text(self, rows: list[Row], header: bool) -> str:
         text = io.StringIO()
         writer = csv.DictWriter(text, [*self.columns, self.CHECK], lineterminator="\n")
         if header:

@@ -143,6 +143,6 @@ def _curve(task: str, model: str) -> Any:
 
 
 @functools.lru_cache(1)
-def _curves(path: Path, written: int) -> dict[str, Any]:
+def _curves(path: Path, written: int) -> dict[str, object]:
     """The golden curves as the file held them when it was written: a sweep asks for each of its thousands of runs."""
     return json.loads(path.read_text())

@@ -21,6 +21,8 @@ from timescales.files import digest_of, write_atomic
 from timescales.runs import lock, provenance
 from timescales.training.best import Best
 
+Content = dict[str, Any]  # of record.json, by its keys
+
 
 class State(enum.Enum):
     """The state of a run on disk; but for ABSENT the values are the record's "status"."""
@@ -80,10 +82,10 @@ class Record:
     probes: dict[str, float | None] = field(default_factory=dict)  # of analyses that were measured
     data: dict[str, str] = field(default_factory=dict)  # digests of the files of one's own that are its data, by path
     keys: list[str] = field(default_factory=lambda: [*BEGUN])
-    more: dict[str, Any] = field(default_factory=dict)
+    more: Content = field(default_factory=dict)
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Record:
+    def of(cls, content: Content) -> Record:
         """The record of what a file has. Raises KeyError, ValueError or TypeError for what is none."""
         if missing := {"id", "status", "metrics", "seconds"} - set(content):
             raise KeyError(", ".join(sorted(missing)))
@@ -118,7 +120,7 @@ class Record:
         text = json.dumps(plain | {"sha256": _digest(plain)}, indent=1, allow_nan=False)
         write_atomic(directory / "record.json", f"{text}\n".encode())
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Content:
         """What its file has, but for the checksum."""
         values = {**self.more, **{key: getattr(self, key) for key in KEYS}, "best": self.best and asdict(self.best)}
         return {key: values[key] for key in self.keys}
@@ -190,7 +192,7 @@ BEGUN: tuple[str, ...] = tuple(
 )  # what a run says from its start
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _digest(content: Content) -> str:
     """The checksum of a record without its "sha256", by which damage on disk is noticed."""
     as_read = json.loads(json.dumps(content))  # tuples are lists then, and keys are words
     return hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()

@@ -28,7 +28,7 @@ class Trackio:
     saved: the run's record. timescales: gives a (H,) tensor of steps for each layer; rows: those of curve.csv.
     """
 
-    def __init__(self, saved: Record, timescales: Timescales, rows: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, saved: Record, timescales: Timescales, rows: Sequence[Mapping[str, str | float]]) -> None:
         label, config = dashboards.label(saved), saved.config
         project = config["logger"]["project"]
         before = _remove(project, label.name)
@@ -42,7 +42,7 @@ class Trackio:
     def log(self, values: dict[str, float], step: int) -> None:
         if not values:
             return
-        drawn: dict[str, Any] = {}
+        drawn: dict[str, object] = {}
         if dashboards.with_histograms(values):
             import trackio
 
@@ -94,7 +94,7 @@ def _init(project: str, label: dashboards.Label, config: Config) -> Any:
         return contextvars.copy_context().run(init)
 
 
-def _remove(project: str, name: str) -> dict[int, dict[str, Any]]:
+def _remove(project: str, name: str) -> dict[int, dict[str, object]]:
     """Remove a run if it is there; returns its histograms by step."""
     import trackio
 
@@ -105,7 +105,7 @@ def _remove(project: str, name: str) -> dict[int, dict[str, Any]]:
     logs = trackio.SQLiteStorage.get_logs(project, name) if found else []
     for run in found:
         run.delete()
-    kept: dict[int, dict[str, Any]] = {}
+    kept: dict[int, dict[str, object]] = {}
     for row in logs:
         drawn = {key: value for key, value in row.items() if isinstance(value, dict)}
         kept.setdefault(row["step"], {}).update(drawn)

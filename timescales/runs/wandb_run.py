@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def _mode() -> str:
 _unreached: list[Path] = []  # directories whose run could not be begun online
 
 
-def _init(logger: dict[str, Any], directory: Path, **arguments: Any) -> Any:
+def _init(logger: Mapping[str, str | None], directory: Path, **arguments: Any) -> Any:
     """wandb.init: offline, with a line that says so, where there is no key, a wrong one or no network."""
     mode: Any = _mode_with_key(directory)
     import wandb
@@ -189,13 +189,13 @@ def pictures(directory: Path) -> int:
 
 
 def publish(
-    logger: dict[str, Any],
+    logger: Mapping[str, str | None],
     name: str,
     directory: Path,
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
     files: Sequence[Path],
-    summary: dict[str, Any],
+    summary: dict[str, str],
 ) -> None:
     """A table with its verdicts at W&B: one run "report-<name>", and the artefact <name>, a version each time.
 

@@ -5,15 +5,40 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
+from torch import Tensor
 
 from timescales.errors import ConfigError
 from timescales.files import checked, write_atomic
 
 
-def save(path: Path, content: dict[str, Any]) -> None:
+class Generators(TypedDict):
+    """States of torch's random generators on the CPU and on a run's device (dropout draws from them)."""
+
+    cpu: Tensor
+    cuda: list[Tensor]
+
+
+class Checkpoint(TypedDict, total=False):
+    """What last.pt has of a run; best.pt has its model and step. Checkpoints of older code have fewer keys."""
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    losses: list[Tensor]  # since the last validation
+    best: dict[str, Tensor] | None  # the weights at the best validation
+    state: list[list[Tensor]]  # of each layer, where the task carries it on
+    lacks: list[str]  # what its data lack (`Task.partial`)
+    data: dict[str, str]  # its own files of data (`Task.data`)
+    progress: dict[str, Any]  # of `training.run.Progress`
+    in_step: bool  # whether it was written before the validation of a step
+    values: dict[str, float]  # of that step, to be logged
+    rng: Generators
+    step: int
+
+
+def save(path: Path, content: Checkpoint) -> None:
     """Write a checkpoint atomically."""
     buffer = io.BytesIO()
     torch.save(_without_views(content), buffer)
@@ -31,7 +56,7 @@ def _without_views(content: Any) -> Any:
     return content
 
 
-def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> dict[str, Any] | None:
+def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "cpu") -> Checkpoint | None:
     """A checkpoint's content on a device; None if there is none.
 
     Raises ConfigError for a damaged one, and for one that lacks any of `keys`.
@@ -49,13 +74,13 @@ def load(path: Path, keys: tuple[str, ...] = (), device: torch.device | str = "c
         ) from error
 
 
-def rng_state(device: torch.device) -> dict[str, Any]:
-    """States of torch's random generators on the CPU and on a run's device (dropout draws from them)."""
+def rng_state(device: torch.device) -> Generators:
+    """The states of torch's random generators on the CPU and on a run's device."""
     of_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return {"cpu": torch.get_rng_state(), "cuda": of_gpu}
 
 
-def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
+def set_rng_state(state: Generators, device: torch.device) -> None:
     """Put torch's random generators back where `rng_state` found them.
 
     The state of the run's GPU goes to the GPU on which it continues, whatever its number. A run that goes from a GPU to

@@ -190,7 +190,7 @@ class TrainingRun:
         """Write last.pt, if the run has a directory."""
         if self.directory is None:
             return
-        content: dict[str, Any] = {
+        content: checkpoint.Checkpoint = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "losses": self.losses,

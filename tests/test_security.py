@@ -22,7 +22,7 @@ from timescales.errors import ConfigError
 from timescales.tasks.data import cifar, imdb, places, text
 from timescales.training import build, checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 OURS = [
     ROOT / "train.py",
     *sorted((ROOT / "timescales").rglob("*.py")),

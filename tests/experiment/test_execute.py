@@ -1,0 +1,76 @@
+"""What becomes of a run's record, log and loggers, however it ends."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from quick import QUICK
+
+from timescales.runs import loggers
+from timescales.training import memory
+from timescales.training.run import TrainingRun
+
+QUICK = [*QUICK, "logger=csv"]
+
+
+class Logger:
+    """Counts what it is told."""
+
+    def __init__(self):
+        self.logged, self.finished = [], []
+
+    def log(self, values, step):
+        self.logged.append(step)
+
+    def finish(self, record):
+        self.finished.append(record and record.status)
+
+
+def test_a_run_that_fails_before_its_first_step_tells_its_loggers(train, monkeypatch):
+    """They are open then, and would show a run that goes on for ever."""
+    told, opened = Logger(), loggers.open_all
+
+    def open_all(*arguments):
+        made = opened(*arguments)
+        made.all.append(told)
+        return made
+
+    def first_values(*arguments):
+        raise RuntimeError("no values")
+
+    monkeypatch.setattr(loggers, "open_all", open_all)
+    monkeypatch.setattr(memory, "first_values", first_values)
+    with pytest.raises(RuntimeError, match="no values"):
+        train(*QUICK)
+    (directory,) = Path("runs").iterdir()
+    saved = json.loads((directory / "record.json").read_text())
+    assert (saved["status"], saved["error"]) == ("failed", "RuntimeError: no values")
+    assert told.finished == ["failed"]
+    assert (directory / "train.log").read_text().count("RuntimeError: no values") == 1
+
+
+def test_loggers_are_finished_once():
+    one, other = Logger(), Logger()
+    both = loggers.Loggers([one, other], lambda: None, None)
+    both({"x": 1.0}, 3)
+    both.finish(None)
+    both.finish(None)
+    both({"x": 1.0}, 4)  # nothing is logged any more
+    assert [(logger.logged, logger.finished) for logger in (one, other)] == 2 * [([3], [None])]
+
+
+def test_what_libraries_warn_of_is_in_the_runs_log(train, monkeypatch):
+    original, library = TrainingRun.log_step, logging.getLogger("a.library")
+
+    def log_step(run):
+        library.info("step %d", run.progress.step)
+        library.warning("odd at step %d", run.progress.step)
+        original(run)
+
+    monkeypatch.setattr(TrainingRun, "log_step", log_step)
+    assert train(*QUICK).status == 0
+    library.warning("after the run")
+    (directory,) = Path("runs").iterdir()
+    lines = (directory / "train.log").read_text().splitlines()
+    assert [line.partition("][")[2] for line in lines] == [f"a.library][WARNING] odd at step {k}" for k in (1, 2)]
