@@ -311,7 +311,7 @@ def recipes(task: str) -> str:
     for path in (*of_all, *of_one):
         lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
         source = " ".join(line for line in lines if not line.startswith("@package"))
-        content = OmegaConf.to_container(OmegaConf.load(path))
+        content: Any = OmegaConf.to_container(OmegaConf.load(path))
         content = {"model": content} if path.stem in folders.choices("model") else content
         pairs = " ".join(f"`{key}={_written(value)}`" for key, value in dotted(content))
         models.setdefault((path.parent.name, pairs, source), []).append(
