@@ -16,7 +16,7 @@ from timescales.nn import registry
 _FILES = ("elstm", "exprnn", "gated", "gru", "leaky", "lru", "lstm", "mingru", "minlstm", "plscan", "plstm", "rmc")
 _MODULE_OF = {model.layer: model.module for model in registry.MODELS}
 __all__ = list(_MODULE_OF)
-__path__: list[str] = []  # a package, as it was: its submodules are those below
+__path__ = ()  # a package, as it was: its submodules are those below
 
 
 def _moved(name: str) -> Any:
