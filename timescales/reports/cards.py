@@ -27,13 +27,10 @@ ARXIV = "https://arxiv.org/abs/"
 TABLES_HEAD = ("table", "shows", "at paper size", "conclusions and values", "small-scale", "runs", "hours", "missing")
 
 
-Author = TypedDict("Author", {"family-names": str})
-
-
 class Entry(TypedDict):
     """A paper in CITATION.cff, as far as it is read here."""
 
-    authors: list[Author]
+    authors: list[dict[str, str]]  # "family-names", "given-names"
     year: int
     title: str
     notes: str
