@@ -313,7 +313,8 @@ def recipes(task: str) -> str:
         source = " ".join(line for line in lines if not line.startswith("@package"))
         content: Any = OmegaConf.to_container(OmegaConf.load(path))
         content = {"model": content} if path.stem in folders.choices("model") else content
-        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in dotted(content))
+        settings = {key: value for key, value in dotted(content) if not isinstance(value, dict)}
+        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in settings.items())
         models.setdefault((path.parent.name, pairs, source), []).append(
             f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
         )
