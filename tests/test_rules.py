@@ -264,7 +264,7 @@ def test_shown_commands_are_real(page):
             # Of several values the first; of a range, such as interval(1,2), only the key.
             arguments = [w.strip("'").partition("=")[0] + "=1" if "(" in w else first_of(w) for w in given]
             asked = command_line.read(["-m", *(a for a in arguments if not a.startswith(("hydra.", "hydra/")))])
-            made = composer(paths.conf(), ())
+            made = composer((paths.conf(),))
             if asked.kind == "table":
                 narrow = [override for override in asked.of_runs if command_line.narrows(override)]
                 assert plan.requests_of(load.table(asked.value("table")), asked.value("profile"), made, narrow)
