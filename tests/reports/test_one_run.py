@@ -10,7 +10,7 @@ from configs import composer
 from quick import QUICK
 
 from timescales import commands, paths
-from timescales.config import compose, identity
+from timescales.config import compose, folders, identity
 from timescales.experiment import command
 from timescales.runs import store
 
@@ -41,7 +41,7 @@ def again(told):
 
 
 def id_of(overrides):
-    return identity.identity(identity.resolved(composer(paths.conf(), ())(overrides)))
+    return identity.identity(identity.resolved(composer(tuple(folders.places()))(overrides)))
 
 
 def test_a_fresh_run_and_its_command(train, status, tmp_path):
