@@ -46,7 +46,7 @@ def fused_engine_runs() -> bool:
     from timescales import LSTM
     from timescales.nn.engine.cpu import fused
 
-    return isinstance(fused.library_of(LSTM(1, 1).layers[0], timed=False), fused.Library)
+    return isinstance(fused.compiled(LSTM(1, 1).layers[0], timed=False), fused.Compiled)
 
 
 def printed_accuracies() -> dict[str, float]:

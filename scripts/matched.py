@@ -11,9 +11,9 @@ import functools
 import sys
 from collections.abc import Callable
 
-import pages
 import pairs
 import sample_data
+import task_pages
 import yaml
 
 from timescales import paths
@@ -64,7 +64,7 @@ def matched(task: str) -> dict[str, int]:
 
 def counted(task: str) -> tuple[Callable[[str, int], int | None], pairs.Pair]:
     """The parameters of a model with so many units on a task, None where it cannot be built; and the task's LSTM."""
-    made = pairs.real_size(pages.command(task))
+    made = pairs.real_size(task_pages.command(task))
 
     def parameters(model: str, units: int) -> int | None:
         try:

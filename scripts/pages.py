@@ -12,7 +12,6 @@ import contextlib
 import functools
 import importlib
 import io
-import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,18 +21,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), *(str(ROOT / folder) for folder in ("docs/tutorial", "tests/dropin", "tests/support"))]
 
-import examples  # noqa: E402
 import pairs  # noqa: E402
 import sample_data  # noqa: E402
+import task_pages  # noqa: E402
 from decay import Decay  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 from uses.registry import GROUPS, USES, Differs, Refused  # noqa: E402
 
 import timescales  # noqa: E402
-from timescales import plotting  # noqa: E402
-from timescales.config import folders  # noqa: E402
-from timescales.config.keys import dotted  # noqa: E402
 from timescales.files import csv_rows, write_atomic  # noqa: E402
 from timescales.nn import registry  # noqa: E402
 from timescales.nn.cells.gates import MECHANISMS  # noqa: E402
@@ -71,39 +67,6 @@ VARIANTS = {
 SECTION = {registry.FIVE: "layer", registry.SCAN: "scan"}  # of the benchmark, by family; else "gates"
 SIZE = ("S", "B", "I", "H")  # of a row of the benchmarks: steps, batch, inputs, hidden
 CONFIGS = ("A", "B", "B512", "C", "D", "F", "S=1,000", "S=2,000", "S=10,000")
-
-SMALL = ("task.train_size=20", "task.valid_size=10", "task.test_size=10")
-PARTIAL = "task.allow_partial=true"
-# What makes a task's example short enough for a page, and how many sequences are shown as text.
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "copy": ("task.T=12",),
-    "variable_copy": ("task.low=2", "task.high=12"),
-    "adding": ("task.T=50",),
-    "frequency": (),
-    "dyck2": (),
-    "linear_functional": ("task.T=50", "task.tau=2"),
-    "n_parity": ("task.N=6",),
-    "n_delayed_match": ("task.N=6",),
-    "delayed_match": ("task.delay=20",),
-    "program": ("task.length=3", "task.nesting=2"),
-    "selective_copy": ("task.T=20", "task.length=6", "task.alphabet=10"),
-    "word_problem": ("task.group=S3", "task.T=12"),
-    "smnist": SMALL,
-    "pmnist": SMALL,
-    "scifar": (*SMALL, PARTIAL),
-    "ptb_char": (PARTIAL, "task.length=40"),
-    "text8": (PARTIAL, "task.length=40"),
-    "ptb_word": (PARTIAL, "task.length=20"),
-    "wt2": (PARTIAL, "task.length=20", "task.batch_size=20"),
-    "wt103": (PARTIAL, "task.length=20", "task.batch_size=20"),
-    "imdb": (*SMALL, PARTIAL, "task.steps=25"),
-    "text": ("task.data=book.txt", "task.length=40"),
-    "series": (
-        *("task.data=tides.csv", "task.time=hour", "task.id=place", "task.inputs=[height,pressure]"),
-        *("task.target=height", "task.window=20", "task.horizon=4", "task.season=16"),
-    ),
-}
-OWN = ("text", "series")  # their sizes and chance are those of a file of one's own
 
 
 def model_blocks(name: str) -> dict[str, Callable[[], str]]:
@@ -184,17 +147,17 @@ def new_page(model: registry.Model) -> str:
 def task_blocks(name: str) -> dict[str, Callable[[], str]]:
     """The blocks that a task's page may have."""
     return {
-        "example": lambda: example(name),
-        "facts": lambda: facts(name),
+        "example": lambda: task_pages.example(name),
+        "facts": lambda: task_pages.facts(name),
         "settings": lambda: settings(CONF / "task" / f"{name}.yaml", "task"),
-        "recipes": lambda: recipes(name),
+        "recipes": lambda: task_pages.recipes(name),
         "tables": lambda: tables(lambda runs: name in cards.values(runs, "task")),
     }
 
 
 def pair_blocks() -> dict[str, Callable[[], str]]:
     """The blocks of docs/pairs.md."""
-    commands = {task: command(task) for task in EXAMPLES if task not in OWN}
+    commands = {task: task_pages.command(task) for task in task_pages.EXAMPLES if task not in task_pages.OWN}
     return {
         "five": lambda: pairs.tables(commands, pairs.FIVE),
         "others": lambda: pairs.tables(commands, pairs.OTHERS),
@@ -285,7 +248,7 @@ def settings(path: Path, group: str) -> str:
         elif found := re.match(r"^(\w+):$", line):
             above = found[1]
         elif (found := re.match(r"^ *(\w+): (.*?)(?:\s+# (.*))?$", line)) and found[1] not in ("_target_", "name"):
-            body.append([f"`{above}.{found[1]}`", f"`{_rate(found[2])}`", found[3] or ""])
+            body.append([f"`{above}.{found[1]}`", f"`{task_pages.plain(found[2])}`", found[3] or ""])
     return "\n".join([*([told, ""] if told else []), *grid(["setting", "default", ""], body)])
 
 
@@ -294,42 +257,6 @@ def _by_paper(value: str) -> str:
     if found := re.fullmatch(r"\$\{if_paper:(\w+),(\w+),(\w+)\}", value):
         return f"`{found[3]}`; `{found[2]}` with `paper={found[1]}`"
     return f"`{value}`"
-
-
-def _rate(value: str) -> str:
-    """A learning rate for one optimizer, ${lr_for:adam,1.0e-4}, or the LSTM's units, ${matched:128}, as the number."""
-    return re.sub(r"^\$\{(?:lr_for:\w+,|matched:)(.*)\}$", r"\1", value)
-
-
-def recipes(task: str) -> str:
-    """What each paper sets for a model on this task, from conf/recipe; models with the same settings share a row."""
-    models: dict[tuple[str, str, str], list[str]] = {}
-    of_all = sorted((CONF / "recipe").glob(f"*/{task}.yaml"))
-    models_of_all = [path.with_stem(name) for path in of_all for name in folders.choices("model")]
-    of_one = [path for path in models_of_all if path.is_file()]
-    of_one += sorted((CONF / "recipe").glob(f"*/{task}_*.yaml"))
-    for path in (*of_all, *of_one):
-        lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# ")]
-        source = " ".join(line for line in lines if not line.startswith("@package"))
-        content: Any = OmegaConf.to_container(OmegaConf.load(path))
-        content = {"model": content} if path.stem in folders.choices("model") else content
-        said = [(key, value) for key, value in dotted(content) if not isinstance(value, dict)]
-        pairs = " ".join(f"`{key}={_written(value)}`" for key, value in said)
-        models.setdefault((path.parent.name, pairs, source), []).append(
-            f"`{path.stem.removeprefix(f'{task}_')}`" if path.stem != task else "all"
-        )
-        if "matched:" in path.read_text():
-            for name, units in folders.matched()[task].items():
-                row = path.parent.name, f"`model.hidden_size={units}`", "as many parameters as the LSTM (matched.yaml)"
-                models.setdefault(row, []).append(f"`{name}`")
-    body = [[f"`{paper}`", " ".join(names), pairs, source] for (paper, pairs, source), names in models.items()]
-    return "\n".join(grid(["paper", "model", "sets", "source"], body)) if body else "No recipe is for this task."
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else _rate(str(value))
 
 
 def tables(fits: Callable[[list[Grid]], bool]) -> str:
@@ -391,70 +318,6 @@ run. Below 1 is faster than `torch.nn.LSTM`. {loop}[train.md](../train.md) descr
 LOOP_TEXT = "A *Python loop* loops over the time steps in Python, as most public\nimplementations do. "
 
 
-def command(task: str) -> list[str]:
-    """The overrides of a task's example."""
-    return [f"task={task}", *EXAMPLES[task]]
-
-
-def example(task: str) -> str:
-    """The command of a task's example, its picture, and one sequence as text."""
-    made, _ = examples.make_task(command(task))
-    text = examples.printed(made, examples.examples(made, 3)[0])
-    shell = f"python scripts/examples.py {' '.join(command(task))} -n 3 --png docs/tasks/img/{task}.png"
-    picture = f"![{caption(task)}](img/{task}.png)"
-    words = f"One of them as text; {scored(task)}:"
-    return f"{picture}\n\n```bash\n{shell}\n```\n\n{words}\n\n```text\n{text}\n```"
-
-
-def caption(task: str) -> str:
-    """The title of a task's picture."""
-    return f"Three example sequences of the {task} task"
-
-
-def scored(task: str) -> str:
-    """Which steps the row `scored` of an example marks; see `examples.scored`."""
-    if task in ("linear_functional", "ptb_char", "text8", "ptb_word", "wt2", "wt103", "text", "series"):
-        return "`scored` marks the steps that count in the loss"
-    if task == "program":
-        return "the digits of the answer count in the accuracy"
-    more = " (the loss counts every step by default)" if task in ("copy", "variable_copy") else ""
-    return f"`scored` marks the steps that count in the accuracy{more}"
-
-
-def draw(task: str) -> None:
-    """Draw a task's example into docs/tasks/img."""
-    made, node = examples.make_task(command(task))
-    found = examples.examples(made, 3)
-    path = DOCS / "tasks" / "img" / f"{task}.png"
-    path.parent.mkdir(exist_ok=True)
-    plotting.write(lambda figure: examples.draw(figure, made, node, found), path, caption(task))
-
-
-def facts(task: str) -> str:
-    """What a model must know of a task at its defaults, and the loss at chance."""
-    made, _ = examples.make_task(command(task) if task in OWN else [f"task={task}"])
-    spec = made.spec
-    kinds = {"real": "real numbers: {}", "one_hot": "one-hot vector of size {}", "tokens": "token, one of {}"}
-    of_rules = "accuracy" if spec.select[1] == "max" else spec.select[0]
-    body = [
-        ["input per step", kinds[spec.input].format(spec.input_size)],
-        ["output", f"{spec.output_size} logits {'at every step' if spec.readout == 'all' else 'from the final state'}"],
-        ["longest delay (used by `T_max=auto`)", f"{spec.horizon} steps"],
-        ["loss at chance", f"{made.chance():.4g}"],
-        *([f"{of_rules} of a simple rule: {rule}", f"{value:.3f}"] for rule, value in made.floors().items()),
-        *([] if math.isnan(made.optimum()) else [["lowest possible loss", f"{made.optimum():.4g}"]]),
-        ["checkpoint chosen by", f"`valid/{spec.select[0]}` ({spec.select[1]})"],
-    ]
-    head = "in the example" if task in OWN else "at the defaults"
-    return "\n".join([*grid([head, ""], body), "", T_MAX_TEXT])
-
-
-T_MAX_TEXT = (
-    "`model.T_max=auto`, the default of `chrono`, `janet`, `elstm` and `leaky`, sets the longest initial time scale\n"
-    "to the longest delay."
-)
-
-
 def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
     """A page with its blocks written again. Raises KeyError for a mark that no block has."""
     mark = BEGIN.format(r"(\w+)")
@@ -468,7 +331,7 @@ def page(text: str, blocks: Mapping[str, Callable[[], str]]) -> str:
 def pages() -> dict[Path, dict[str, Callable[[], str]]]:
     """Every page with generated blocks, and the blocks that it may have."""
     models = {DOCS / "models" / f"{name}.md": model_blocks(name) for name in registry.BY_NAME}
-    tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in EXAMPLES}
+    tasks = {DOCS / "tasks" / f"{name}.md": task_blocks(name) for name in task_pages.EXAMPLES}
     more = {"pairs.md": pair_blocks(), "gates.md": gate_blocks(), "dropin.md": dropin_blocks()}
     more |= {"models/README.md": {"models": model_list}}
     return models | tasks | {DOCS / name: blocks for name, blocks in more.items()}
@@ -489,8 +352,8 @@ def main() -> None:
             else:
                 write_atomic(path, written.encode())
                 if path.parent.name == "tasks":
-                    draw(path.stem)
-    pictures = [DOCS / "tasks" / "img" / f"{name}.png" for name in EXAMPLES]
+                    task_pages.draw(path.stem)
+    pictures = [DOCS / "tasks" / "img" / f"{name}.png" for name in task_pages.EXAMPLES]
     stale += [path.relative_to(ROOT) for path in pictures if not path.is_file()]
     if stale:
         sys.exit(f"python scripts/pages.py writes again: {', '.join(map(str, stale))}")

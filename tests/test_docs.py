@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 import pages  # noqa: E402
 import sample_data  # noqa: E402
+import task_pages  # noqa: E402
 
 
 def run(script, *arguments, cwd=ROOT):
@@ -158,7 +159,7 @@ def test_generated_parts_of_a_page_are_what_conf_and_docstrings_give(name):
 
 
 def test_every_task_has_its_picture():
-    assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in pages.EXAMPLES)
+    assert all((ROOT / "docs" / "tasks" / "img" / f"{name}.png").is_file() for name in task_pages.EXAMPLES)
 
 
 @pytest.mark.full

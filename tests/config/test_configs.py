@@ -16,9 +16,9 @@ from timescales.training import build
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import matched
-import pages
 import pairs
 import sample_data
+import task_pages
 
 MODELS, TASKS, OPTIMIZERS = (folders.choices(group) for group in ("model", "task", "optimizer"))
 # Arguments that do not come from a yaml: the loop's own, and what only the library's users choose.
@@ -126,7 +126,7 @@ def made_up():
 
 @pytest.mark.parametrize("task", MATCHED)
 def test_sizes_match_the_parameters(task, made_up):
-    found = {each.model: each.parameters for each in pairs.pairs(task, pages.command(task), MODELS)}
+    found = {each.model: each.parameters for each in pairs.pairs(task, task_pages.command(task), MODELS)}
     assert found["lstm"] == MATCHED[task]
     assert all(count == pytest.approx(MATCHED[task], rel=0.01) for count in found.values())
 

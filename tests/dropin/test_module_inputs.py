@@ -6,6 +6,8 @@ arguments must be refused by name.
 """
 
 import functools
+import io
+import multiprocessing
 
 import pytest
 import torch
@@ -21,16 +23,27 @@ TORCHS = {"bias": True, "bidirectional": False, "proj_size": 0}
 
 
 @functools.cache
-def module_inputs(name):
-    """torch's inputs. Its test code is imported when it is used: it takes 180 MB."""
+def module_inputs():
+    """Torch's inputs for either layer: arguments, and what is given to forward. A process of its own makes them: its
+    test code takes 180 MB, and forbids the whole process to set torch.backends.cudnn.*, which training does."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return torch.load(io.BytesIO(pool.apply(made_by_torch)), weights_only=False)
+
+
+def made_by_torch():
     from torch.testing._internal import common_modules
 
-    # It forbids the whole process to set torch.backends.cudnn.*, which training does.
-    torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
     arguments = (None, "cpu", torch.float64, True, True)
-    if name == "LSTM":
-        return list(common_modules.module_inputs_torch_nn_LSTM(*arguments))
-    return list(common_modules.module_inputs_torch_nn_RNN_GRU(*arguments, is_rnn=False, with_packed_sequence=True))
+    made = {
+        "LSTM": common_modules.module_inputs_torch_nn_LSTM(*arguments),
+        "GRU": common_modules.module_inputs_torch_nn_RNN_GRU(*arguments, is_rnn=False, with_packed_sequence=True),
+    }
+    file = io.BytesIO()
+    plain = {
+        name: [(one.constructor_input.kwargs, one.forward_input.args) for one in all_] for name, all_ in made.items()
+    }
+    torch.save(plain, file)
+    return file.getvalue()
 
 
 def build(kind, arguments):
@@ -43,16 +56,14 @@ def build(kind, arguments):
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 def test_every_input_is_given(name):
-    assert len(module_inputs(name)) == COUNT
+    assert len(module_inputs()[name]) == COUNT
 
 
 @pytest.mark.parametrize("k", range(COUNT))
 @pytest.mark.parametrize("kind", KINDS)
 def test_torchs_inputs(kind, k):
     """Those of torch's layer whose state is most like its own."""
-    module_input = module_inputs("LSTM" if kind in LSTMS | NAMED else "GRU")[k]
-    arguments = module_input.constructor_input.kwargs
-    x, *given = module_input.forward_input.args
+    arguments, (x, *given) = module_inputs()["LSTM" if kind in LSTMS | NAMED else "GRU"][k]
     unknown = [key for key, default in TORCHS.items() if arguments.get(key, default) != default]
     if unknown:
         with pytest.raises(ValueError, match=rf"does not take ({'|'.join(unknown)})="):

@@ -61,16 +61,16 @@ def test_loggers_are_finished_once():
 
 
 def test_what_libraries_warn_of_is_in_the_runs_log(train, monkeypatch):
-    original, library = TrainingRun.log_step, logging.getLogger("a.library")
+    original, other = TrainingRun.log_step, logging.getLogger("a.package")
 
     def log_step(run):
-        library.info("step %d", run.progress.step)
-        library.warning("odd at step %d", run.progress.step)
+        other.info("step %d", run.progress.step)
+        other.warning("odd at step %d", run.progress.step)
         original(run)
 
     monkeypatch.setattr(TrainingRun, "log_step", log_step)
     assert train(*QUICK).status == 0
-    library.warning("after the run")
+    other.warning("after the run")
     (directory,) = Path("runs").iterdir()
     lines = (directory / "train.log").read_text().splitlines()
-    assert [line.partition("][")[2] for line in lines] == [f"a.library][WARNING] odd at step {k}" for k in (1, 2)]
+    assert [line.partition("][")[2] for line in lines] == [f"a.package][WARNING] odd at step {k}" for k in (1, 2)]

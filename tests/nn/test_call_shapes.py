@@ -196,7 +196,7 @@ def test_sequences_that_begin_again_begin_from_the_learned_vector():
 def test_called_directly_the_engine_refuses_what_its_library_would_misread():
     (cell,) = with_start(cells.PLSTMCell, 0.0).layers
     x, weights, state = torch.zeros(S, B, I), cell.weights(), cell.State(*torch.zeros(3, B, H))
-    library = fused.library_of(cell, True)
+    code = fused.compiled(cell, True)
     for name, arguments in {
         r"state \(3, 4\); it is \(3, 2\)": (weights, state._replace(c=torch.zeros(B, H // 2)), torch.ones(S, B)),
         r"hh \(12, 4\); it is \(12, 1\)": (weights._replace(hh=torch.zeros(3 * H, 1)), state, torch.ones(S, B)),
@@ -206,7 +206,7 @@ def test_called_directly_the_engine_refuses_what_its_library_would_misread():
         r"dt \(5, 3\); it is missing": (weights, state, None),
     }.items():
         with pytest.raises(RuntimeError, match=name):
-            fused.run(cell, x, arguments[0], arguments[1], arguments[2], library=library)
+            fused.run(cell, x, arguments[0], arguments[1], arguments[2], given=code)
 
 
 def test_called_directly_the_graph_engine_refuses_what_torch_would_broadcast():

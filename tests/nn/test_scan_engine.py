@@ -111,10 +111,10 @@ def test_pre_activations_are_not_kept():
     """The workspace grows with the sequence by the fields of the state but h: by none, and by two."""
     sizes = {}
     for kind in ("mingru", "plscan"):
-        library = fused.library_of(of(kind, 4, 64).layers[0], False)
+        code = fused.compiled(of(kind, 4, 64).layers[0], False)
         for S in (100, 200):
             problem = shared_library.Problem(1, S, 10, 4, 64, 1)
-            sizes[kind, S] = library.functions.timescales_workspace(problem)
+            sizes[kind, S] = code.functions.timescales_workspace(problem)
     assert sizes["mingru", 200] == sizes["mingru", 100]
     assert 2 * 100 * 10 * 64 <= sizes["plscan", 200] - sizes["plscan", 100] <= 2.6 * 100 * 10 * 64
 

@@ -250,8 +250,9 @@ def test_better():
     assert better(0.0, None, "max")
 
 
-def test_quantiles_of_time_scales_are_named_by_the_share_below():
-    units = SimpleNamespace(rnn=SimpleNamespace(timescales=lambda: [torch.arange(100.0, -1.0, -1.0)]))
+def test_quantiles_of_time_scales_are_named_by_the_share_below(monkeypatch):
+    units = SimpleNamespace(rnn=LSTM(1, 101))
+    monkeypatch.setattr(LSTM, "timescales", lambda self: [torch.arange(100.0, -1.0, -1.0)])
     expected = {f"timescale/layer1/q{q}": float(q) for q in (0, 10, 25, 50, 75, 90, 100)}
     assert timescale_values(timescale_quantiles(units)) == expected
 

@@ -56,7 +56,7 @@ def pick(name: str, cell: Cell, x: Tensor, masked: bool = False, timed: bool = F
 
 
 def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named = ()) -> Engine:
-    """As `pick`. An engine comes with the cell's library or equations. others: the other tensors, with their names."""
+    """As `pick`. An engine comes with the compiled cell or equations. others: the other tensors, with their names."""
     if name not in NAMES:
         raise ValueError(f"engine must be one of {', '.join(NAMES)}; not {name!r}")
     if name == "auto":
@@ -67,11 +67,11 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     reason = tracing_reason() or plain_reason(cell, x, others)
     if name == "fused":
         reason = reason or fused.call_reason(cell, x, others)
-        library = reason or fused.library_of(cell, timed)
-        if isinstance(library, str):
-            reason = reason or f"{library}; use engine='eager'"
+        code = reason or fused.compiled(cell, timed)
+        if isinstance(code, str):
+            reason = reason or f"{code}; use engine='eager'"
         else:
-            chosen = functools.partial(fused.run, library=library)
+            chosen = functools.partial(fused.run, given=code)
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
@@ -107,11 +107,11 @@ def pick_fastest(cell: Cell, x: Tensor, masked: bool, timed: bool, others: Named
         return engine if engine in (eager.run, cudnn.run) else functools.partial(engine, found=found)
     if x.shape[0] < 2 or fused.call_reason(cell, x, others):
         return eager.run
-    library = fused.library_of(cell, timed)
-    if isinstance(library, str):
-        _warn_once(cell, f"{library}; {TO_SILENCE}")
+    code = fused.compiled(cell, timed)
+    if isinstance(code, str):
+        _warn_once(cell, f"{code}; {TO_SILENCE}")
         return eager.run
-    return functools.partial(fused.run, library=library)
+    return functools.partial(fused.run, given=code)
 
 
 def _warn_once(cell: Cell, reason: str) -> None:

@@ -41,29 +41,29 @@ from timescales.nn.engine.kernel import (
 from timescales.torch_private import saved_tensors_have_hooks
 
 
-class Library(NamedTuple):
-    """A cell's equations and their library."""
+class Compiled(NamedTuple):
+    """A cell's equations and their functions, in a library that is loaded."""
 
     equations: Equations
     functions: ctypes.CDLL
 
 
-def library_of(cell: Cell, timed: bool) -> Library | str:
-    """The library of a cell, or the reason why it has none; `timed`: with dt."""
+def compiled(cell: Cell, timed: bool) -> Compiled | str:
+    """The compiled form of a cell, or the reason why it has none; `timed`: with dt."""
     found = equations.known(cell, timed)
-    return found if isinstance(found, str) else _compiled(found, cell)
+    return found if isinstance(found, str) else _compile(found, cell)
 
 
 @with_equations
-def _compiled(found: Equations, cell: Cell) -> Library | str:
+def _compile(found: Equations, cell: Cell) -> Compiled | str:
     code = emit_cpp.cell_code(found)
     try:
-        library = Library(found, shared_library.load(code, type(cell).__name__, found.is_scan))
+        made = Compiled(found, shared_library.load(code, type(cell).__name__, found.is_scan))
     except BuildError as error:
         return str(error)
-    run_there = functools.partial(_run, library)
+    run_there = functools.partial(_run, made)
     key = code, found.hoisted.description()
-    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or library
+    return tried(key, lambda: trial.difference(cell, found.reads_dt, found.noises, run_there)) or made
 
 
 def call_reason(cell: Cell, x: Tensor, others: Named = ()) -> str | None:
@@ -83,26 +83,26 @@ def run(
     state: Any,
     dt: Tensor | None = None,
     mask: Tensor | None = None,
-    library: Library | None = None,
+    given: Compiled | None = None,
 ) -> tuple[Tensor, Any]:
     """Run a cell over a sequence; see `eager.run`. Batched seeds run one after another.
 
-    library: `library_of(cell, dt is not None)`, if the caller has it.
+    given: `compiled(cell, dt is not None)`, if the caller has it.
 
     The eager engine runs what does not pay: empty batches, and fewer than two steps (the layout of the weights would
     cost more than it saves).
     """
     if x.shape[0] < 2 or 0 in x.shape[1:-1]:
         return eager.run(cell, x, weights, state, dt, mask)
-    found = library or library_of(cell, dt is not None)
-    assert isinstance(found, Library), found
+    found = given or compiled(cell, dt is not None)
+    assert isinstance(found, Compiled), found
     S, *batch, _ = x.shape
     noise = equations.draw_noise(found.equations, cell, S, tuple(batch), x)
     return _run(found, cell, x, weights, state, dt, mask, noise)
 
 
 def _run(
-    library: Library,
+    code: Compiled,
     cell: Cell,
     x: Tensor,
     weights: Weights,
@@ -111,13 +111,13 @@ def _run(
     mask: Tensor | None,
     noise: Sequence[Tensor],
 ) -> tuple[Tensor, Any]:
-    vectors = library.equations.vector_values(cell, weights.ih)
-    dt = dt if library.equations.reads_dt else None
+    vectors = code.equations.vector_values(cell, weights.ih)
+    dt = dt if code.equations.reads_dt else None
     if x.dim() == 3:
-        return _run_seed(library, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
+        return _run_seed(code, cell.hidden_size, x, weights, state, dt, mask, vectors, noise)
     seeds = [
         _run_seed(
-            library,
+            code,
             cell.hidden_size,
             x_r,
             Weights(*(None if w is None else w[r] for w in weights)),  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def _run(
 
 
 def _run_seed(
-    library: Library,
+    code: Compiled,
     hidden_size: int,
     x: Tensor,
     weights: Weights,
@@ -152,7 +152,7 @@ def _run_seed(
     keep = keep and torch.is_grad_enabled()
     threads = torch.get_num_threads()
     order = None if mask is None else longest_first(mask.bool(), threads)
-    plan = Plan(library, hidden_size, threads, keep)
+    plan = Plan(code, hidden_size, threads, keep)
     output, *last = FusedFunction.apply(plan, x, *weights, dt, mask, order, *state, *vectors, *noise)
     return output, type(state)(*last)
 
@@ -161,12 +161,12 @@ Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """Arguments of a call that are not tensors: the library, H, the number of threads, keep.
+    """Arguments of a call that are not tensors: the compiled cell, H, the number of threads, keep.
 
     Backward uses forward's number of threads, since the workspace is laid out for it. keep: whether backward follows.
     """
 
-    library: Library
+    code: Compiled
     hidden_size: int
     threads: int
     keep: bool
@@ -174,7 +174,7 @@ class Plan(NamedTuple):
     @property
     def equations(self) -> Equations:
         """The equations of the cell."""
-        return self.library.equations
+        return self.code.equations
 
     def shapes(self, x: Tensor) -> tuple[list[Shape], list[list[Shape]]]:
         """The shapes that the library reads for the sizes of x: of the eight tensors of `Inputs`, and of its lists.
@@ -295,7 +295,7 @@ def longest_first(mask: Tensor, threads: int) -> Tensor:
 def _forward(plan: Plan, keep: bool, inputs: Inputs) -> tuple[Workspace, tuple[Tensor, ...]]:
     """Run the library forward. Returns its workspace, the output and the last state."""
     problem = _problem(plan, keep, inputs)
-    functions, (S, B, _) = plan.library.functions, inputs.x.shape
+    functions, (S, B, _) = plan.code.functions, inputs.x.shape
     workspace = Workspace(functions.timescales_workspace(ctypes.byref(problem)))
     problem.workspace = workspace.address
     output = inputs.x.new_empty(S, B, plan.hidden_size)
@@ -334,7 +334,7 @@ def _backward(
     vectors = states + len(of_vectors)
     problem.d_state = _addresses("the gradient of the state", results[8:states], of_state)
     problem.d_vectors = _addresses("the gradient of a vector", results[states:vectors], of_vectors)
-    plan.library.functions.timescales_backward(ctypes.byref(problem))
+    plan.code.functions.timescales_backward(ctypes.byref(problem))
 
 
 def _problem(plan: Plan, keep: bool, inputs: Inputs) -> Problem:
