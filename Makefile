@@ -80,8 +80,8 @@ sensitivity: .venv/installed ## vary the settings that the paper does not state 
 EVERYDAY := $(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not full"
 test: .venv/installed lint types ## run lint, types and the tests, of large products of cases some: 8 minutes on 2 cores
 	$(EVERYDAY) tests/nn
-	$(EVERYDAY) tests/analysis tests/dropin tests/papers tests/reports
-	$(EVERYDAY) $(addprefix --ignore=tests/,nn analysis dropin papers reports)
+	$(EVERYDAY) tests/analysis tests/dropin tests/papers tests/reports tests/tasks
+	$(EVERYDAY) $(addprefix --ignore=tests/,nn analysis dropin papers reports tasks)
 
 test-all: .venv/installed ## run all tests that are neither slow nor need a GPU (PART=2/4: of what make test leaves out, a part)
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not gpu" $(if $(PART),--part $(PART)) || test $$? -eq 5 # 5: no case is in this part

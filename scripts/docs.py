@@ -31,7 +31,8 @@ DOCS = ROOT / "docs"
 TUTORIAL = DOCS / "tutorial" / "tutorial.py"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:)([^)#\s]+)(#[^)\s]*)?\)")
 MATH = re.compile(r"```math\n(.*?)\n```|\$([^$\n]+)\$", re.S)
-KERNELS = "timescales.nn.engine.gpu.triton_kernels"  # Triton's; they have no signatures
+# Triton's kernels, which have no signatures; the command's entry; the old place of the layers.
+LEFT_OUT = ("timescales.nn.engine.gpu.triton_kernels", "timescales.__main__", "timescales.nn.modules")
 
 
 def cells(text: str) -> list[tuple[bool, str]]:
@@ -130,10 +131,12 @@ def copy_pictures(folder: Path) -> None:
 def modules() -> list[str]:
     """The package's modules, made ready for pdoc: lazy names loaded, named tuples' annotations in their module."""
     import timescales
+    from timescales.nn import cells as layers
 
-    vars(timescales).update({name: getattr(timescales, name) for name in timescales.__all__})
+    for lazy in (timescales, layers):
+        vars(lazy).update({name: getattr(lazy, name) for name in lazy.__all__})
     found = [module.name for module in pkgutil.walk_packages(timescales.__path__, "timescales.")]
-    found = ["timescales", *(name for name in found if name not in (KERNELS, "timescales.__main__"))]
+    found = ["timescales", *(name for name in found if not name.startswith(LEFT_OUT))]
     for name in found:
         importlib.import_module(name)
     for kind in tuple.__subclasses__():
@@ -162,7 +165,7 @@ def main() -> None:
         pdoc.render.env.globals["site"] = options.site
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            pdoc.pdoc(GUIDE, *modules(), f"!{KERNELS}", "tutorial", output_directory=folder)
+            pdoc.pdoc(GUIDE, *modules(), *(f"!{name}" for name in LEFT_OUT), "tutorial", output_directory=folder)
     copy_pictures(folder)
     print(f"written: {os.path.relpath(folder)}/index.html")
 

@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO, Any
 
 from timescales.errors import ConfigError
 from timescales.files import TEMPORARY
@@ -37,8 +37,9 @@ RELEASED = "given back"
 LOCK = re.compile(r"lock(?:\.([1-9][0-9]*))?")  # the names of its files
 
 
-# Who holds a lock, as its file says; of a damaged file nothing is known. try: how often SLURM put the job back before.
-Holder = TypedDict("Holder", {"process": int, "host": str, "machine": str, "job": str | None, "try": int}, total=False)
+# Who holds a lock, as its file says, whatever wrote it: process, host, machine, job, and try, how often SLURM put the
+# job back before. Of a damaged file nothing is known.
+Holder = dict[str, Any]
 
 
 class RunningElsewhere(ConfigError):
@@ -183,8 +184,7 @@ def owner(directory: Path) -> str | None:
 def _parse(content: str) -> Holder:
     """Who holds a lock by its file's content; nothing for a file that is being written or damaged."""
     try:
-        read: Holder = dict(json.loads(content))  # type: ignore[assignment]
-        return read
+        return dict(json.loads(content))
     except (ValueError, TypeError):
         return {}
 
