@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,12 @@ def text() -> str:
 
 
 def described(kind: type) -> str:
-    """A class as the stub has it: its first line of documentation, and its constructor."""
+    """A class as the stub has it: its documentation, which editors show, and its constructor."""
     signature = inspect.signature(kind)
     named = [p.replace(annotation=Type(p.annotation)) for p in signature.parameters.values()]
     arguments = str(signature.replace(parameters=named)).removeprefix("(")
-    first = (kind.__doc__ or "").strip().splitlines()[0]
-    name = kind.__name__
-    return f'class {name}(_{name}):\n    """{first}"""\n    def __init__(self, {arguments} -> None: ...\n'
+    name, words = kind.__name__, textwrap.indent(inspect.getdoc(kind) or "", "    ").strip()
+    return f'class {name}(_{name}):\n    """{words}\n    """\n    def __init__(self, {arguments} -> None: ...\n'
 
 
 class Type:

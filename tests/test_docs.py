@@ -64,7 +64,8 @@ def test_every_module_has_its_page(built):
     written = {str(path.relative_to(built).with_suffix("")) for path in built.rglob("*.html")}
     files = (ROOT / "timescales").rglob("*.py")
     modules = {str(path.relative_to(ROOT).with_suffix("")).removesuffix("/__init__") for path in files}
-    assert modules - written == {"timescales/__main__", "timescales/nn/engine/gpu/triton_kernels"}
+    left_out = {"timescales/__main__", "timescales/nn/engine/gpu/triton_kernels", "timescales/nn/modules"}
+    assert modules - written == left_out
 
 
 @pytest.mark.full

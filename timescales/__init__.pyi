@@ -52,85 +52,265 @@ __version__: str
 __all__ = ["__version__", "Cell", "CellRNN", "ChronoLSTM", "ELSTM", "ELSTMCell", "ExpRNN", "ExpRNNCell", "GRU", "GRUCell", "GatedGRUCell", "GatedLSTMCell", "GatedRNN", "IndRNN", "IndRNNCell", "JANET", "JANETCell", "LRU", "LRUCell", "LSTM", "LSTMCell", "LeakyRNN", "LeakyRNNCell", "MTSLSTM", "MinGRU", "MinGRUCell", "MinLSTM", "MinLSTMCell", "PGRU", "PGRUCell", "PLSTM", "PLSTMCell", "PLScan", "PLScanCell", "RMC", "RMCCell", "RNN", "RNNState", "URLSTM", "URLSTMCell", "explain", "free_memory", "one_cell_per_layer", "results"]
 
 class ChronoLSTM(_ChronoLSTM):
-    """LSTM with chrono initialisation: forget bias ln U[1, T_max - 1], input bias its negative. See `LSTMCell`."""
+    """LSTM with chrono initialisation: forget bias ln U[1, T_max - 1], input bias its negative. See `LSTMCell`.
+
+    Arguments: as `LSTM`, and
+        T_max: the longest expected time scale, in steps. In a configuration, T_max="auto" is the task's horizon.
+
+    Call: as `LSTM`.
+    Forgets: exponentially; the initial time scales cover the range up to a longest delay.
+    Source: Tallec & Ollivier 2018.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, T_max: float, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
 
 class ELSTM(_ELSTM):
-    """Exponential LSTM: units decay exponentially in the time since the previous step. See `ELSTMCell`."""
+    """Exponential LSTM: units decay exponentially in the time since the previous step. See `ELSTMCell`.
+
+    Call: as `LSTM`, with dt (S, B), the time since the previous step (default: 1). See `RNN.forward`.
+    Forgets: exponentially in the time since the previous step; `plstm` without its power law.
+    Source: none; defined here.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', coupled: bool = True, forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class ExpRNN(_ExpRNN):
-    """Orthogonal recurrent network: the recurrent matrix is orthogonal. See `ExpRNNCell`."""
+    """Orthogonal recurrent network: the recurrent matrix is orthogonal. See `ExpRNNCell`.
+
+    Call: as `GRU`.
+    Forgets: not at all: the recurrent matrix is orthogonal.
+    Source: Lezcano-Casado & Martínez-Rubio 2019.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', skew_init: str = 'cayley') -> None: ...
 
 class GRU(_GRU):
-    """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments."""
+    """Gated recurrent unit. It equals torch.nn.GRU. `GRUCell` has the equations and the arguments.
+
+    Call: `output, h_n = rnn(x, state=None, dt=None, mask=None)` with h_n (num_layers, B, hidden_size), as torch.nn.GRU;
+    state is h_0. dt is ignored, so that layers can be swapped. See `RNN.forward`.
+    Forgets: exponentially, at a rate that it learns.
+    Source: Cho et al. 2014.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None) -> None: ...
 
 class GatedGRUCell(_GatedGRUCell):
-    """A GRU with one of the gates of `GatedCell` as its update gate. `GatedCell` has the table and all other arguments."""
+    """A GRU with one of the gates of `GatedCell` as its update gate. `GatedCell` has the table and all other arguments.
+
+        s  = sigmoid(.)             the GRU's reset gate, with . = gx + gh
+        u  = tanh(gx + s gh)        s after the recurrent product, as in torch
+        h' = f h + i u
+
+    A GRU has one gate where an LSTM has two: without an auxiliary gate i = 1 - f, and with master gates the fine input
+    gate is 1 minus the fine forget gate.
+
+    Arguments:
+        gru_form: "forget" (default): the gate multiplies the old state, as above. "update": f and i are exchanged.
+
+    Differs: the paper has no equations for its GRU. Here the main gate is the forget gate (1 - update gate), with the
+    signs of the paper's other equations. The authors' later code multiplies the new value by the gate
+    (gru_form="update"). There (state-spaces, cell "gru") the reset gate also stands before the recurrent product,
+    tanh(W x + U (s h)), as in Cho et al. 2014; here it stands after it, as in torch.
+    """
     def __init__(self, input_size: int, hidden_size: int, *, gru_form: str = 'forget', gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0) -> None: ...
 
 class GatedLSTMCell(_GatedLSTMCell):
-    """An LSTM with any of the gates of `GatedCell`, which has the table of the gates f and i and all other arguments."""
+    """An LSTM with any of the gates of `GatedCell`, which has the table of the gates f and i and all other arguments.
+
+        u = tanh(.)     o = sigmoid(.)          with . = gx + gh
+        c' = f c + i u
+        h' = o tanh(c')
+
+    Arguments:
+        zoneout_c: zoneout probability of the cell c, as zoneout_h for the output. Default: 0.
+
+    With gate="ur" this is `URLSTMCell`. With "u" and "c" it is `LSTMCell` with the uniform and the chrono initializer.
+    """
     def __init__(self, input_size: int, hidden_size: int, *, zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0) -> None: ...
 
 class GatedRNN(_GatedRNN):
-    """LSTM or GRU with one of the nine gates of Gu et al. 2020. `GatedCell` has the table of gates and the arguments."""
+    """LSTM or GRU with one of the nine gates of Gu et al. 2020. `GatedCell` has the table of gates and the arguments.
+
+    Arguments: those of `GatedCell`, of the core's cell (`GatedLSTMCell`, `GatedGRUCell`), and
+        core: "lstm" (default) or "gru".
+
+    Call: as `LSTM`; with core="gru" as `GRU`.
+    Forgets: with one of nine gating mechanisms, in an LSTM or a GRU.
+    Source: Gu et al. 2020.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, core: str = 'lstm', batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', zoneout_c: float = 0.0, gate: str = 'ur', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None, zoneout_h: float = 0.0, gru_form: str = 'forget') -> None: ...
 
 class IndRNN(_IndRNN):
-    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`."""
+    """IndRNN: each unit reads its own output alone, by one weight. See `IndRNNCell`.
+
+    Call: as `GRU`; dt is ignored.
+    Forgets: exponentially, at a rate that is learned and does not depend on the input; at once where a ReLU is off.
+    Source: Li et al. 2018.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', activation: str = 'relu', u_init: Sequence[float] = (0.0, 1.0)) -> None: ...
 
 class JANET(_JANET):
-    """JANET: an LSTM with only a forget gate. `JANETCell` has the equations and the arguments."""
+    """JANET: an LSTM with only a forget gate. `JANETCell` has the equations and the arguments.
+
+    Call: as `GRU`.
+    Forgets: exponentially; the forget gate is the only gate.
+    Source: van der Westhuizen & Lasenby 2018.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None, beta: float = 1.0) -> None: ...
 
 class LRU(_LRU):
-    """Linear recurrent unit: damped oscillators that the input drives, without gates. See `LRUCell`."""
+    """Linear recurrent unit: damped oscillators that the input drives, without gates. See `LRUCell`.
+
+    Call: as `PLSTM`; the state has h, the real part, and `imaginary`.
+    Forgets: exponentially, at a rate that is learned and does not depend on the input; units oscillate.
+    Source: Orvieto et al. 2023.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 6.283185307179586) -> None: ...
 
 class LSTM(_LSTM):
-    """Long short-term memory with a choice of initializers for the forget bias. `LSTMCell` has the equations."""
+    """Long short-term memory with a choice of initializers for the forget bias. `LSTMCell` has the equations.
+
+    With the default arguments it equals torch.nn.LSTM.
+
+    Arguments: as `CellRNN`. A list as forget_init has one initializer per layer, and a list of such lists as frozen has
+    the names of gates of one layer each.
+    Call: `output, (h_n, c_n) = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
+    (S, B, hidden_size), and h_n and c_n (num_layers, B, hidden_size), as torch.nn.LSTM; state is (h_0, c_0). If the
+    layers differ in size, the state is an `RNNState`: state.h and state.c have one tensor per layer. dt is ignored, so
+    that layers can be swapped. See `RNN.forward`.
+    Forgets: exponentially, at a rate that it learns.
+    Source: Hochreiter & Schmidhuber 1997.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
 
 class LeakyRNN(_LeakyRNN):
-    """Leaky RNN: leaky integrators, each with a learned time constant. See `LeakyRNNCell`."""
+    """Leaky RNN: leaky integrators, each with a learned time constant. See `LeakyRNNCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; each unit has one time constant, which is learned.
+    Source: Khajehabdollahi et al. 2024.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', T_max: float = 10.0) -> None: ...
 
 class MTSLSTM(_MTSLSTM):
-    """Multi-timescale LSTM: an LSTM whose time scales are assigned to its units and not trained. See `LSTMCell`."""
+    """Multi-timescale LSTM: an LSTM whose time scales are assigned to its units and not trained. See `LSTMCell`.
+
+    With one layer, the time scales are quantiles of InvGamma(alpha, scale). With three layers, the first has T = 3 and
+    T = 4 for half of the units each, the second the quantiles, and the third is a plain LSTM layer. The forget bias
+    follows from T by Eq. 5 of the paper, and the input bias is its negative. For another number of layers, give `LSTM`
+    lists for forget_init and frozen.
+
+    Arguments: as `LSTM`, with num_layers 1 (default) or 3, and
+        alpha, scale: shape and scale of the inverse gamma distribution. Defaults: 0.56 and 1.
+        freeze_gates: gates whose biases are not trained: "if" (input and forget, default) or "ifgo" (all).
+        layer1_bias: forget bias of the first of three layers, "eq5" (default) or "log_t_minus_1".
+        quantiles: "interior" (default) or "authors"; see `timescales.nn.inits.InverseGamma`.
+        layer1_timescale, layer3_timescale: time scale (in steps) of all units of the first and third of three layers,
+            fixed. Default: None, as above.
+
+    Call: as `LSTM`.
+    Forgets: exponentially; every unit has a fixed time scale.
+    Source: Mahto et al. 2021.
+    Differs: the authors' code freezes the biases of all four gates (freeze_gates="ifgo"; the paper: "if"). The
+    published run used ln(T - 1) in layer 1 (layer1_bias="log_t_minus_1"), and T = 0 for the last unit of the quantiles
+    (quantiles="authors"). For Dyck-2 their code also sets the cell and output rows of bias_ih to zero before it freezes
+    them; here they keep their random values.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, alpha: float = 0.56, scale: float = 1.0, freeze_gates: str = 'if', layer1_bias: str = 'eq5', quantiles: str = 'interior', layer1_timescale: float | None = None, layer3_timescale: float | None = None, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
 
 class MinGRU(_MinGRU):
-    """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`."""
+    """minGRU: a GRU whose gates read the input alone. See `MinGRUCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; the gate reads the input alone, as all gates of the next three do.
+    Source: Feng et al. 2024.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class MinLSTM(_MinLSTM):
-    """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`."""
+    """minLSTM: an LSTM whose gates read the input alone and add up to 1. See `MinLSTMCell`.
+
+    Call: as `GRU`, with dt (S, B), the time since the previous step (default: 1).
+    Forgets: exponentially; forget and input gate are divided by their sum.
+    Source: Feng et al. 2024.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', forget_init: ForgetInit = None, T_max: float | None = None) -> None: ...
 
 class PGRU(_PGRU):
-    """Power-law GRU: a GRU with the power-law gate of `PLSTM`. See `PGRUCell`."""
+    """Power-law GRU: a GRU with the power-law gate of `PLSTM`. See `PGRUCell`.
+
+    Call: as `PLSTM`; the state has h and age.
+    Forgets: as in `plstm`, in a GRU.
+    Source: none; defined here.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class PLSTM(_PLSTM):
-    """Power-law LSTM: a unit forgets as a power of the time since its last reset. See `PLSTMCell`."""
+    """Power-law LSTM: a unit forgets as a power of the time since its last reset. See `PLSTMCell`.
+
+    Call: `output, state = rnn(x, state=None, dt=None, mask=None)` with x (S, B, input_size), output
+    (S, B, hidden_size) and dt (S, B), the time since the previous step (default: 1). The state is an `RNNState`:
+    state.h, state.c and state.age, each (num_layers, B, hidden_size). See `RNN.forward`.
+    Forgets: as a power of the time since the unit was last reset.
+    Source: Chien et al. 2021.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class PLSTMCell(_PLSTMCell):
-    """Power-law LSTM. The state has the age d of each unit: the time since its last reset."""
+    """Power-law LSTM. The state has the age d of each unit: the time since its last reset.
+
+        r, o = sigmoid(gx + gh)     g = tanh(gx + gh)     p = sigmoid(power), one exponent per unit
+        d' = (1 - r)(d + dt)
+        L  = max(0, ln((d' + 1) / ((1 - r)(d + 1) + epsilon)))
+        f  = exp(-p L)
+        i  = 1 - f (coupled), or a separate sigmoid gate
+        c' = f c + i g
+        h' = o tanh(c')
+
+    gx and gh are each gate's rows of the input projection and of the recurrent projection, with biases. With dt = 1
+    this is f = ((d' + 1) / (d' + epsilon))^-p. A full reset (r = 1) gives f = epsilon^p, not 0.
+
+    Arguments:
+        input_size, hidden_size: sizes I and H.
+        coupled: whether the input gate is 1 - f. Default: True.
+        epsilon: between 0 and 1. Default: 0.001.
+        power: "learned" (default), or one number above 0, the fixed exponent p of all units. It may exceed 1.
+        power_init: (low, high), the interval of the initial p. Default: (0, 1).
+        epsilon_form: "paper" (default) or "authors", see below.
+
+    Init: weights and bias U(-1/sqrt(H), 1/sqrt(H)); p uniform on `power_init`, clamped to [1e-4, 1 - 1e-4].
+    Source: Chien, Turek, Beckage, Vo, Honey & Willke 2021 ("Slower is Better"), Eqs. 4-8; appendix A.1 for variable
+    dt. The paper uses the reference time k_t = r t + (1 - r) k_{t-1}; here the state is the age d = t - k. The two
+    forms are equivalent, since the absolute time t cancels.
+    Precision: in float32 the error that a step adds to f and to the age is below 2^-21 (5e-7) of them, at any age and
+    reset gate.
+    Differences from the paper: epsilon_form="authors" is the released code, which resets the age to epsilon and also
+    adds epsilon to the ratio. L is clamped at 0, because dt < epsilon would give f > 1.
+    """
     def __init__(self, input_size: int, hidden_size: int, *, coupled: bool = True, epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class PLScan(_PLScan):
-    """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`."""
+    """Power-law scan: a power-law LSTM whose gates read the input alone. See `PLScanCell`.
+
+    Call: as `PLSTM`; the state has h, c and age.
+    Forgets: as in `plstm`.
+    Source: none; defined here.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', epsilon: float = 0.001, power: str | float = 'learned', power_init: Sequence[float] = (0.0, 1.0), epsilon_form: str = 'paper') -> None: ...
 
 class RMC(_RMC):
-    """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`."""
+    """Relational memory core: memories that attend to each other, each behind a gate. See `RMCCell`.
+
+    Call: as `GRU`. Without a state the memories start as rows of the identity matrix, not as zeros. Attention has no
+    kernel: engine="auto" is the eager engine.
+    Forgets: with one of the nine gating mechanisms, in memories that attend to each other.
+    Source: Santoro et al. 2018; gates of Gu et al. 2020.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto', memories: int = 2, heads: int = 1, memory_size: int | None = None, key_size: int | None = None, blocks: int = 1, gate: str = '-', gate_style: str = 'unit', forget_bias: float = 1.0, T_max: str | float = 'hidden_size', downsize: int = 16, train_bias: bool = True, subtract_bias: bool | None = None) -> None: ...
 
 class URLSTM(_URLSTM):
-    """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`."""
+    """UR-LSTM: an LSTM with uniform gate initialisation and a refine gate. See `URLSTMCell`.
+
+    Arguments: as `LSTM`; forget_init is "uniform" by default.
+    Call: as `LSTM`.
+    Forgets: exponentially; initial forget gates are uniform between 0 and 1, and a refine gate adjusts the forget gate.
+    Source: Gu et al. 2020, listing 2.
+    """
     def __init__(self, input_size: int, hidden_size: int | Sequence[int], num_layers: int = 1, *, forget_init: ForgetInit | Sequence[ForgetInit] = None, frozen: Sequence[Any] = (), batch_first: bool = False, dropout: float = 0.0, engine: str = 'auto') -> None: ...
