@@ -161,9 +161,8 @@ def _engines(cell: Cell, dt: bool) -> list[str]:
             _, _, reason = str(error).partition(": ")
             lines.append(f"{name}: no, {reason}")
         else:
-            lines.append(
-                f"{name}: yes" + (", but on a CPU only to test it" if name == "graph" and not x.is_cuda else "")
-            )
+            only = name in ("graph", "cluster") and not x.is_cuda
+            lines.append(f"{name}: yes" + ", but on a CPU only to test it" * only)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the lines above say what it would warn of
         chosen = engine.pick("auto", cell, x, timed=dt)

@@ -16,7 +16,7 @@ from timescales.nn.engine.cpu import fused
 from timescales.nn.engine.gpu import choice, cudnn
 from timescales.nn.engine.kernel import Named, tracing_reason, unusual_reason
 
-NAMES = ("auto", "eager", "fused", "graph", "cudnn")
+NAMES = ("auto", "eager", "fused", "graph", "cluster", "cudnn")
 
 TO_SILENCE = "engine='eager' silences this, as does compiled = False in the cell's class"
 
@@ -75,11 +75,12 @@ def _choose(name: str, cell: Cell, x: Tensor, masked: bool, timed: bool, others:
     elif name == "cudnn":
         reason, chosen = reason or cudnn.unsupported_reason(cell, x, masked), cudnn.run
     else:
-        from timescales.nn.engine.gpu import graph  # it imports Triton, which only a GPU needs
+        from timescales.nn.engine.gpu import cluster, graph  # they import Triton, which only a GPU needs
 
         found = reason or equations.known(cell, timed)
-        reason = reason or graph.unsupported_reason(cell, x, timed, found)
-        chosen = functools.partial(graph.run, found=found)
+        module = cluster if name == "cluster" else graph
+        reason = reason or module.unsupported_reason(cell, x, timed, found)
+        chosen = functools.partial(module.run, found=found)
     if reason is not None:
         raise ValueError(f"the {name} engine cannot run here: {reason}")
     return chosen
@@ -124,7 +125,7 @@ def pick_on_gpu(
     cell: Cell, x: Tensor, masked: bool, timed: bool = False, found: equations.Equations | str | None = None
 ) -> Engine:
     """The fastest engine on a GPU, according to measured.csv. found: `equations.known`, if the caller has it."""
-    from timescales.nn.engine.gpu import graph
+    from timescales.nn.engine.gpu import cluster, graph
 
     if 0 in x.shape:
         return eager.run
@@ -138,6 +139,8 @@ def pick_on_gpu(
     for name in choice.ranking(choice.kind_of(cell, found), *sizes, torch.cuda.get_device_name(x.device)):
         if name == "cudnn" and cudnn_allowed and cudnn.unsupported_reason(cell, x, masked, found) is None:
             return cudnn.run
+        if name == "cluster" and cluster.unsupported_reason(cell, x, timed, found) is None:
+            return cluster.run_or_graph
         if name == "graph" and graph.unsupported_reason(cell, x, timed, found) is None:
             return graph.run_or_eager
         if name == "eager":

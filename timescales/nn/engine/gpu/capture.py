@@ -294,9 +294,9 @@ class Lease:
             self.release()
 
 
-def announce(reason: str) -> None:
-    """Print one line: the graph engine does not run, and why."""
-    print(f"timescales: no graph engine, something slower runs: {reason}", file=sys.stderr)
+def announce(reason: str, engine: str = "graph") -> None:
+    """Print one line: an engine for GPUs does not run, and why."""
+    print(f"timescales: no {engine} engine, something slower runs: {reason}", file=sys.stderr)
 
 
 def one_line(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from timescales.nn.engine.affine import affine
 from timescales.nn.engine.equations import Equations
 from timescales.nn.engine.gpu import capture, emit_triton
 from timescales.nn.engine.gpu.buffers import Buffers
+from timescales.nn.engine.gpu.cluster_kernels import Kernels
 from timescales.nn.engine.kernel import check_backward, check_shape, no_jvp
 from timescales.torch_private import saved_tensors_have_hooks
 
@@ -35,7 +36,7 @@ class Plan(NamedTuple):
     """Arguments of a call that are not tensors.
 
     pool: graphs of this cell, or None to run without graphs. strict: see `run`. keep: whether backward follows.
-    time_gradient: whether dt needs a gradient.
+    time_gradient: whether dt needs a gradient. cluster: the kernels of the cluster engine; None for the graph engine.
     """
 
     equations: Equations
@@ -44,6 +45,12 @@ class Plan(NamedTuple):
     strict: bool
     keep: bool
     time_gradient: bool
+    cluster: Kernels | None = None
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine."""
+        return "graph" if self.cluster is None else "cluster"
 
 
 class Inputs(NamedTuple):
@@ -111,7 +118,7 @@ class GraphFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        check_backward("graph", grads)
+        check_backward(ctx.plan.engine, grads)
         inputs = Inputs.of(ctx.plan.equations, ctx.saved_tensors)
         lease, ctx.lease = ctx.lease, None
         if lease is None:  # it was not kept, or this is a second backward and the first one overwrote it
@@ -133,7 +140,8 @@ def _forward(plan: Plan, inputs: Inputs) -> capture.Lease:
 
     def make() -> Buffers:
         with torch.inference_mode(False), torch.no_grad():
-            return Buffers(plan.equations, sizes, H, x.device, dt is not None, mask is not None, plan.time_gradient)
+            given = (dt is not None, mask is not None, plan.time_gradient)
+            return Buffers(plan.equations, sizes, H, x.device, *given, plan.cluster)
 
     key: tuple[Any, ...] = ()
     if plan.pool is not None:
@@ -177,14 +185,14 @@ def _check_shapes(b: Buffers, inputs: Inputs) -> None:
     }
     for name, (tensor, shape) in shapes.items():
         if tensor is not None or (name == "weight_hh" and rows) or (name == "dt" and b.timed):
-            check_shape("graph", name, tensor, shape)
+            check_shape(b.engine, name, tensor, shape)
     for name, tensors, shape in (
         ("the state", inputs.state, (*seeds, B, H)),
         ("a vector", inputs.vectors, (*seeds, H)),
         ("noise", inputs.noises, (*steps, H)),
     ):
         for tensor in tensors:
-            check_shape("graph", name, tensor, shape)
+            check_shape(b.engine, name, tensor, shape)
 
 
 def _project(b: Buffers, inputs: Inputs) -> None:
@@ -209,14 +217,14 @@ def _run_backward(lease: capture.Lease, inputs: Inputs, grads: Any, first: bool)
     d_output, *d_last = grads
     for buffer, value in zip(b.d_states, d_last, strict=True):
         if value is not None:
-            check_shape("graph", "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
+            check_shape(b.engine, "a gradient of the last state", value, buffer.shape[0 if inputs.batched else 1 :])
         buffer.zero_() if value is None else buffer.copy_(value)
     for sums in b.d_vectors:
         if sums is not None:
             sums.zero_()
     if d_output is not None:
         d_output = inputs.seeds_first(d_output).float()
-        check_shape("graph", "the gradient of the output", d_output, (*b.sizes, b.H))
+        check_shape(b.engine, "the gradient of the output", d_output, (*b.sizes, b.H))
     lease.backward(d_output, first)
 
 

@@ -1,0 +1,83 @@
+"""The cluster kernels of a cell, and their launches in `Buffers`: on a GPU, or in the emulator on a CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from timescales.nn.engine.equations import Equations
+from timescales.nn.engine.gpu import cuda, emit_cuda, emulate
+from timescales.nn.engine.gpu.emit_cuda import Sizes
+from timescales.nn.engine.kept import with_equations
+
+if TYPE_CHECKING:
+    from timescales.nn.engine.gpu.buffers import Buffers
+
+STEPS = 2**20  # of one launch: each begins with the state that the one before has left
+
+
+class Kernels(NamedTuple):
+    """The code of a cell's kernels, for these sizes."""
+
+    code: str
+    sizes: Sizes
+
+
+def kernels(equations: Equations, sizes: Sizes) -> Kernels:
+    """The kernels of a cell, kept with its equations."""
+    of_sizes = _of_sizes(equations)
+    if sizes not in of_sizes:
+        of_sizes[sizes] = Kernels(emit_cuda.code(equations, sizes), sizes)
+    return of_sizes[sizes]
+
+
+@with_equations
+def _of_sizes(equations: Equations) -> dict[Sizes, Kernels]:
+    return {}
+
+
+def run_forward(b: Buffers) -> None:
+    """All steps forward: see `loops.loop_forward`."""
+    steps = b.sizes[1]
+    for first in range(0, steps, STEPS):
+        launch(b, "forward", first, min(first + STEPS, steps))
+
+
+def run_backward(b: Buffers) -> None:
+    """All steps backward: see `loops.loop_backward`."""
+    steps = b.sizes[1]
+    for first in reversed(range(0, steps, STEPS)):
+        launch(b, "backward", first, min(first + STEPS, steps))
+    if b.d_dt is not None and b.d_dt_units is not None:
+        torch.sum(b.d_dt_units, -1, out=b.d_dt)
+
+
+def launch(b: Buffers, kernel: str, first: int, end: int) -> None:
+    """Launch the kernel `forward` or `backward` for the steps first .. end - 1."""
+    assert b.cluster is not None
+    code, sizes = b.cluster
+    R, S, B = b.sizes
+    arguments = _addresses(tensors(b), (first, end, S, B))
+    if b.z.is_cuda:
+        function = getattr(cuda.functions(code, b.z.device), kernel)
+        cuda.launch(function, arguments, (sizes.grid(B), R), sizes.threads, torch.cuda.current_stream(b.z.device))
+    else:
+        emulate.launch(code, kernel, arguments, sizes, B, R)
+
+
+def tensors(b: Buffers) -> list[Tensor | None]:
+    """The buffers in the order of `struct Arguments` in cluster.cu. Vectors and noises end with an absent one."""
+    inputs = [b.z, b.hh, *b.states, *b.vectors, None, *b.noises, None, b.dt, b.mask, b.d_output]
+    return [*inputs, *b.d_states, *b.d_vectors, None, b.d_dt_units]
+
+
+def _addresses(values: Sequence[Tensor | None], numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """`struct Arguments`: addresses and integers, all of eight bytes. Kernels read float32, one number after another."""
+    for tensor in values:
+        assert tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous())
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in values]
+    return (ctypes.c_int64 * (len(addresses) + len(numbers)))(*addresses, *numbers)

@@ -1,0 +1,64 @@
+"""The CUDA C++ of a cell for clusters of thread blocks: cluster.cu around the cell's equations, for one hidden size."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+from timescales.nn.engine.cpu.emit_cpp import cell_code
+from timescales.nn.engine.equations import Equations
+
+FUNCTIONS, KERNELS, EMULATOR = (Path(__file__).with_name(f"cluster{end}") for end in (".h", ".cu", "_on_cpu.h"))
+# Numbers of the recurrent weights in the registers of a thread, which has 255. results/bench/cluster_compile.md has
+# what the compiler makes of each cell.
+MOST_WEIGHTS = 128
+
+
+class Sizes(NamedTuple):
+    """Sizes of a cluster: hidden units, thread blocks, sequences. A power of two of blocks, a multiple of sequences."""
+
+    hidden: int
+    blocks: int = 8
+    sequences: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: as many as there are blocks for each of its units, and whole warps."""
+        return -(-self.units * self.blocks // 32) * 32
+
+    @property
+    def units(self) -> int:
+        """Units of a block; the last one may have fewer."""
+        return -(-self.hidden // self.blocks)
+
+    def grid(self, batch: int) -> int:
+        """Thread blocks for so many sequences of a seed."""
+        return self.blocks * -(-batch // self.sequences)
+
+
+def unsupported_reason(equations: Equations, sizes: Sizes) -> str | None:
+    """Why a cell has no such kernel; None if it has one."""
+    if not any(block.has_h for block in equations.blocks):
+        return "a cell without recurrent product is a scan; use engine='graph'"
+    if any(block.is_expanded for block in equations.blocks):
+        return "it has no cumax, and as many rows as units in each gate; use engine='graph'"
+    weights = sum(block.has_h for block in equations.blocks) * sizes.units
+    if weights > MOST_WEIGHTS:
+        most = MOST_WEIGHTS * sizes.blocks * sizes.hidden // (weights * sizes.blocks)
+        return f"the recurrent weights must fit into registers: at most {most} units; use engine='graph'"
+    return None
+
+
+def code(equations: Equations, sizes: Sizes) -> str:
+    """The text of both kernels. Equal texts are equal kernels."""
+    constants = {"H": sizes.hidden, "CLUSTER": sizes.blocks, "SEQUENCES": sizes.sequences}
+    values = ", ".join(f"{name} = {value}" for name, value in constants.items())
+    functions, kernels = texts()
+    return "\n".join([functions, f"constexpr int {values};", cell_code(equations), kernels])
+
+
+@functools.cache
+def texts() -> tuple[str, str]:
+    """The files with the functions and the kernels."""
+    return FUNCTIONS.read_text(), KERNELS.read_text()
