@@ -33,7 +33,7 @@ struct Arguments {  // in the order of cluster.py; what is absent is null
     float* d_state[FIELDS];
     float* d_vector[VECTORS + 1];
     float* d_dt;
-    long long first, end, steps, batch;  // this launch runs the steps first .. end - 1
+    int first, end, steps, batch;  // this launch runs the steps first .. end - 1
 };
 
 // Where a thread's numbers are: of one unit, and of EACH sequences.
@@ -41,28 +41,27 @@ struct Place {
     int unit, lane, rank, local;  // local: number of the unit in its block
     bool owns;                    // false for threads beyond the units, which take part in exchanges and barriers
     bool live[EACH];              // whether the sequence exists, too
-    long long seed, sequence;     // sequence: the first one
+    int seed, sequence, first;    // sequence: the first of the thread; first: its place in (R, S, B) at step 0
 
     DEVICE Place(const Arguments& a) {
         rank = cluster_rank(), local = threadIdx.x / LANES, lane = threadIdx.x % LANES, unit = rank * UNITS + local;
         owns = local < UNITS && unit < H;
-        seed = blockIdx.y, sequence = (long long)(blockIdx.x / CLUSTER) * SEQUENCES + lane;
+        seed = blockIdx.y, sequence = blockIdx.x / CLUSTER * SEQUENCES + lane;
+        first = seed * a.steps * a.batch + sequence;
         for (int e = 0; e < EACH; ++e) live[e] = owns && sequence + LANES * e < a.batch;
     }
     // Places in dt and mask (R, S, B), in what has a number per unit (R, S, B, H), and in z.
-    DEVICE long long step(const Arguments& a, long long t, int e) const {
-        return (seed * a.steps + t) * a.batch + sequence + LANES * e;
-    }
-    DEVICE long long of_unit(const Arguments& a, long long t, int e) const { return step(a, t, e) * H + unit; }
-    DEVICE long long of_gate(const Arguments& a, long long t, int e, int k) const {
-        return (step(a, t, e) * GATES + k) * H + unit;
+    DEVICE int step(const Arguments& a, int t, int e) const { return first + t * a.batch + LANES * e; }
+    DEVICE long long of_unit(const Arguments& a, int t, int e) const { return (long long)step(a, t, e) * H + unit; }
+    DEVICE long long of_gate(const Arguments& a, int t, int e, int k) const {
+        return (long long)step(a, t, e) * (GATES * H) + unit + k * H;
     }
     // In a state (R, S + 1, B, H), before step t; and in what has no steps (R, B, H).
-    DEVICE long long before(const Arguments& a, long long t, int e) const {
-        return ((seed * (a.steps + 1) + t) * a.batch + sequence + LANES * e) * H + unit;
+    DEVICE long long before(const Arguments& a, int t, int e) const {
+        return (long long)(step(a, t, e) + seed * a.batch) * H + unit;
     }
     DEVICE long long of_sequence(const Arguments& a, int e) const {
-        return (seed * a.batch + sequence + LANES * e) * H + unit;
+        return (long long)(seed * a.batch + sequence + LANES * e) * H + unit;
     }
 };
 
@@ -89,7 +88,7 @@ struct Ring {
         return numbers + ((of * NUMBERS + number) * EACH + e) * THREADS + threadIdx.x;
     }
     // Begin to copy the inputs of step t, which is `ahead` steps after the one that is read next.
-    DEVICE void begin(const Arguments& a, const Place& p, long long t, int ahead, bool is_step) const {
+    DEVICE void begin(const Arguments& a, const Place& p, int t, int ahead, bool is_step) const {
         if (is_step) {
 #pragma unroll
             for (int e = 0; e < EACH; ++e) {
@@ -154,7 +153,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) {
             const int j = (i / 4 * LANES + p.lane) * 4 + i % 4;
-            w[k][i] = p.owns && j < H ? a.hh[((p.seed * RECURRENT + k) * H + p.unit) * H + j] : 0.0f;
+            w[k][i] = p.owns && j < H ? a.hh[(((long long)p.seed * RECURRENT + k) * H + p.unit) * H + j] : 0.0f;
         }
 #pragma unroll
     for (int k = 0; k < VECTORS; ++k) vector[k] = p.owns ? a.vector[k][p.seed * H + p.unit] : 0.0f;
@@ -173,7 +172,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int i = 0; i < AHEAD; ++i) ring.begin(a, p, a.first + i, i, a.first + i < a.end);
     cluster_sync();
     int here = 0;  // the buffer with h before the step; the other one gets h after it
-    for (long long t = a.first; t < a.end; ++t) {
+    for (int t = a.first; t < a.end; ++t) {
         ring.begin(a, p, t + AHEAD, AHEAD, t + AHEAD < a.end);
         const float* h = h_buffers + here * SEQUENCES * WIDTH;
         here = 1 - here;
@@ -249,7 +248,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int i = 0; i < ROWS; ++i) {
         const int unit = p.rank * UNITS + i % UNITS;
         const bool exists = i < RECURRENT * UNITS && unit < H && column < H;
-        w[i] = exists ? a.hh[((p.seed * RECURRENT + i / UNITS) * H + unit) * H + column] : 0.0f;
+        w[i] = exists ? a.hh[(((long long)p.seed * RECURRENT + i / UNITS) * H + unit) * H + column] : 0.0f;
     }
 #pragma unroll
     for (int k = 0; k < VECTORS; ++k) vector[k] = p.owns ? a.vector[k][p.seed * H + p.unit] : 0.0f;
@@ -266,7 +265,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int i = 0; i < AHEAD; ++i) ring.begin(a, p, a.end - 1 - i, i, a.end - 1 - i >= a.first);
     cluster_sync();
     int here = 0;  // the half of `shares` for this step
-    for (long long t = a.end - 1; t >= a.first; --t) {
+    for (int t = a.end - 1; t >= a.first; --t) {
         ring.begin(a, p, t - AHEAD, AHEAD, t - AHEAD >= a.first);
         arrived<AHEAD>();
         float dz[EACH][GATES], d_dt[EACH];

@@ -61,7 +61,9 @@ def launch(b: Buffers, kernel: str, first: int, end: int) -> None:
     assert b.cluster is not None
     code, sizes = b.cluster
     R, S, B = b.sizes
-    arguments = _addresses(tensors(b), (first, end, S, B))
+    if R * (S + 1) * (B + sizes.sequences) >= 2**31:
+        raise RuntimeError(f"{R} x {S} x {B} steps are too many for one call of the cluster engine; use engine='graph'")
+    arguments = arguments_of(tensors(b), (first, end, S, B))
     if b.z.is_cuda:
         function = getattr(cuda.functions(code, b.z.device), kernel)
         cuda.launch(function, arguments, (sizes.grid(B), R), sizes.threads, torch.cuda.current_stream(b.z.device))
@@ -75,9 +77,10 @@ def tensors(b: Buffers) -> list[Tensor | None]:
     return [*inputs, *b.d_states, *b.d_vectors, None, b.d_dt_units]
 
 
-def _addresses(values: Sequence[Tensor | None], numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
-    """`struct Arguments`: addresses and integers, all of eight bytes. Kernels read float32, one number after another."""
+def arguments_of(values: Sequence[Tensor | None], numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """`struct Arguments`: addresses of eight bytes, integers of four. Kernels read float32, one after another."""
     for tensor in values:
         assert tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous())
     addresses = [0 if tensor is None else tensor.data_ptr() for tensor in values]
-    return (ctypes.c_int64 * (len(addresses) + len(numbers)))(*addresses, *numbers)
+    pairs = [low | high << 32 for low, high in zip(numbers[::2], numbers[1::2], strict=True)]  # the low one comes first
+    return (ctypes.c_int64 * (len(addresses) + len(pairs)))(*addresses, *pairs)

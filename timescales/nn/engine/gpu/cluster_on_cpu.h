@@ -1,14 +1,16 @@
 // What cluster.h needs of a GPU, on a CPU: the threads of a cluster are fibers of one thread, so a kernel runs as it is
 // written, and faults show that a GPU would show rarely or never:
 //
-//   a missing barrier         fibers run in a random order from barrier to barrier: a wrong number
-//   memory that nobody wrote  shared memory begins as NaN
+//   a missing barrier         fibers run in a random order from barrier to barrier, and blocks rest by a coin, so that
+//                             one may be far behind the others: a wrong number
+//   memory that nobody wrote  shared memory is NaN when its block begins, and what came before is lost
 //   a copy read too early     a copy arrives at once, or as late as its wait allows, by a coin; until then it is NaN
-//   a barrier not all reach   no fiber can go on: an error
+//   a store to a block that has ended, and a barrier that not all threads reach: an error
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <csetjmp>
 #include <random>
 #include <ucontext.h>
 #include <vector>
@@ -38,24 +40,26 @@ struct Copy {
     const float* from;
 };
 struct Fiber {
-    ucontext_t context;
+    ucontext_t begin;
+    std::jmp_buf place;  // where it goes on
     std::vector<char> stack = std::vector<char>(1 << 16);
     int block = 0, thread = 0;
-    bool is_done = false;
+    bool has_begun = false, is_done = false;
     long cluster_waits_for = 0;               // how often the cluster's barrier was passed before this fiber arrived
     std::deque<std::vector<Copy>> groups;     // of copies that are on their way; the last one is not complete
     float given = 0.0f;                       // to another lane
 };
 
 constexpr size_t SHARED_FLOATS = 48 * 1024 / 4;
-static ucontext_t scheduler;
+static std::jmp_buf scheduler;
 static std::vector<Fiber> fibers;
 static std::vector<std::vector<float>> shared;  // by block
 static std::vector<Barrier> of_warp, of_block;
 static Barrier of_cluster;
 static Fiber* now;
-static int threads_of_block;
-static bool something_happened;
+static int threads_of_block, first_block, seed;
+static std::vector<int> of_block_begun, of_block_ended;  // numbers of threads
+static bool something_happened, stored_too_late;
 static std::minstd_rand coin;
 static size_t reserved;
 static void (*kernel)();
@@ -66,9 +70,17 @@ static size_t reserve(size_t floats) {
     return offset;
 }
 
+// Jumps are ten times as fast as swapcontext, which asks the system for the signal mask.
 static void yield() {
-    Fiber* me = now;
-    swapcontext(&me->context, &scheduler);
+    if (!_setjmp(now->place)) _longjmp(scheduler, 1);
+}
+static __attribute__((noinline)) void resume(Fiber* fiber) {
+    if (_setjmp(scheduler)) return;
+    now = fiber;
+    blockIdx = {first_block + fiber->block, seed}, threadIdx = {fiber->thread, 0};
+    if (fiber->has_begun) _longjmp(fiber->place, 1);
+    fiber->has_begun = true;
+    setcontext(&fiber->begin);
 }
 static long arrive(Barrier& barrier) {
     const long passed = barrier.passed;
@@ -81,44 +93,46 @@ static void wait(const Barrier& barrier, long passed) {
 static Barrier& warp() { return of_warp[now->block * (threads_of_block / 32) + now->thread / 32]; }
 
 static void run_fiber() {
+    if (!of_block_begun[now->block]++) shared[now->block].assign(SHARED_FLOATS, NAN);
     kernel();
+    ++of_block_ended[now->block];
     now->is_done = something_happened = true;
     yield();
 }
 
-// Run a cluster of `blocks` thread blocks of `threads` threads. Returns false if a barrier was not reached by all.
-static bool run_cluster(int first_block, int seed, int blocks, int threads, std::mt19937& random) {
+// Run a cluster of `blocks` thread blocks of `threads` threads. Returns what went wrong, or null.
+static const char* run_cluster(int block, int of_seed, int blocks, int threads, std::mt19937& random) {
     const int n = blocks * threads;
-    threads_of_block = threads;
+    threads_of_block = threads, first_block = block, seed = of_seed;
     fibers.resize(n);
-    shared.assign(blocks, std::vector<float>(SHARED_FLOATS, NAN));
+    shared.assign(blocks, std::vector<float>(SHARED_FLOATS));
     of_warp.assign(n / 32, Barrier{32});
     of_block.assign(blocks, Barrier{threads});
     of_cluster = Barrier{n};
+    of_block_begun.assign(blocks, 0), of_block_ended.assign(blocks, 0), stored_too_late = false;
     std::vector<Fiber*> running;
     for (int i = 0; i < n; i++) {
         Fiber& fiber = fibers[i];
-        fiber.block = i / threads, fiber.thread = i % threads, fiber.is_done = false;
+        fiber.block = i / threads, fiber.thread = i % threads, fiber.has_begun = fiber.is_done = false;
         fiber.groups.assign(1, {});
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.data();
-        fiber.context.uc_stack.ss_size = fiber.stack.size();
-        fiber.context.uc_link = nullptr;
-        makecontext(&fiber.context, run_fiber, 0);
+        getcontext(&fiber.begin);
+        fiber.begin.uc_stack.ss_sp = fiber.stack.data();
+        fiber.begin.uc_stack.ss_size = fiber.stack.size();
+        fiber.begin.uc_link = nullptr;
+        makecontext(&fiber.begin, run_fiber, 0);
         running.push_back(&fiber);
     }
-    while (!running.empty()) {
+    std::vector<bool> rests(blocks);
+    for (int idle = 0; !running.empty(); idle = something_happened ? 0 : idle + 1) {
+        if (idle == 50) return "not all threads reach a barrier";
         something_happened = false;
+        for (int g = 0; g < blocks; g++) rests[g] = random() & 1;
         std::shuffle(running.begin(), running.end(), random);
-        for (Fiber* fiber : running) {
-            now = fiber;
-            blockIdx = {first_block + fiber->block, seed}, threadIdx = {fiber->thread, 0};
-            swapcontext(&scheduler, &fiber->context);
-        }
+        for (Fiber* fiber : running)
+            if (!rests[fiber->block]) resume(fiber);
         running.erase(std::remove_if(running.begin(), running.end(), [](Fiber* f) { return f->is_done; }), running.end());
-        if (!something_happened) return false;
     }
-    return true;
+    return stored_too_late ? "a thread stores to a block that has ended" : nullptr;
 }
 
 }  // namespace emulator
@@ -136,6 +150,7 @@ DEVICE void block_sync() {
 DEVICE void cluster_arrive() { emulator::now->cluster_waits_for = emulator::arrive(emulator::of_cluster); }
 DEVICE void cluster_wait() { emulator::wait(emulator::of_cluster, emulator::now->cluster_waits_for); }
 DEVICE void remote_store(float* p, int rank, float value) {
+    if (emulator::of_block_ended[rank]) emulator::stored_too_late = true;
     emulator::shared[rank][p - emulator::shared[emulator::now->block].data()] = value;
 }
 DEVICE float4 load4(const float* p) { return *(const float4*)p; }

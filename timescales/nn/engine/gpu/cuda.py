@@ -29,6 +29,8 @@ class CudaError(RuntimeError):
 def nvrtc() -> ctypes.CDLL:
     """The compiler: the one that torch's packages bring, or the system's. Raises CudaError if there is none."""
     for name in _names_of_nvrtc():
+        for part in sorted(Path(name).parent.glob("libnvrtc-builtins.so.*")):
+            ctypes.CDLL(str(part))  # NVRTC opens it by its name alone, and finds it where it is loaded
         try:
             return ctypes.CDLL(name)
         except OSError:

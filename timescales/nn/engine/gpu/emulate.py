@@ -16,15 +16,17 @@ RUN = """
 static Arguments arguments;
 static int which;
 static void run_kernel() { which ? backward(arguments) : forward(arguments); }
-extern "C" int run(int kernel, const Arguments* a, int grid, int seeds, int order) {
+extern "C" int size_of_arguments() { return sizeof(Arguments); }
+extern "C" const char* run(int kernel, const Arguments* a, int grid, int seeds, int order) {
     arguments = *a, which = kernel, emulator::kernel = run_kernel, emulator::coin.seed(order + 1);
     std::mt19937 random(order);
     for (int seed = 0; seed < seeds; seed++)
         for (int block = 0; block < grid; block += CLUSTER)
-            if (!emulator::run_cluster(block, seed, CLUSTER, THREADS, random)) return 1;
-    return 0;
+            if (auto error = emulator::run_cluster(block, seed, CLUSTER, THREADS, random)) return error;
+    return nullptr;
 }
 """
+Arguments = ctypes.Array[ctypes.c_int64]
 orders = itertools.count()  # each run has another order of the threads
 
 
@@ -42,11 +44,14 @@ def library(code: str) -> Any:
             options = ["-O1", "-DON_CPU", "-Wno-unknown-pragmas", folder, text.name]
             compiler.write_library(file, command, options)
 
-    return ctypes.CDLL(str(compiler.in_cache(source + emit_cuda.EMULATOR.read_text(), command, compile_file)))
+    found = ctypes.CDLL(str(compiler.in_cache(source + emit_cuda.EMULATOR.read_text(), command, compile_file)))
+    found.run.restype = ctypes.c_char_p
+    return found
 
 
-def launch(code: str, kernel: str, arguments: ctypes.Structure, sizes: Sizes, batch: int, seeds: int) -> None:
-    """Run a kernel to its end. Raises RuntimeError if a barrier is not reached by all threads."""
-    which = ("forward", "backward").index(kernel)
-    if library(code).run(which, ctypes.byref(arguments), sizes.grid(batch), seeds, next(orders)):
-        raise RuntimeError(f"{kernel}: not all threads reach a barrier")
+def launch(code: str, kernel: str, arguments: Arguments, sizes: Sizes, batch: int, seeds: int) -> None:
+    """Run a kernel to its end. Raises RuntimeError for a fault that the emulator finds."""
+    functions, which = library(code), ("forward", "backward").index(kernel)
+    assert functions.size_of_arguments() == ctypes.sizeof(arguments)
+    if error := functions.run(which, ctypes.byref(arguments), sizes.grid(batch), seeds, next(orders)):
+        raise RuntimeError(f"{kernel}: {error.decode()}")
